@@ -116,7 +116,7 @@ impl<const L: usize> Montgomery<L> {
 
     /// Vectors of scratch space that every method needs.
     pub fn scratch_len(&self) -> usize {
-        most_slots(self.kernels.each()) + 2 * self.digits + Modular::BLOCK
+        most_slots(self.kernels.each()) + 2 * self.digits + 3 * Modular::BLOCK + 1
     }
 
     /// `out := a b / R mod n`.
@@ -338,13 +338,20 @@ impl<const L: usize> Montgomery<L> {
         let k = &self.kernels;
         let is_square = std::ptr::eq(a, b);
         let (columns, scratch) = scratch.split_at_mut(2 * self.digits);
-        let (q, slots) = scratch.split_at_mut(BLOCK);
+        let (low, scratch) = scratch.split_at_mut(BLOCK + 1);
+        let (mut q, scratch) = scratch.split_at_mut(BLOCK);
+        let (mut before, slots) = scratch.split_at_mut(BLOCK);
         let (n, k0) = moduli.n.split_at(self.digits);
         let (a, _) = a.as_chunks::<BLOCK>();
         let (b, _) = b.as_chunks::<BLOCK>();
+        let (n, _) = n.as_chunks::<BLOCK>();
+        low[..BLOCK].copy_from_slice(&n[0]);
+        low[BLOCK] = k0[0];
         let at = |columns: usize| columns * BLOCK..(columns + 2) * BLOCK;
-        // The products of blocks in the same place fill all columns.
-        for (i, (a, b)) in a.iter().zip(b).enumerate() {
+        // The products of blocks in the same place fill all columns but the first, whose product the
+        // reduction adds.
+        columns[at(0)].fill([0; L]);
+        for (i, (a, b)) in a.iter().zip(b).enumerate().skip(1) {
             let columns = &mut columns[at(2 * i)];
             match is_square {
                 true => k.block_square.call([columns], [a], slots),
@@ -361,13 +368,22 @@ impl<const L: usize> Montgomery<L> {
                 }
             }
         }
-        let (n, _) = n.as_chunks::<BLOCK>();
         for i in 0..n.len() {
-            k.block_reduce
-                .call([&mut columns[at(i)], &mut *q], [&n[0], k0], slots);
-            for (j, n) in n.iter().enumerate().skip(1) {
-                k.block_add.call([&mut columns[at(i + j)]], [q, n], slots);
+            let factors: [&[[u64; L]]; 2] = match i {
+                0 => [&a[0], &b[0]],
+                _ => [before, &n[1]],
+            };
+            k.block_add_reduce.call(
+                [&mut columns[at(i)], &mut *q],
+                [factors[0], factors[1], &*low],
+                slots,
+            );
+            // The reduction of the next block adds the multiples of the second block.
+            let further = if i + 1 == n.len() { 1 } else { 2 };
+            for (j, n) in n.iter().enumerate().skip(further) {
+                k.block_add.call([&mut columns[at(i + j)]], [&*q, n], slots);
             }
+            std::mem::swap(&mut q, &mut before);
         }
         k.carry.call([out], [&columns[self.digits..]], slots);
     }
@@ -396,14 +412,15 @@ impl<const L: usize> Montgomery<L> {
         let count = Callable::multiply_adds;
         let k = &self.kernels;
         let blocks = self.digits / Modular::BLOCK;
-        let reduction = blocks * (count(&k.block_reduce) + (blocks - 1) * count(&k.block_add));
+        let rest = blocks - 1;
+        let reduction = blocks * count(&k.block_add_reduce) + rest * rest * count(&k.block_add);
         let (product, square) = match method {
             Method::Apart => (count(&k.amm), count(&k.ams)),
             Method::Beside => (count(&k.amm_one), count(&k.ams_select)),
             Method::Blocks => (
-                blocks * (count(&k.block_product) + (blocks - 1) * count(&k.block_add)) + reduction,
-                blocks * count(&k.block_square)
-                    + blocks * (blocks - 1) / 2 * count(&k.block_add_twice)
+                rest * (count(&k.block_product) + blocks * count(&k.block_add)) + reduction,
+                rest * count(&k.block_square)
+                    + blocks * rest / 2 * count(&k.block_add_twice)
                     + reduction,
             ),
         };
@@ -644,7 +661,7 @@ mod tests {
             &k.block_square,
             &k.block_add,
             &k.block_add_twice,
-            &k.block_reduce,
+            &k.block_add_reduce,
             &k.block_select,
             &k.carry,
         ]);

@@ -5,8 +5,8 @@ use crate::convert::{to_digits, to_limbs};
 use crate::definition::{kernels, load, store};
 use crate::machine::{Array, DIGIT_BITS, Machine};
 use crate::montgomery::{
-    BLOCK, Lookup, block_product, block_square, choose, product, propagate, reduce, reduce_beside,
-    reduce_block, square, subtract,
+    BLOCK, Lookup, add_and_reduce_block, block_product, block_square, choose, product, propagate,
+    reduce, reduce_beside, reduce_by_rows, square, subtract,
 };
 use crate::schedule::Multipliers;
 
@@ -29,8 +29,15 @@ kernels! {
             },
             body: |m| {
                 let (a, b) = (load(m, a, d), load(m, b, d));
-                let t = product(m, &a, &b);
-                store_reduced(m, out, t, n, d);
+                if m.has_few_registers() {
+                    let (n, k0) = (load(m, n, d), m.load(n, d));
+                    let none = vec![m.splat(0); 2 * d];
+                    let reduced = reduce_by_rows(m, none, Some([&a, &b]), &n, k0);
+                    store(m, out, &reduced);
+                } else {
+                    let t = product(m, &a, &b);
+                    store_reduced(m, out, t, n, d);
+                }
             },
         }
         /// The same for a square, with fewer multiplications.
@@ -128,22 +135,24 @@ kernels! {
             },
             body: |m| add_product(m, columns, a, b, 2),
         }
-        /// Of a modulus of any size, with its first block `low` and `k0 = -1/n mod 2^52`. The first
+        /// Of a modulus of any size: `low` holds its first block, then `k0 = -1/n mod 2^52`. The first
         /// block of the columns is left as it is.
-        BlockReduce {
-            name: "redc52x10",
-            formula: "q := -columns / low mod 2^520; columns := columns + q low, the second block",
+        BlockAddReduce {
+            name: "muladdredc52x10",
+            formula: "columns := columns + a b; q := -columns / low mod 2^520; \
+                columns := columns + q low, the second block",
             reference: "Montgomery, Math. Comp. 44 (1985)",
             arrays: {
                 columns: writes(2 * BLOCK, COLUMNS),
                 q: writes(BLOCK, DIGITS),
-                low: reads(BLOCK, DIGITS),
-                k0: reads(1, DIGITS),
+                a: reads(BLOCK, DIGITS),
+                b: reads(BLOCK, DIGITS),
+                low: reads(BLOCK + 1, DIGITS),
             },
             body: |m| {
-                let (t, low) = (load(m, columns, 2 * BLOCK), load(m, low, BLOCK));
-                let k0 = m.load(k0, 0);
-                let (sum, factors) = reduce_block(m, t, &low, k0);
+                let (t, k0) = (load(m, columns, 2 * BLOCK), m.load(low, BLOCK));
+                let [a, b, low] = [a, b, low].map(|array| load(m, array, BLOCK));
+                let (sum, factors) = add_and_reduce_block(m, t, [&a, &b], &low, k0);
                 for (i, (sum, factor)) in sum.into_iter().zip(factors).enumerate() {
                     let sum = m.claim(sum, COLUMN_BITS, FEW_PRODUCTS);
                     m.store(columns, BLOCK + i, sum);
@@ -269,7 +278,7 @@ kernels! {
         block_square: BlockSquare,
         block_add: BlockAdd,
         block_add_twice: BlockAddTwice,
-        block_reduce: BlockReduce,
+        block_add_reduce: BlockAddReduce,
         block_select: Select(BLOCK, 1 << Modular::WINDOW_BITS),
         carry: Carry(digits),
     }
@@ -307,7 +316,10 @@ const fn limbs(digits: usize) -> usize {
 /// `out := t / R mod n`, for columns or digits `t`.
 fn store_reduced<M: Machine>(m: &mut M, out: Array, t: Vec<M::V>, n: Array, d: usize) {
     let (digits, k0) = (load(m, n, d), m.load(n, d));
-    let reduced = reduce(m, t, &digits, k0);
+    let reduced = match m.has_few_registers() {
+        true => reduce_by_rows(m, t, None, &digits, k0),
+        false => reduce(m, t, &digits, k0),
+    };
     store(m, out, &reduced);
 }
 

@@ -13,6 +13,8 @@
 //! four and costs additions. These run on separate execution ports on some CPUs; on the others the
 //! gain and the cost are equal.
 
+use std::ops::Range;
+
 use crate::machine::{DIGIT_BITS, DIGIT_MASK, Machine};
 
 /// Rows that few registers hold beside their columns, constants and a product.
@@ -120,8 +122,10 @@ pub(crate) fn reduce_beside<M: Machine>(
             &n[..near(d)],
             k0,
             (next, goes_on),
-            |m, pair| {
-                beside(m, block / 2 + pair);
+            |m, _, place, pair| {
+                if place == Place::AfterRows {
+                    beside(m, block / 2 + pair);
+                }
             },
         );
         for far in (near(d)..d).step_by(BLOCK) {
@@ -139,6 +143,134 @@ pub(crate) fn reduce_beside<M: Machine>(
     propagate(m, &t[d..], "the reduced number is below 2 n < 2^(52 d)")
 }
 
+/// The same as [`reduce`], in a loop over pairs of rows: its code fits the cache of decoded instructions,
+/// and few registers are enough. With `factors` it adds their product, whose rows stand beside those of
+/// the reduction: no quotient waits for them.
+///
+/// In: `2 d` columns `t`; those of zero if there are `factors`.
+pub(crate) fn reduce_by_rows<M: Machine>(
+    m: &mut M,
+    mut t: Vec<M::V>,
+    factors: Option<[&[M::V]; 2]>,
+    n: &[M::V],
+    k0: M::V,
+) -> Vec<M::V> {
+    let d = n.len();
+    let far = if factors.is_some() { d + 4 } else { d + 2 };
+    if let Some([a, b]) = factors {
+        row(m, &mut t, b, a[0]);
+        row(m, &mut t[1..], b, a[1]);
+    }
+    let (q0, carry) = quotient(m, t[0], k0);
+    t[1] = first_of(m, t[1], n, q0, carry);
+    let (q1, carry) = quotient(m, t[1], k0);
+    // Columns, then the first factor.
+    let memory = m.scratch(if factors.is_some() { 3 * d } else { 2 * d });
+    for (i, &column) in t.iter().enumerate().skip(2) {
+        m.store(memory, i, column);
+    }
+    for (i, &digit) in factors
+        .iter()
+        .flat_map(|[a, _]| a.iter().enumerate().skip(2))
+    {
+        m.store(memory, 2 * d + i, digit);
+    }
+    let last = m.walk(d / 2 - 1, 2, vec![q0, q1, carry], |m, at, carried| {
+        let mut t: Vec<_> = (2..far).map(|i| m.load(memory, at + i)).collect();
+        let rows = factors.map(|[_, b]| {
+            let x = [2, 3].map(|i| m.load(memory, 2 * d + at + i));
+            (b, x)
+        });
+        let next = pair_of_rows(m, &mut t, [carried[0], carried[1]], carried[2], n, k0, rows);
+        for (i, &column) in t.iter().enumerate().skip(2) {
+            m.store(memory, at + 2 + i, column);
+        }
+        next.to_vec()
+    });
+    let mut t: Vec<_> = (d..2 * d).map(|i| m.load(memory, i)).collect();
+    t[0] = m.madd_hi(t[0], n[1], last[0]);
+    t[0] = m.madd_lo(t[0], n[2], last[0]);
+    t[0] = first_of(m, t[0], n, last[1], last[2]);
+    t[1] = m.madd_hi(t[1], n[1], last[1]);
+    sweep(m, &mut t, n, [last[0], last[1]], 2..d);
+    propagate(m, &t, "the reduced number is below 2 n < 2^(52 d)")
+}
+
+/// A factor, and two digits of the other one.
+type ProductRows<'a, V> = (&'a [V], [V; 2]);
+
+/// A pair of rows of [`reduce_by_rows`], on columns from the third one of its rows on: adds the multiples
+/// `q` of `n`, and two rows of a product. Out: the quotients of the next pair of rows and their carry.
+///
+/// CPUs start the oldest instruction that is ready, so each next quotient begins as early as it can.
+fn pair_of_rows<M: Machine>(
+    m: &mut M,
+    t: &mut [M::V],
+    q: [M::V; 2],
+    carry: M::V,
+    n: &[M::V],
+    k0: M::V,
+    rows: Option<ProductRows<'_, M::V>>,
+) -> [M::V; 3] {
+    let (d, half) = (n.len(), n.len() / 2);
+    if let Some((b, x)) = rows {
+        row(m, t, &b[..2], x[0]);
+        row(m, &mut t[1..], &b[..1], x[1]);
+    }
+    t[0] = m.madd_hi(t[0], n[1], q[0]);
+    t[0] = m.madd_lo(t[0], n[2], q[0]);
+    t[0] = first_of(m, t[0], n, q[1], carry);
+    let (next, carry) = quotient(m, t[0], k0);
+    t[1] = m.madd_hi(t[1], n[1], q[1]);
+    let both = |m: &mut M, t: &mut [M::V], digits: Range<usize>| {
+        for j in digits {
+            sweep(m, t, n, q, j..j + 1);
+            if let Some((b, x)) = rows {
+                if let Some(&digit) = b.get(j) {
+                    row(m, &mut t[j..], &[digit], x[0]);
+                }
+                row(m, &mut t[j..], &[b[j - 1]], x[1]);
+            }
+        }
+    };
+    both(m, t, 2..half);
+    t[1] = first_of(m, t[1], n, next, carry);
+    let (after, carry) = quotient(m, t[1], k0);
+    both(m, t, half..d);
+    if let Some((b, x)) = rows {
+        row(m, &mut t[d..], &b[d - 1..], x[1]);
+    }
+    [next, after, carry]
+}
+
+/// Completes the column of the next row with what the latest quotient adds there.
+fn first_of<M: Machine>(m: &mut M, column: M::V, n: &[M::V], q: M::V, carry: M::V) -> M::V {
+    let carry = m.madd_hi(carry, n[0], q);
+    let column = m.add(column, carry);
+    m.madd_lo(column, n[1], q)
+}
+
+/// Adds the products of some digits of `n` and two quotients to columns, which begin with the third one of
+/// their rows. Where the first quotient adds the low half of the digit 2, its column is complete.
+fn sweep<M: Machine>(m: &mut M, t: &mut [M::V], n: &[M::V], q: [M::V; 2], digits: Range<usize>) {
+    for j in digits {
+        if j > 2 {
+            t[j - 2] = m.madd_lo(t[j - 2], n[j], q[0]);
+        }
+        t[j - 1] = m.madd_hi(t[j - 1], n[j], q[0]);
+        t[j - 1] = m.madd_lo(t[j - 1], n[j], q[1]);
+        t[j] = m.madd_hi(t[j], n[j], q[1]);
+    }
+}
+
+/// `columns := columns + digits x`.
+fn row<M: Machine>(m: &mut M, columns: &mut [M::V], digits: &[M::V], x: M::V) {
+    for (i, &digit) in digits.iter().enumerate() {
+        columns[i] = m.madd_lo(columns[i], digit, x);
+        columns[i + 1] = m.madd_hi(columns[i + 1], digit, x);
+    }
+}
+
 /// Adds multiples of the first digits `n` of a modulus to columns `t` that make the first [`BLOCK`]
 /// of them multiples of 2^52, and their carries to the column after them. Out: the multiples, and
 /// the quotient of the column after them if it `goes_on`.
@@ -150,7 +282,7 @@ fn rows<M: Machine>(
     n: &[M::V],
     k0: M::V,
     (mut next, goes_on): (Quotient<M::V>, bool),
-    mut beside: impl FnMut(&mut M, usize),
+    mut beside: impl FnMut(&mut M, &mut [M::V], Place, usize),
 ) -> (Vec<M::V>, Quotient<M::V>) {
     let mut factors = Vec::with_capacity(BLOCK);
     for i in (0..BLOCK).step_by(2) {
@@ -170,6 +302,7 @@ fn rows<M: Machine>(
         if i + 2 < BLOCK || goes_on {
             next = quotient(m, t[i + 2], k0);
         }
+        beside(m, t, Place::AfterQuotients, i / 2);
         t[i + 3] = m.madd_hi(t[i + 3], n[1], q1);
         for (j, &digit) in n.iter().enumerate().skip(2) {
             if j > 2 {
@@ -180,9 +313,17 @@ fn rows<M: Machine>(
             t[i + j + 2] = m.madd_hi(t[i + j + 2], digit, q1);
         }
         factors.extend([q0, q1]);
-        beside(m, i / 2);
+        beside(m, t, Place::AfterRows, i / 2);
     }
     (factors, next)
+}
+
+/// Where in a pair of rows other work stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// After what the next quotient digits wait for.
+    AfterQuotients,
+    AfterRows,
 }
 
 /// The quotient digit of a row, and the carry of its column.
@@ -196,17 +337,36 @@ fn quotient<M: Machine>(m: &mut M, column: M::V, k0: M::V) -> Quotient<M::V> {
     (m.mul_lo(column, k0), m.sra(up, DIGIT_BITS))
 }
 
-/// One block of the reduction with the first block of the modulus: columns `t`, of two blocks, to
-/// the second of them with the carries of the first; and the multiples of `n`.
-pub(crate) fn reduce_block<M: Machine>(
+/// One block of the reduction with the first block of the modulus, after the addition of `a b`, of two
+/// blocks, to columns `t`, of two blocks: the second of them with the carries of the first; and the
+/// multiples of `n`. The product, which depends on no quotient, hides the latency from one quotient digit
+/// to the next.
+pub(crate) fn add_and_reduce_block<M: Machine>(
     m: &mut M,
     mut t: Vec<M::V>,
+    [a, b]: [&[M::V]; 2],
     n: &[M::V],
     k0: M::V,
 ) -> (Vec<M::V>, Vec<M::V>) {
+    // The first quotient of a pair of rows needs the product's row after the pair before.
+    add_rows(m, &mut t, a, b, 0..3);
     let first = quotient(m, t[0], k0);
-    let (factors, _) = rows(m, &mut t, n, k0, (first, false), |_, _| ());
+    let (factors, _) = rows(m, &mut t, n, k0, (first, false), |m, t, place, pair| {
+        if place == Place::AfterQuotients {
+            add_rows(m, t, a, b, 2 * pair + 3..BLOCK.min(2 * pair + 5));
+        }
+    });
     (t.split_off(BLOCK), factors)
+}
+
+/// Adds some rows of the product of two blocks to columns.
+fn add_rows<M: Machine>(m: &mut M, t: &mut [M::V], a: &[M::V], b: &[M::V], rows: Range<usize>) {
+    for (j, &b) in b.iter().enumerate() {
+        for i in rows.clone() {
+            t[i + j] = m.madd_lo(t[i + j], a[i], b);
+            t[i + j + 1] = m.madd_hi(t[i + j + 1], a[i], b);
+        }
+    }
 }
 
 /// Columns of a non-negative number to digits below 2^52.
