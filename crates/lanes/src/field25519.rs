@@ -69,6 +69,9 @@ pub(crate) fn products<M: Machine, const N: usize>(
     m: &mut M,
     products: [Product<M::V>; N],
 ) -> [Number<M::V>; N] {
+    if m.has_few_registers() {
+        return products.map(|product| by_columns(m, product));
+    }
     let mut sums = products.map(|product| Sum::new(m, product));
     // A square is twice the products of unlike digits, and the squares of digits.
     multiply(m, &mut sums, Half::High, all, unlike);
@@ -82,6 +85,41 @@ pub(crate) fn products<M: Machine, const N: usize>(
     }
     multiply(m, &mut sums, Half::Low, all, like);
     sums.map(|sum| sum.fold(m))
+}
+
+/// A product column by column, for few registers: both halves of a product of two digits share work, and
+/// two columns at a time are under construction. CPUs look ahead from one product to the next.
+fn by_columns<M: Machine>(m: &mut M, product: Product<M::V>) -> Number<M::V> {
+    let zero = m.splat(0);
+    let mut sum = Sum::new(m, product);
+    let unlike_digits: Terms = if product.b.is_some() { all } else { unlike };
+    // Halves of squares of digits, of which there is one in a column.
+    let mut like_high = None;
+    for k in 0..2 * DIGITS {
+        let mut column = sum.columns[k].unwrap_or(zero);
+        if k > 0 {
+            column = m.add(column, column);
+        }
+        if let Some(high) = like_high.take() {
+            column = m.add(column, high);
+        }
+        sum.columns[k] = Some(column);
+        for i in (0..DIGITS).filter(|&i| unlike_digits(i).contains(&(k.wrapping_sub(i)))) {
+            sum.accumulate(m, Half::Low, i, k - i);
+            sum.accumulate(m, Half::High, i, k - i);
+        }
+        if product.b.is_none() {
+            let mut column = sum.columns[k].unwrap_or(zero);
+            column = m.add(column, column);
+            if k % 2 == 0 && k < 2 * DIGITS - 1 {
+                let digit = product.a[k / 2];
+                column = m.madd_lo(column, digit, digit);
+                like_high = Some(m.madd_hi(zero, digit, digit));
+            }
+            sum.columns[k] = Some(column);
+        }
+    }
+    sum.fold(m)
 }
 
 /// `a b`, as digits.
