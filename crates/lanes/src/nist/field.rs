@@ -325,8 +325,12 @@ impl<V: Copy> Wide<V> {
 }
 
 /// Products, reduced. The products are independent and their rows alternate, so that no row waits
-/// for the one before it.
+/// for the one before it. Few registers hold the columns of one product at a time.
 pub(super) fn products<M: Machine>(m: &mut M, factors: &[Factors<'_, M::V>]) -> Vec<Columns<M::V>> {
+    if m.has_few_registers() && factors.len() > 1 {
+        let each = factors.chunks(1).flat_map(|factors| products(m, factors));
+        return each.collect();
+    }
     let wide = wides(m, factors);
     let moduli: Vec<_> = factors.iter().map(|&(modulus, ..)| modulus).collect();
     reduce(m, &moduli, wide)
@@ -335,6 +339,12 @@ pub(super) fn products<M: Machine>(m: &mut M, factors: &[Factors<'_, M::V>]) -> 
 /// Products, not reduced.
 pub(super) fn wides<M: Machine>(m: &mut M, factors: &[Factors<'_, M::V>]) -> Vec<Wide<M::V>> {
     let mut products: Vec<_> = factors.iter().map(|f| Product::new(m, f)).collect();
+    if m.has_few_registers() {
+        for product in &mut products {
+            product.columns(m);
+        }
+        return products.into_iter().map(|p| p.finish(m)).collect();
+    }
     let rows = factors.iter().map(|f| f.0.len()).max().unwrap_or(0);
     for row in 0..rows {
         for product in &mut products {
@@ -490,6 +500,42 @@ impl<'a, V: Copy> Product<'a, V> {
                 for (j, &y) in a.digits.iter().enumerate().skip(i + 1) {
                     unlike[i + j] = m.madd_lo(unlike[i + j], x, y);
                     unlike[i + j + 1] = m.madd_hi(unlike[i + j + 1], x, y);
+                }
+            }
+        }
+    }
+
+    /// All rows, column by column: two columns are under construction at a time.
+    fn columns<M: Machine<V = V>>(&mut self, m: &mut M) {
+        let last = match self {
+            Product::Of { low, .. } => low.len() - 1,
+            Product::Square { unlike, .. } => unlike.len() - 1,
+        };
+        for k in 0..last {
+            match self {
+                Product::Of {
+                    a, b, low, high, ..
+                } => {
+                    let digits = a.digits.iter().enumerate().take(k + 1);
+                    for (x, y) in digits.filter_map(|(i, &x)| Some((x, *b.digits.get(k - i)?))) {
+                        let next = if k + 1 == last { &mut *high } else { &mut *low };
+                        next[k + 1] = m.madd_hi(next[k + 1], x, y);
+                        low[k] = m.madd_lo(low[k], x, y);
+                    }
+                }
+                Product::Square {
+                    a, unlike, squares, ..
+                } => {
+                    let digits = a.digits.iter().enumerate().take(k.div_ceil(2));
+                    for (x, y) in digits.filter_map(|(i, &x)| Some((x, *a.digits.get(k - i)?))) {
+                        unlike[k] = m.madd_lo(unlike[k], x, y);
+                        unlike[k + 1] = m.madd_hi(unlike[k + 1], x, y);
+                    }
+                    if k % 2 == 0 {
+                        let x = a.digits[k / 2];
+                        squares[k] = m.madd_lo(squares[k], x, x);
+                        squares[k + 1] = m.madd_hi(squares[k + 1], x, x);
+                    }
                 }
             }
         }
