@@ -50,12 +50,25 @@ fn inputs<const L: usize>(kernel: Kernel, round: usize, random: &mut Random) -> 
     inputs
 }
 
-/// Makes `n` odd and `k0` its own, the other numbers below `2 n` or, where they have twice as many
+/// Makes `n` odd and `k0` its own, indices those of entries, the other numbers below `2 n` or, where they have twice as many
 /// digits, below `R n`.
 fn modular<const L: usize>(specs: &[ArraySpec], inputs: &mut [Vec<[u64; L]>]) {
+    let len = |name| {
+        specs
+            .iter()
+            .find(|spec| spec.name == name)
+            .map(|spec| spec.len)
+    };
+    let entries = len("table")
+        .zip(len("out"))
+        .map(|(table, out)| (table / out) as u64);
     for (spec, input) in specs.iter().zip(inputs) {
         let top = input.len() - 1;
         match spec.name {
+            "index" => {
+                let entries = entries.expect("an index is one of a table");
+                input[0] = input[0].map(|index| index % entries);
+            }
             "n" => {
                 input[0] = input[0].map(|digit| digit | 1);
                 input[top - 1] = input[top - 1].map(|digit| digit >> 18 | 1 << 34);
@@ -72,7 +85,6 @@ fn modular<const L: usize>(specs: &[ArraySpec], inputs: &mut [Vec<[u64; L]>]) {
                     *column = column.map(|column| column >> 1);
                 }
             }
-            "index" => input[0] = input[0].map(|index| index % (1 << Modular::WIDE_WINDOW_BITS)),
             _ => {}
         }
     }

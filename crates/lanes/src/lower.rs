@@ -190,7 +190,12 @@ impl<'a> Lowering<'a> {
                     true => (no, yes),
                     false => (yes, no),
                 };
-                plain(self.push(Op::Blend(mask.name, yes, no)))
+                // A mask is ones or zeros.
+                plain(self.push(match (self.ops[yes.0], self.ops[no.0]) {
+                    (_, Op::Splat(0)) => Op::Two(TwoOp::And, mask.name, yes),
+                    (Op::Splat(0), _) => Op::Two(TwoOp::AndNot, mask.name, no),
+                    _ => Op::Blend(mask.name, yes, no),
+                }))
             }
             Op::Blend(..) => unreachable!("kernels select"),
             Op::Repeat(times, stride) => self.head((times, stride)),

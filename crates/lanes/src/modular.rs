@@ -5,7 +5,7 @@ use crate::convert::{to_digits, to_limbs};
 use crate::definition::{kernels, load, store};
 use crate::machine::{Array, DIGIT_BITS, Machine};
 use crate::montgomery::{
-    BLOCK, Lookup, add_and_reduce_block, block_product, block_square, choose, product, propagate,
+    BLOCK, add_and_reduce_block, block_product, block_square, choose, look_up, product, propagate,
     reduce, reduce_beside, reduce_by_rows, square, subtract,
 };
 use crate::schedule::Multipliers;
@@ -173,7 +173,7 @@ kernels! {
                 store(m, out, &digits);
             },
         }
-        /// Each lane has an index of its own.
+        /// Each lane has an index of its own, below the number of entries.
         Select(digits: usize, entries: usize) {
             name: "select52x{digits}of{entries}",
             formula: "out := table[index], every entry read",
@@ -367,18 +367,13 @@ fn select<M: Machine>(
     let index = m.load(index, 0);
     let mut selected = Vec::with_capacity(digits);
     // As many accumulators at a time as leave registers for the rest.
-    for from in (0..digits).step_by(2 * BLOCK) {
-        let to = (from + 2 * BLOCK).min(digits);
-        let entry = |m: &mut M, e: usize| -> Vec<M::V> {
-            (from..to).map(|i| m.load(table, e * digits + i)).collect()
-        };
-        let first = entry(m, 0);
-        let mut lookup = Lookup::new(index, first);
-        while lookup.next() < entries {
-            let digits = entry(m, lookup.next());
-            lookup.step(m, &digits);
-        }
-        selected.extend(lookup.finish());
+    let together = if m.has_few_registers() { 1 } else { 2 } * BLOCK;
+    for from in (0..digits).step_by(together) {
+        let to = (from + together).min(digits);
+        selected.extend(look_up(m, index, entries, |m, entry| {
+            let at = entry * digits;
+            (from..to).map(|i| m.load(table, at + i)).collect()
+        }));
     }
     store(m, out, &selected);
 }

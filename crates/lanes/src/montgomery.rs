@@ -432,42 +432,37 @@ pub(crate) fn subtract<M: Machine>(m: &mut M, a: &[M::V], b: &[M::V], n: &[M::V]
     x
 }
 
-/// Some digits of entry `index` of a table, read from all its entries.
-pub(crate) struct Lookup<V> {
-    index: V,
-    found: Vec<V>,
-    next: usize,
-}
-
-impl<V: Copy> Lookup<V> {
-    /// Begins with the digits of entry 0.
-    pub(crate) fn new(index: V, first: Vec<V>) -> Self {
-        Self {
-            index,
-            found: first,
-            next: 1,
+/// Some digits of entry `index` of a table of `entries`, read from all of them: `digits` reads those of an
+/// entry.
+pub(crate) fn look_up<M: Machine>(
+    m: &mut M,
+    index: M::V,
+    entries: usize,
+    digits: impl Fn(&mut M, usize) -> Vec<M::V>,
+) -> Vec<M::V> {
+    let mut found = digits(m, 0);
+    if m.has_few_registers() {
+        // There, a choice between two vectors costs more than the bits of one.
+        let zero = m.splat(0);
+        found.fill(zero);
+        for entry in 0..entries {
+            let number = m.splat(entry as u64);
+            let hit = m.eq(index, number);
+            for (found, digit) in found.iter_mut().zip(digits(m, entry)) {
+                let digit = m.select(hit, digit, zero);
+                *found = m.or(*found, digit);
+            }
         }
+        return found;
     }
-
-    /// The entry that comes next.
-    pub(crate) fn next(&self) -> usize {
-        self.next
-    }
-
-    /// Goes on with the same digits of the next entry.
-    pub(crate) fn step<M: Machine<V = V>>(&mut self, m: &mut M, digits: &[V]) {
-        let number = m.splat(self.next as u64);
-        let hit = m.eq(self.index, number);
-        for (found, &digit) in self.found.iter_mut().zip(digits) {
+    for entry in 1..entries {
+        let number = m.splat(entry as u64);
+        let hit = m.eq(index, number);
+        for (found, digit) in found.iter_mut().zip(digits(m, entry)) {
             *found = m.select(hit, digit, *found);
         }
-        self.next += 1;
     }
-
-    /// The digits, after the last entry.
-    pub(crate) fn finish(self) -> Vec<V> {
-        self.found
-    }
+    found
 }
 
 /// One vector of an entry of a table of `2^masks.len()` entries: `digit` reads the vector of an
