@@ -135,6 +135,9 @@ impl Printer<'_> {
                 let (to, a, b) = (self.register(to), self.register(a), self.operand(b));
                 format!("{mnemonic} {to}, {a}, {b}")
             }
+            Instruction::Double { to, a } => {
+                format!("vcvtuqq2pd {}, {}", self.register(to), self.operand(a))
+            }
             Instruction::Shift { op, to, a, bits } => {
                 let mnemonic = match op {
                     ShiftOp::Left => "vpsllq",
