@@ -512,7 +512,7 @@ impl<'a> Allocator<'a> {
     fn overwritable(&mut self, at: usize, name: Name, keep: &[Register]) -> Register {
         let again = self.next_use_after(name, at) < NEVER;
         // The addend of each product: a register costs less than a load for each.
-        let is_addend = !self.is_evex || matches!(self.ops[at], Op::Three(ThreeOp::Fma, ..));
+        let is_addend = matches!(self.ops[at], Op::Three(ThreeOp::Fma, ..));
         if again && is_addend && matches!(self.ops[name.0], Op::Splat(_)) {
             self.in_register(name, keep);
         }
