@@ -197,7 +197,7 @@ impl<'a> Lowering<'a> {
                     _ => Op::Blend(mask.name, yes, no),
                 }))
             }
-            Op::Blend(..) => unreachable!("kernels select"),
+            Op::Blend(..) | Op::Double(_) => unreachable!("kernels have neither"),
             Op::Repeat(times, stride) => self.head((times, stride)),
             Op::Carried(value) => {
                 let value = self.plain(value);
@@ -453,8 +453,11 @@ impl<'a> Lowering<'a> {
         double
     }
 
-    /// A digit is the fraction of the double 2^52 plus the digit.
+    /// Without an instruction for it: a digit is the fraction of the double 2^52 plus the digit.
     fn converted(&mut self, digit: Name) -> Name {
+        if self.is_evex {
+            return self.push(Op::Double(digit));
+        }
         let offset = self.splat(LOW);
         let sum = self.push(Op::Two(TwoOp::Or, digit, offset));
         self.push(Op::Two(TwoOp::SubDouble, sum, offset))
