@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use widelane_crypto::Shared;
+use widelane_crypto::agreement::Curve;
 use widelane_crypto::sign::Algorithm;
 use zeroize::Zeroizing;
 
@@ -16,7 +17,7 @@ use crate::abi::{
     ALL_PARAMETERS, DOMAIN_PARAMETERS, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param,
 };
 use crate::defaults::{Defaults, KeyFunctions};
-use crate::family::{Curve, Family};
+use crate::family::Family;
 use crate::params::{OwnParams, Params, sized};
 use crate::prepared::{KeyInUse, PreparedKey};
 use crate::provider::LibraryContext;
@@ -72,6 +73,11 @@ impl Share {
         }
     }
 
+    /// Whether it is of keys whose kind has several curves.
+    pub(crate) fn names_group(&self) -> bool {
+        Family::of(self.curve).curve().is_none()
+    }
+
     fn has(&self, selection: c_int) -> bool {
         (selection & PUBLIC_KEY == 0 || self.public.is_some())
             && (selection & PRIVATE_KEY == 0 || self.secret.is_some())
@@ -98,11 +104,7 @@ impl Key {
     }
 
     pub(crate) fn from_share(share: Share) -> Self {
-        let family = match share.curve {
-            Curve::X25519 => Family::X25519,
-            Curve::Nist(_) => Family::Ec,
-        };
-        Self::with(family, None, Some(share))
+        Self::with(Family::of(share.curve), None, Some(share))
     }
 
     fn with(family: Family, inner: Option<Inner>, share: Option<Share>) -> Self {
@@ -151,24 +153,26 @@ impl Key {
         let share = self.export(KEYPAIR | ALL_PARAMETERS, |params| {
             let is =
                 |key: &CStr, text: &str| params.get(key).is_none_or(|it| it.text() == Some(text));
-            let curve = match self.family {
-                Family::X25519 => Curve::X25519,
-                _ => Curve::named(params.get(c"group")?.text()?)?,
+            let curve = match self.family.curve() {
+                Some(curve) => curve,
+                None => Curve::named(params.get(c"group")?.text()?)?,
             };
             let is_plain = is(c"encoding", "named_curve")
                 && is(c"point-format", "uncompressed")
                 && (params.get(c"use-cofactor-flag")).is_none_or(|flag| flag.integer() == Some(0));
             let public = params.get(c"pub").and_then(|value| value.octets());
-            if !is_plain || public.is_some_and(|public| !curve.is_public(public)) {
+            if !is_plain || public.is_some_and(|public| !curve.is_share(public)) {
                 return None;
             }
             Some(Share {
                 curve,
                 public: public.map(<[u8]>::to_vec),
-                secret: params.get(c"priv").and_then(|value| match curve {
-                    Curve::X25519 => Some(Zeroizing::new(value.octets()?.to_vec())),
-                    Curve::Nist(_) => sized(&value.big()?, curve.len()),
-                }),
+                secret: params
+                    .get(c"priv")
+                    .and_then(|value| match self.family.curve() {
+                        Some(_) => Some(Zeroizing::new(value.octets()?.to_vec())),
+                        None => sized(&value.big()?, curve.secret_len()),
+                    }),
                 agreed: None,
             })
         })?;
@@ -185,14 +189,14 @@ impl Key {
     /// and refuses what is none with an error of which TLS makes the right alert.
     pub(crate) fn set_public(&self, public: &[u8]) -> Option<bool> {
         let curve = self.with_share(|share| share.curve)?;
-        if !curve.is_public(public) {
+        if !curve.is_share(public) {
             return None;
         }
         let mut forms = self.forms_mut();
         let share = forms.share.as_mut()?;
         share.public = Some(public.to_vec());
         // As the default provider: what was private of X25519 goes, of EC it stays.
-        if curve == Curve::X25519 {
+        if !share.names_group() {
             share.secret = None;
         }
         share.agreed = None;
@@ -353,8 +357,8 @@ impl Inner {
     fn of_share(family: Family, share: &Share) -> Option<Self> {
         let mut params = OwnParams::default();
         let mut selection = 0;
-        if let Curve::Nist(_) = share.curve {
-            params = params.text(c"group", share.curve.group().to_str().ok()?);
+        if share.names_group() {
+            params = params.text(c"group", share.curve.names()[0].to_str().ok()?);
             selection |= DOMAIN_PARAMETERS;
         }
         if let Some(public) = &share.public {
@@ -362,9 +366,9 @@ impl Inner {
             selection |= PUBLIC_KEY;
         }
         if let Some(secret) = &share.secret {
-            params = match share.curve {
-                Curve::X25519 => params.octets(c"priv", secret),
-                Curve::Nist(_) => params.big(c"priv", secret),
+            params = match share.names_group() {
+                true => params.big(c"priv", secret),
+                false => params.octets(c"priv", secret),
             };
             selection |= PRIVATE_KEY;
         }

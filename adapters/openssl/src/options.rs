@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 
 use widelane_crypto::Preference;
+use widelane_crypto::agreement::{Curve, KEM_SETTING};
 use widelane_crypto::chacha20poly1305::Choice;
+use widelane_crypto::sign::Algorithm;
 use widelane_engine::{Clock, ClockPenalty};
 
 use crate::abi::{self, Dispatch, Param, UTF8_POINTER};
@@ -15,7 +17,8 @@ use crate::params;
 /// The settings, with their defaults where the section says nothing.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Options {
-    pub(crate) operations: Vec<Operation>,
+    /// What is offered, by [`Algorithm::setting`] and the like.
+    pub(crate) operations: Vec<&'static str>,
     pub(crate) backend: Preference,
     pub(crate) log: Level,
     pub(crate) prepare: Prepare,
@@ -31,28 +34,13 @@ pub(crate) struct Options {
     pub(crate) calibration: Option<PathBuf>,
 }
 
-/// What can be switched off.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Operation {
-    Rsa,
-    Ecdsa,
-    Ed25519,
-    X25519,
-    Ecdh,
-    MlKem,
-    MlDsa,
-}
-
-impl Operation {
-    const ALL: [(Self, &str); 7] = [
-        (Self::Rsa, "rsa"),
-        (Self::Ecdsa, "ecdsa"),
-        (Self::Ed25519, "ed25519"),
-        (Self::X25519, "x25519"),
-        (Self::Ecdh, "ecdh"),
-        (Self::MlKem, "mlkem"),
-        (Self::MlDsa, "mldsa"),
-    ];
+/// What can be switched off, by the names of signatures and agreements in settings.
+fn settings() -> Vec<&'static str> {
+    let signatures = Algorithm::ALL.into_iter().map(Algorithm::setting);
+    let agreements = Curve::ALL.into_iter().map(Curve::setting);
+    let mut all: Vec<_> = signatures.chain(agreements).chain([KEM_SETTING]).collect();
+    all.dedup();
+    all
 }
 
 /// When a private key is prepared for lanes.
@@ -100,7 +88,7 @@ impl Options {
     /// `setting` gives the text of the setting with this name, one of [`NAMES`], if there is one.
     fn parse(setting: impl Fn(&CStr) -> Option<String>) -> Result<Self, String> {
         let operations = match setting(c"operations").as_deref() {
-            None | Some("all") => Operation::ALL.map(|(operation, _)| operation).to_vec(),
+            None | Some("all") => settings(),
             Some(list) => operations(list)?,
         };
         let backend = match setting(c"backend") {
@@ -177,15 +165,13 @@ fn absolute(path: String) -> Result<PathBuf, String> {
     }
 }
 
-fn operations(list: &str) -> Result<Vec<Operation>, String> {
+fn operations(list: &str) -> Result<Vec<&'static str>, String> {
     let names = list.split([',', ' ']).filter(|name| !name.is_empty());
+    let all = settings();
     names
         .map(|name| {
-            let found = Operation::ALL.iter().find(|(_, known)| *known == name);
-            found.map(|(operation, _)| *operation).ok_or_else(|| {
-                let known = Operation::ALL.map(|(_, name)| name).join(", ");
-                format!("operations: `{name}` is none of {known}")
-            })
+            let found = all.iter().copied().find(|known| *known == name);
+            found.ok_or_else(|| format!("operations: `{name}` is none of {}", all.join(", ")))
         })
         .collect()
 }
@@ -246,7 +232,8 @@ mod tests {
     #[test]
     fn settings_have_defaults() {
         let options = parse(&[]).unwrap();
-        assert_eq!(options.operations.len(), Operation::ALL.len());
+        assert_eq!(options.operations, settings());
+        assert_eq!(options.operations.len(), 7);
         assert_eq!(options.backend, Preference::Auto);
         assert_eq!(options.log, Level::Warn);
         assert_eq!(options.prepare, Prepare::AtSecondUse);
@@ -268,7 +255,7 @@ mod tests {
             (c"calibration", "/var/cache/x"),
         ])
         .unwrap();
-        assert_eq!(options.operations, [Operation::Rsa, Operation::X25519]);
+        assert_eq!(options.operations, ["rsa", "x25519"]);
         assert_eq!(options.backend, Preference::Exactly(Backend::AwsLc));
         assert_eq!(options.log, Level::Info);
         assert_eq!(options.prepare, Prepare::AtFirstUse);

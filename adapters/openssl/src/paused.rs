@@ -21,7 +21,7 @@ use std::task::Waker;
 
 use corosensei::stack::DefaultStack;
 use rustix::event::{EventfdFlags, eventfd};
-use widelane_engine::{Idle, Requests, Worker};
+use widelane_engine::{Idle, Request, Worker};
 
 use crate::abi::Object;
 use crate::libcrypto::{LibCrypto, STATUS_OK, WaitCallback};
@@ -37,12 +37,12 @@ pub(crate) fn current() -> Option<Object> {
 }
 
 /// Runs jobs inside OpenSSL's job `job`, which is paused meanwhile.
-pub(crate) fn run<R: Requests>(job: Object, requests: R) -> Result<R::Outputs, Failure> {
+pub(crate) fn run<R: Request>(job: Object, requests: Vec<R>) -> Result<Vec<R::Output>, Failure> {
     // The first call starts the engine, which needs more stack than OpenSSL's job has.
     let Some(worker) = on_large_stack(waiting::worker)? else {
         return Err(Failure::NotPaused);
     };
-    let mut tickets = on_large_stack(|| requests.submit(&worker))?;
+    let mut tickets = on_large_stack(|| worker.submit_all(requests))?;
     let queue = queue();
     if queue.is_pause_worth_while() {
         while run_pass(&worker, Idle::No) > 0 {}

@@ -4,26 +4,26 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Once, OnceLock};
 use std::{mem, ptr};
 
+use widelane_crypto::agreement::{GROUPS, Group, KEM_SETTING};
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form};
 use widelane_crypto::{Backend, Preference};
 use widelane_engine::{ClockPenalty, calibration};
 use widelane_status::Facts;
 
 use crate::abi::{
-    self, Algorithm, CIPHER, Callback, Dispatch, KEM, KEYEXCH, KEYMGMT, Object, Param, SIGNATURE,
-    UTF8_POINTER,
+    self, Algorithm, CIPHER, Callback, Dispatch, KEM, KEYEXCH, KEYMGMT, MOST, Object, Param,
+    SIGNATURE, UTF8_POINTER, numbered,
 };
 use crate::defaults::Defaults;
 use crate::family::Family;
 use crate::forks;
-use crate::hybrid::{self, Group};
 use crate::keymgmt::guarded;
 use crate::libcrypto::LibCrypto;
 use crate::log;
 use crate::objects;
-use crate::options::{Operation, Options, Prepare};
+use crate::options::{Options, Prepare};
 use crate::params::{self, OwnParams, Params, described};
-use crate::{cipher, exchange, keymgmt, prepared, signature, status, suspension, waiting};
+use crate::{cipher, exchange, hybrid, keymgmt, prepared, signature, status, suspension, waiting};
 
 /// What OpenSSL calls after it has loaded the file (`provider-base(7)`).
 ///
@@ -188,8 +188,8 @@ struct Offer {
     kems: Vec<Algorithm>,
     ciphers: Vec<Algorithm>,
     groups: Vec<&'static Group>,
-    x25519: bool,
-    ecdh: bool,
+    /// The names of the keys of curves.
+    curves: Vec<&'static CStr>,
 }
 
 // SAFETY: its pointers are to constants and to texts that stay for ever.
@@ -199,8 +199,7 @@ unsafe impl Sync for Offer {}
 
 impl Offer {
     fn new(options: &Options, lanes: bool) -> Self {
-        let on = |operation| lanes && options.operations.contains(&operation);
-        let (x25519, ecdh) = (on(Operation::X25519), on(Operation::Ecdh));
+        let on = |setting| lanes && options.operations.contains(&setting);
         let mut offer = Self {
             keys: Vec::new(),
             signatures: Vec::new(),
@@ -208,18 +207,11 @@ impl Offer {
             kems: Vec::new(),
             ciphers: Vec::new(),
             groups: Vec::new(),
-            x25519,
-            ecdh,
+            curves: Vec::new(),
         };
-        for (family, signs, agrees) in [
-            (Family::Rsa, on(Operation::Rsa), false),
-            (Family::Ec, on(Operation::Ecdsa), ecdh),
-            (Family::Ed25519, on(Operation::Ed25519), false),
-            (Family::X25519, false, x25519),
-            (Family::MlDsa44, on(Operation::MlDsa), false),
-            (Family::MlDsa65, on(Operation::MlDsa), false),
-            (Family::MlDsa87, on(Operation::MlDsa), false),
-        ] {
+        for family in Family::all() {
+            let signs = family.algorithms.iter().any(|one| on(one.setting()));
+            let agrees = family.curves.iter().any(|one| on(one.setting()));
             let [keys, signatures, exchanges] = tables(family);
             if signs || agrees {
                 // Preferred only where keys are made for an exchange: keys of files stay with the
@@ -238,6 +230,7 @@ impl Offer {
             }
             if agrees {
                 add(&mut offer.exchanges, KEYEXCH, family, PREFERRED, exchanges);
+                offer.curves.push(family.key_name);
             }
         }
         if lanes
@@ -248,11 +241,12 @@ impl Offer {
             let names = Defaults::get().cipher_names();
             offer.ciphers.push(algorithm(names, PREFERRED, table));
         }
-        if on(Operation::MlKem) {
+        if on(KEM_SETTING) {
             let known = default_groups();
-            for (group, keys) in hybrid::GROUPS.iter().zip(group_keys()) {
+            for (group, keys) in GROUPS.iter().zip(group_keys()) {
                 // The default provider's keys of ML-KEM alone are also for other uses than TLS.
-                if group.is_hybrid() || !known.contains(&i64::from(group.id)) {
+                let is_known = known.contains(&group.tls_number.into());
+                if group.has_kem() && (group.is_hybrid() || !is_known) {
                     offer
                         .keys
                         .push(algorithm(group.name.as_ptr(), PREFERRED, keys));
@@ -325,17 +319,13 @@ fn cipher_code(choice: Choice, options: &Options) -> Option<Cipher> {
     }
 }
 
-/// The tables of the keys of each group, in the order of [`hybrid::GROUPS`].
-fn group_keys() -> [&'static [Dispatch]; hybrid::GROUPS.len()] {
-    static KEYS: [[Dispatch; 16]; hybrid::GROUPS.len()] = [
-        hybrid::keys::<0>(),
-        hybrid::keys::<1>(),
-        hybrid::keys::<2>(),
-        hybrid::keys::<3>(),
-        hybrid::keys::<4>(),
-    ];
-    KEYS.each_ref().map(|keys| &keys[..])
+/// The tables of the keys of each group, in the order of [`GROUPS`].
+fn group_keys() -> &'static [[Dispatch; 16]] {
+    static KEYS: [[Dispatch; 16]; MOST] = numbered!(GROUP => hybrid::keys::<GROUP>());
+    &KEYS
 }
+
+const _: () = assert!(GROUPS.len() <= MOST, "no tables for so many groups");
 
 /// The numbers of the groups that the default provider announces.
 fn default_groups() -> Vec<i64> {
@@ -357,25 +347,12 @@ const OFFERED: &CStr = c"provider=widelane";
 
 /// The tables of a family: keys, signatures, exchanges.
 fn tables(family: Family) -> [&'static [Dispatch]; 3] {
-    macro_rules! of {
-        ($number:expr) => {{
-            static KEYS: [Dispatch; 22] = keymgmt::table::<{ $number }>();
-            [
-                &KEYS,
-                signature::offered::<{ $number }>(),
-                exchange::offered::<{ $number }>(),
-            ]
-        }};
-    }
-    match family {
-        Family::Rsa => of!(Family::Rsa as usize),
-        Family::Ec => of!(Family::Ec as usize),
-        Family::Ed25519 => of!(Family::Ed25519 as usize),
-        Family::X25519 => of!(Family::X25519 as usize),
-        Family::MlDsa44 => of!(Family::MlDsa44 as usize),
-        Family::MlDsa65 => of!(Family::MlDsa65 as usize),
-        Family::MlDsa87 => of!(Family::MlDsa87 as usize),
-    }
+    static KEYS: [[Dispatch; 22]; MOST] = numbered!(FAMILY => keymgmt::table::<FAMILY>());
+    type Offered = fn() -> &'static [Dispatch];
+    let signatures: [Offered; MOST] = numbered!(FAMILY => signature::offered::<FAMILY>);
+    let exchanges: [Offered; MOST] = numbered!(FAMILY => exchange::offered::<FAMILY>);
+    let number = family.number();
+    [&KEYS[number], signatures[number](), exchanges[number]()]
 }
 
 unsafe extern "C" fn query_operation(
@@ -413,11 +390,8 @@ unsafe extern "C" fn get_capabilities(
         let (Wanted(callback, argument), group) =
             unsafe { (&*wanted.cast::<Wanted>(), Params::new(list)) };
         let algorithm = group.get(c"tls-group-alg").and_then(|value| value.text());
-        let ours = OFFER.get().is_some_and(|offer| match algorithm {
-            Some("EC") => offer.ecdh,
-            Some("X25519") => offer.x25519,
-            _ => false,
-        });
+        let is = |name: &&CStr| algorithm.is_some_and(|text| text.as_bytes() == name.to_bytes());
+        let ours = OFFER.get().is_some_and(|offer| offer.curves.iter().any(is));
         match ours {
             // SAFETY: the caller's callback with its own argument.
             true => unsafe { callback(list, *argument) },
@@ -452,7 +426,7 @@ fn announcement(group: &Group) -> OwnParams {
     OwnParams::default()
         .text(c"tls-group-name", name)
         .text(c"tls-group-name-internal", name)
-        .integer(c"tls-group-id", group.id)
+        .integer(c"tls-group-id", group.tls_number.into())
         .text(c"tls-group-alg", name)
         .integer(c"tls-group-sec-bits", group.security_bits)
         .integer(c"tls-group-is-kem", 1)

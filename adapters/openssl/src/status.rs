@@ -248,6 +248,7 @@ const INTERVAL: u64 = 10;
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU8;
+    use widelane_crypto::agreement::{Curve, Secret};
     use widelane_engine::Config;
     use widelane_status::{MOST_OPERATIONS, Report};
 
@@ -317,9 +318,8 @@ mod tests {
             let copied = milliseconds();
             COPIED.store(copied, SeqCst);
             WANTED.store(false, SeqCst);
-            let secret = widelane_crypto::x25519::Secret::from_bytes(&[7; 32]);
-            let request = widelane_crypto::x25519::Public { secret };
-            let public = blocking(&engine, || engine.run(request).unwrap());
+            let secret = Secret::from_bytes(Curve::X25519, &[7; 32]).unwrap();
+            let public = blocking(&engine, || engine.run(secret.public()).unwrap());
             assert!(public.is_ok());
             let held_up = || milliseconds().wrapping_sub(copied) >= INTERVAL;
             assert!(report().operations == before || held_up());

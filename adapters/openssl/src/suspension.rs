@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
 
-use widelane_engine::{Idle, Requests, Worker};
+use widelane_engine::{Idle, Request, Worker};
 use widelane_openssl_tables::{Passes, SYMBOL, Suspension};
 
 use crate::abi::Object;
@@ -91,13 +91,13 @@ pub(crate) struct Frame {
 }
 
 /// Runs jobs of a handshake whose stack is left meanwhile.
-pub(crate) fn run<R: Requests>(frame: Frame, requests: R) -> Result<R::Outputs, Failure> {
+pub(crate) fn run<R: Request>(frame: Frame, requests: Vec<R>) -> Result<Vec<R::Output>, Failure> {
     let Some(worker) = waiting::worker()? else {
         // The thread ends.
-        return Ok(requests.block(&waiting::engine()?)?);
+        return Ok(waiting::engine()?.run_all(requests)?);
     };
     let process = std::process::id();
-    let mut tickets = requests.submit(&worker)?;
+    let mut tickets = worker.submit_all(requests)?;
     drop(worker);
     let waker = Waker::from(Arc::new(Waking(frame.handshake.addr())));
     loop {

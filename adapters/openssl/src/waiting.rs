@@ -13,7 +13,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use widelane_crypto::Preference;
-use widelane_engine::{Clock, Config, Engine, JobError, Placement, Request, Requests};
+use widelane_engine::{Clock, Config, Engine, JobError, Placement, Request};
 use widelane_engine::{StartError, Worker};
 
 use crate::forks::Forked;
@@ -22,24 +22,11 @@ use crate::{log, paused, status, suspension};
 
 /// Runs one job to its end.
 pub(crate) fn run<R: Request>(request: R) -> Result<R::Output, Failure> {
-    let (output,) = run_together((request,))?;
-    Ok(output)
-}
-
-/// Runs two jobs that do not depend on each other, or only the first.
-pub(crate) fn run_pair<A: Request, B: Request>(
-    first: A,
-    second: Option<B>,
-) -> Result<(A::Output, Option<B::Output>), Failure> {
-    let Some(second) = second else {
-        return Ok((run(first)?, None));
-    };
-    let (first, second) = run_together((first, second))?;
-    Ok((first, Some(second)))
+    Ok(run_all(vec![request])?.remove(0))
 }
 
 /// Runs jobs that do not depend on one another.
-pub(crate) fn run_together<R: Requests>(requests: R) -> Result<R::Outputs, Failure> {
+pub(crate) fn run_all<R: Request>(requests: Vec<R>) -> Result<Vec<R::Output>, Failure> {
     if let Some(frame) = suspension::current() {
         return suspension::run(frame, requests);
     }
@@ -47,7 +34,7 @@ pub(crate) fn run_together<R: Requests>(requests: R) -> Result<R::Outputs, Failu
         return paused::run(job, requests);
     }
     let engine = engine()?;
-    Ok(status::blocking(&engine, || requests.block(&engine))?)
+    Ok(status::blocking(&engine, || engine.run_all(requests))?)
 }
 
 /// Answers by `alone`, on the caller's thread, if there is no result from the engine.
