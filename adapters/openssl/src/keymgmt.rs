@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 use crate::abi::{
     self, Dispatch, KEYEXCH, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param, SIGNATURE,
 };
+use crate::choice;
 use crate::defaults::Defaults;
 use crate::family::Family;
 use crate::keys::{Inner, Key, Share};
@@ -300,8 +301,8 @@ impl Generation {
             match (value.key().to_bytes(), value.text()) {
                 (b"group", Some(group)) => {
                     self.is_group_said = true;
-                    self.curve =
-                        Curve::named(group).filter(|curve| self.family.curves.contains(curve));
+                    self.curve = choice::curve_named(group)
+                        .filter(|curve| self.family.curves.contains(curve));
                 }
                 _ => self.is_special = true,
             }

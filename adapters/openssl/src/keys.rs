@@ -16,6 +16,7 @@ use zeroize::Zeroizing;
 use crate::abi::{
     ALL_PARAMETERS, DOMAIN_PARAMETERS, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param,
 };
+use crate::choice;
 use crate::defaults::{Defaults, KeyFunctions};
 use crate::family::Family;
 use crate::params::{OwnParams, Params, sized};
@@ -155,7 +156,7 @@ impl Key {
                 |key: &CStr, text: &str| params.get(key).is_none_or(|it| it.text() == Some(text));
             let curve = match self.family.curve() {
                 Some(curve) => curve,
-                None => Curve::named(params.get(c"group")?.text()?)?,
+                None => choice::curve_named(params.get(c"group")?.text()?)?,
             };
             let is_plain = is(c"encoding", "named_curve")
                 && is(c"point-format", "uncompressed")

@@ -17,8 +17,11 @@
 
 #[allow(unsafe_code)]
 mod abi;
+mod choice;
 #[allow(unsafe_code)]
 mod cipher;
+#[allow(unsafe_code)]
+mod comparison;
 #[allow(unsafe_code)]
 mod defaults;
 #[allow(unsafe_code)]

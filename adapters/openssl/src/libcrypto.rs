@@ -110,6 +110,13 @@ impl LibCrypto {
         text.to_string_lossy().into_owned()
     }
 
+    /// The same with the name of the library and the day, by which builds differ.
+    pub(crate) fn full_version(&self) -> String {
+        // SAFETY: as above; 0 is OPENSSL_VERSION.
+        let text = unsafe { CStr::from_ptr((self.version)(0)) };
+        text.to_string_lossy().into_owned()
+    }
+
     /// Fills `bytes` from OpenSSL's generator for secrets.
     pub(crate) fn random(&self, bytes: &mut [u8]) -> bool {
         // SAFETY: the function writes as many bytes as the slice has.

@@ -11,6 +11,7 @@ use widelane_crypto::sign::Algorithm;
 use widelane_engine::{Clock, ClockPenalty};
 
 use crate::abi::{self, Dispatch, Param, UTF8_POINTER};
+use crate::choice::Prefer;
 use crate::log::Level;
 use crate::params;
 
@@ -32,6 +33,10 @@ pub(crate) struct Options {
     pub(crate) cipher: Option<Choice>,
     /// The file that keeps what passes cost here; `None` measures in each process.
     pub(crate) calibration: Option<PathBuf>,
+    /// Who computes what OpenSSL can do, too.
+    pub(crate) prefer: Prefer,
+    /// Whether the provider measures everything when it starts, unless it is known.
+    pub(crate) measures_at_start: bool,
 }
 
 /// What can be switched off, by the names of signatures and agreements in settings.
@@ -136,6 +141,20 @@ impl Options {
                 .transpose())
             .map_err(|error| format!("chacha20poly1305: {error}"))?,
             calibration: setting(c"calibration").map(absolute).transpose()?,
+            prefer: one_of(
+                c"prefer",
+                setting(c"prefer"),
+                [
+                    ("measured", Prefer::Measured),
+                    ("widelane", Prefer::Widelane),
+                    ("openssl", Prefer::OpenSsl),
+                ],
+            )?,
+            measures_at_start: one_of(
+                c"measure",
+                setting(c"measure"),
+                [("later", false), ("at-start", true)],
+            )?,
         })
     }
 }
@@ -203,7 +222,9 @@ fn penalty(text: &str) -> Result<ClockPenalty, String> {
 }
 
 /// The names of the settings.
-const NAMES: [&CStr; 10] = [
+const NAMES: [&CStr; 12] = [
+    c"prefer",
+    c"measure",
     c"calibration",
     c"chacha20poly1305",
     c"operations",
@@ -240,6 +261,10 @@ mod tests {
         assert_eq!((options.library, options.statistics), (None, true));
         assert_eq!(options.clock, Clock::default());
         assert_eq!(options.calibration, None);
+        assert_eq!(
+            (options.prefer, options.measures_at_start),
+            (Prefer::Measured, false)
+        );
     }
 
     #[test]
@@ -253,6 +278,8 @@ mod tests {
             (c"statistics", "off"),
             (c"clock-512", "0.09 11000 670000"),
             (c"calibration", "/var/cache/x"),
+            (c"prefer", "widelane"),
+            (c"measure", "at-start"),
         ])
         .unwrap();
         assert_eq!(options.operations, ["rsa", "x25519"]);
@@ -261,6 +288,10 @@ mod tests {
         assert_eq!(options.prepare, Prepare::AtFirstUse);
         assert_eq!(options.library.as_deref(), Some(c"/lib/x.so"));
         assert!(!options.statistics);
+        assert_eq!(
+            (options.prefer, options.measures_at_start),
+            (Prefer::Widelane, true)
+        );
         assert_eq!(
             options.calibration.as_deref(),
             Some(Path::new("/var/cache/x"))
@@ -278,6 +309,8 @@ mod tests {
             (c"log", "loud", "log: `loud` is none of warn, info, off"),
             (c"prepare", "never", "second-use"),
             (c"statistics", "yes", "`yes` is none of on, off"),
+            (c"prefer", "aws-lc", "none of measured, widelane, openssl"),
+            (c"measure", "now", "`now` is none of later, at-start"),
             (c"clock-512", "9 1 1", "share below 1"),
             (c"clock-256", "0.1 1", "clock-256: "),
             (c"clock-256", "NaN 1 1", "such as"),

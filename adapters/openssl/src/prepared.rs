@@ -23,8 +23,8 @@ use zeroize::Zeroizing;
 
 use crate::family::Family;
 use crate::forks::{Forked, InUse};
-use crate::log;
 use crate::params::{Params, sized};
+use crate::{choice, log};
 
 /// A key that lanes sign with, while it may sign.
 pub(crate) struct KeyInUse<'a>(InUse<'a, Option<sign::Key>>);
@@ -113,6 +113,7 @@ impl PreparedKey {
         key.and_then(sign::Key::in_lanes)
             .map_err(|error| refused(self.family, &error.to_string()))
             .ok()
+            .filter(|key| key.operation().is_some_and(choice::signs))
     }
 
     /// Another copy, if there is one, and else this one.

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Once, OnceLock};
 use std::{mem, ptr};
 
-use widelane_crypto::agreement::{GROUPS, Group, KEM_SETTING};
+use widelane_crypto::agreement::{GROUPS, Group};
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form};
 use widelane_crypto::{Backend, Preference};
 use widelane_engine::{ClockPenalty, calibration};
@@ -14,6 +14,7 @@ use crate::abi::{
     self, Algorithm, CIPHER, Callback, Dispatch, KEM, KEYEXCH, KEYMGMT, MOST, Object, Param,
     SIGNATURE, UTF8_POINTER, numbered,
 };
+use crate::choice::{Choices, Prefer};
 use crate::defaults::Defaults;
 use crate::family::Family;
 use crate::forks;
@@ -23,7 +24,9 @@ use crate::log;
 use crate::objects;
 use crate::options::{Options, Prepare};
 use crate::params::{self, OwnParams, Params, described};
-use crate::{cipher, exchange, hybrid, keymgmt, prepared, signature, status, suspension, waiting};
+use crate::{
+    cipher, comparison, exchange, hybrid, keymgmt, prepared, signature, status, suspension, waiting,
+};
 
 /// What OpenSSL calls after it has loaded the file (`provider-base(7)`).
 ///
@@ -100,27 +103,31 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
     if lanes {
         // Without them nothing waits, and a suspended handshake would only cost time.
         suspension::attach(options.library.as_deref());
-        // Read now, because servers give up the rights to read it before their first handshake.
-        if let Some(file) = &options.calibration {
-            calibration::keep_in(file);
-        }
-    } else if options.backend == Preference::Auto {
-        log::once(&format!(
-            "{}. OpenSSL does everything by itself",
-            widelane_cpu::lanes()
-        ));
+    }
+    // Read now, because servers give up the rights to read it before their first handshake.
+    if let Some(file) = &options.calibration {
+        calibration::keep_in(file);
+    }
+    if options.measures_at_start {
+        waiting::calibrate();
+    } else if !lanes && options.prefer == Prefer::Measured {
+        // A server with lanes measures when it loads its first key. Here nothing would ask for it.
+        comparison::measure_if_kept();
     }
     // Asked now, because servers give up the rights to find out before their first handshake.
     if let Some(model) = widelane_marks::emulated_model() {
         log::info(&format!("marks its wide code for the brake of a {model}"));
     }
-    let offer = Offer::new(&options, lanes);
+    let with = libcrypto.full_version();
+    let choices = Choices::make(&options, backend, &with, &default_groups());
+    let offer = Offer::new(&options, lanes, choices);
     let version = libcrypto.version_text();
     status::begin(Facts {
         provider: env!("CARGO_PKG_VERSION").to_owned(),
         openssl: version.clone(),
         backend: backend.to_string(),
         suspends: suspension::is_attached(),
+        decisions: choices.lines(),
     });
     if OFFER.set(offer).is_ok() {
         log::info(&format!(
@@ -132,6 +139,9 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
                 "no"
             },
         ));
+        for line in choices.lines() {
+            log::info(&line);
+        }
     }
     Ok(())
 }
@@ -198,8 +208,7 @@ unsafe impl Send for Offer {}
 unsafe impl Sync for Offer {}
 
 impl Offer {
-    fn new(options: &Options, lanes: bool) -> Self {
-        let on = |setting| lanes && options.operations.contains(&setting);
+    fn new(options: &Options, lanes: bool, choices: &Choices) -> Self {
         let mut offer = Self {
             keys: Vec::new(),
             signatures: Vec::new(),
@@ -210,8 +219,7 @@ impl Offer {
             curves: Vec::new(),
         };
         for family in Family::all() {
-            let signs = family.algorithms.iter().any(|one| on(one.setting()));
-            let agrees = family.curves.iter().any(|one| on(one.setting()));
+            let (signs, agrees) = (choices.signs(family), choices.agrees(family));
             let [keys, signatures, exchanges] = tables(family);
             if signs || agrees {
                 // Preferred only where keys are made for an exchange: keys of files stay with the
@@ -241,20 +249,12 @@ impl Offer {
             let names = Defaults::get().cipher_names();
             offer.ciphers.push(algorithm(names, PREFERRED, table));
         }
-        if on(KEM_SETTING) {
-            let known = default_groups();
-            for (group, keys) in GROUPS.iter().zip(group_keys()) {
-                // The default provider's keys of ML-KEM alone are also for other uses than TLS.
-                let is_known = known.contains(&group.tls_number.into());
-                if group.has_kem() && (group.is_hybrid() || !is_known) {
-                    offer
-                        .keys
-                        .push(algorithm(group.name.as_ptr(), PREFERRED, keys));
-                    offer
-                        .kems
-                        .push(algorithm(group.name.as_ptr(), PREFERRED, &hybrid::KEMS));
-                    offer.groups.push(group);
-                }
+        for (group, keys) in GROUPS.iter().zip(group_keys()) {
+            if choices.groups.iter().any(|ours| ptr::eq(*ours, group)) {
+                let name = group.name.as_ptr();
+                offer.keys.push(algorithm(name, PREFERRED, keys));
+                offer.kems.push(algorithm(name, PREFERRED, &hybrid::KEMS));
+                offer.groups.push(group);
             }
         }
         let Self {

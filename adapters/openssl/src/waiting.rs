@@ -9,16 +9,17 @@
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use widelane_crypto::Preference;
+use widelane_crypto::{Backend, Preference};
 use widelane_engine::{Clock, Config, Engine, JobError, Placement, Request};
 use widelane_engine::{StartError, Worker};
 
 use crate::forks::Forked;
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
-use crate::{log, paused, status, suspension};
+use crate::{comparison, log, paused, status, suspension};
 
 /// Runs one job to its end.
 pub(crate) fn run<R: Request>(request: R) -> Result<R::Output, Failure> {
@@ -27,6 +28,9 @@ pub(crate) fn run<R: Request>(request: R) -> Result<R::Output, Failure> {
 
 /// Runs jobs that do not depend on one another.
 pub(crate) fn run_all<R: Request>(requests: Vec<R>) -> Result<Vec<R::Output>, Failure> {
+    if NO_LANES.load(Relaxed) {
+        return run_at_once(requests);
+    }
     if let Some(frame) = suspension::current() {
         return suspension::run(frame, requests);
     }
@@ -35,6 +39,20 @@ pub(crate) fn run_all<R: Request>(requests: Vec<R>) -> Result<Vec<R::Output>, Fa
     }
     let engine = engine()?;
     Ok(status::blocking(&engine, || engine.run_all(requests))?)
+}
+
+/// The same where there are no lanes: nothing can be shared, so nothing waits.
+fn run_at_once<R: Request>(requests: Vec<R>) -> Result<Vec<R::Output>, Failure> {
+    let work = || {
+        let engine = engine()?;
+        Ok(status::blocking(&engine, || {
+            engine.run_all_at_once(requests)
+        })?)
+    };
+    match paused::current() {
+        Some(_) => paused::on_large_stack(work),
+        None => work(),
+    }
 }
 
 /// Answers by `alone`, on the caller's thread, if there is no result from the engine.
@@ -70,6 +88,7 @@ pub(crate) fn poll<F: Future + Unpin>(tickets: &mut F, waker: &Waker) -> Option<
 pub(crate) fn choose(backend: Preference, clock: Clock) {
     let mut choice = choice();
     (choice.backend, choice.clock) = (backend, clock);
+    NO_LANES.store(backend.resolve() == Ok(Backend::AwsLc), Relaxed);
 }
 
 /// The engine of this process.
@@ -100,12 +119,13 @@ pub(crate) fn engine() -> Result<Engine, StartError> {
     Ok(ENGINE.set(engine).clone())
 }
 
-/// Measures what passes cost here, unless that is known. The processes that this one forks inherit the
+/// Measures what passes and OpenSSL's own operations cost here, unless that is known. The processes that this one forks inherit the
 /// figures, and start no thread to measure them again.
 pub(crate) fn calibrate() {
     if let Ok(engine) = engine() {
         engine.calibrate();
     }
+    comparison::measure();
 }
 
 /// Why a call has no result from lanes. The default provider can still do it.
@@ -170,6 +190,9 @@ pub(crate) fn worker() -> Result<Option<Rc<Worker>>, Failure> {
 }
 
 static ENGINE: Forked<Engine> = Forked::new();
+
+/// Passes of this process take one job.
+static NO_LANES: AtomicBool = AtomicBool::new(false);
 
 /// Configuration of the engine.
 #[derive(Default)]

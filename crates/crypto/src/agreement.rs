@@ -48,6 +48,15 @@ impl Curve {
         }
     }
 
+    /// The names of the operations: shares of secrets, and secrets shared with peers.
+    pub const fn operations(self) -> [&'static str; 2] {
+        match self {
+            Self::X25519 => ["x25519-keygen", "x25519-derive"],
+            Self::Nist(nist::Curve::P256) => ["p256-keygen", "p256-ecdh"],
+            Self::Nist(nist::Curve::P384) => ["p384-keygen", "p384-ecdh"],
+        }
+    }
+
     /// The name of such agreements in settings.
     pub const fn setting(self) -> &'static str {
         match self {

@@ -67,6 +67,19 @@ impl Algorithm {
         }
     }
 
+    /// The names of the operations that make such signatures in lanes: of an RSA key its size decides.
+    pub const fn operations(self) -> &'static [&'static str] {
+        match self {
+            Self::Rsa => &["rsa2048-sign", "rsa3072-sign", "rsa4096-sign"],
+            Self::Ecdsa(ecdsa::Curve::P256) => &["p256-ecdsa-sign"],
+            Self::Ecdsa(ecdsa::Curve::P384) => &["p384-ecdsa-sign"],
+            Self::Ed25519 => &["ed25519-sign"],
+            Self::MlDsa(mldsa::Size::MlDsa44) => &["mldsa44-sign"],
+            Self::MlDsa(mldsa::Size::MlDsa65) => &["mldsa65-sign"],
+            Self::MlDsa(mldsa::Size::MlDsa87) => &["mldsa87-sign"],
+        }
+    }
+
     /// The name of such signatures in settings.
     pub const fn setting(self) -> &'static str {
         match self {
