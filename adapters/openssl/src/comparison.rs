@@ -15,13 +15,23 @@ use widelane_engine::{Visitor, for_each_operation};
 
 use crate::abi::{KEYPAIR, Object};
 use crate::defaults::Defaults;
+use crate::engine::engine;
 use crate::family::Family;
 use crate::keys::{Inner, Key};
 use crate::libcrypto::LibCrypto;
 use crate::params::OwnParams;
 
+/// Measures what passes and OpenSSL's own operations cost here, unless that is known. The processes that this one forks inherit the
+/// figures, and start no thread to measure them again.
+pub(crate) fn calibrate() {
+    if let Ok(engine) = engine() {
+        engine.calibrate();
+    }
+    measure();
+}
+
 /// Measures what is not known of this OpenSSL, and keeps it.
-pub(crate) fn measure() {
+fn measure() {
     Measure::new(false).run();
 }
 

@@ -18,7 +18,7 @@ use crate::keymgmt::guarded;
 use crate::keys::{Key, Share};
 use crate::objects::{self, borrow, counted};
 use crate::params::Params;
-use crate::waiting;
+use crate::{engine, waiting};
 
 /// The functions that the family with this number offers: those that the default
 /// provider of this OpenSSL has, too. X25519 has no values that could be set.
@@ -101,7 +101,7 @@ impl Context {
 }
 
 /// The secret that both shares agree on, or why they do not agree.
-fn agree(own: Share, peer: Share) -> Result<Result<Shared, AgreeError>, waiting::Failure> {
+fn agree(own: Share, peer: Share) -> Result<Result<Shared, AgreeError>, engine::Failure> {
     let (Some(secret), Some(public)) = (own.secret, peer.public) else {
         return Ok(Err(AgreeError::InvalidSecret));
     };

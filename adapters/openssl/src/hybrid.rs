@@ -19,7 +19,7 @@ use crate::keymgmt::{guarded, random_secret};
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::objects::{self, borrow, counted};
 use crate::params::{END, Params, described};
-use crate::waiting;
+use crate::{engine, waiting};
 
 /// The keys of the group with this number in [`GROUPS`].
 pub(crate) const fn keys<const GROUP: usize>() -> [Dispatch; 16] {
@@ -127,7 +127,7 @@ enum Failure {
     #[error(transparent)]
     Agree(#[from] AgreeError),
     #[error(transparent)]
-    Wait(#[from] waiting::Failure),
+    Wait(#[from] engine::Failure),
 }
 
 impl Failure {
@@ -467,7 +467,7 @@ mod tests {
 
     fn on<R>(refused: bool, work: impl FnOnce() -> R) -> R {
         match refused {
-            true => waiting::tests::refusing(work),
+            true => engine::tests::refusing(work),
             false => work(),
         }
     }

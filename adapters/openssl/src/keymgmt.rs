@@ -23,7 +23,7 @@ use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::objects::{self, borrow, counted};
 use crate::params::Params;
 use crate::provider::Instance;
-use crate::waiting;
+use crate::{engine, waiting};
 
 /// The table for the family with this number.
 pub(crate) const fn table<const FAMILY: usize>() -> [Dispatch; 22] {
@@ -347,7 +347,7 @@ impl Generation {
 
 /// A new key pair and, with the peer's share at hand, what it agrees on: both in one suspension.
 /// `None` if that is impossible; the reason is in OpenSSL's queue.
-fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Result<Option<Share>, waiting::Failure> {
+fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Result<Option<Share>, engine::Failure> {
     let mut bytes = Zeroizing::new(vec![0; curve.secret_len()]);
     let Some(secret) = random_secret(curve, &mut bytes) else {
         return Ok(None);

@@ -24,6 +24,7 @@ mod cipher;
 mod comparison;
 #[allow(unsafe_code)]
 mod defaults;
+mod engine;
 #[allow(unsafe_code)]
 mod exchange;
 mod family;

@@ -25,7 +25,7 @@ use crate::objects;
 use crate::options::{Options, Prepare};
 use crate::params::{self, OwnParams, Params, described};
 use crate::{
-    cipher, comparison, exchange, hybrid, keymgmt, prepared, signature, status, suspension, waiting,
+    cipher, comparison, engine, exchange, hybrid, keymgmt, prepared, signature, status, suspension,
 };
 
 /// What OpenSSL calls after it has loaded the file (`provider-base(7)`).
@@ -95,7 +95,7 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
         .backend
         .resolve()
         .map_err(|error| error.to_string())?;
-    waiting::choose(options.backend, options.clock);
+    engine::choose(options.backend, options.clock);
     if options.prepare == Prepare::AtFirstUse {
         prepared::prepare_at_first_use();
     }
@@ -109,7 +109,7 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
         calibration::keep_in(file);
     }
     if options.measures_at_start {
-        waiting::calibrate();
+        comparison::calibrate();
     } else if !lanes && options.prefer == Prefer::Measured {
         // A server with lanes measures when it loads its first key. Here nothing would ask for it.
         comparison::measure_if_kept();

@@ -15,7 +15,7 @@ use widelane_crypto::sign::{self, Algorithm, Error, Input, Request, Scheme};
 use crate::family::Family;
 use crate::keys::Key;
 use crate::params::{OwnParams, Params, Value};
-use crate::waiting;
+use crate::{engine, waiting};
 
 /// A signature of one message.
 #[derive(Clone)]
@@ -47,7 +47,7 @@ pub(crate) enum Attempt {
     /// There is none that could leave. OpenSSL makes it once more, by other code.
     Withheld(Error),
     /// Lanes gave no answer.
-    Failed(waiting::Failure),
+    Failed(engine::Failure),
 }
 
 impl Attempt {

@@ -23,7 +23,7 @@ use rustix::time::{ClockId, clock_gettime};
 use widelane_engine::Engine;
 use widelane_status::{Facts, NAME, Page, SIZE, Totals};
 
-use crate::{log, waiting};
+use crate::{engine, log};
 
 /// Makes the page of a process in which the provider has started.
 pub(crate) fn begin(facts: Facts) {
@@ -67,7 +67,7 @@ pub(crate) fn blocking<R>(engine: &Engine, call: impl FnOnce() -> R) -> R {
 /// A pass has run on this thread. If no job waits any more, the counters are copied.
 pub(crate) fn passed(jobs: usize, waiting: usize) {
     if jobs > 0
-        && let Ok(engine) = waiting::engine()
+        && let Ok(engine) = engine::engine()
     {
         count(&engine, std::process::id(), waiting == 0);
     }
