@@ -108,7 +108,10 @@ fn agree(own: Share, peer: Share) -> Result<Result<Shared, AgreeError>, engine::
     if let Some(agreed) = own.agreed.filter(|agreed| agreed.0 == public) {
         return Ok(Ok(agreed.1.clone()));
     }
-    let request = Secret::from_bytes(own.curve, &secret).and_then(|secret| secret.derive(&public));
+    let loaded = own
+        .loaded
+        .map_or_else(|| Secret::from_bytes(own.curve, &secret), Ok);
+    let request = loaded.and_then(|secret| secret.derive(&public));
     let answer = match request {
         Ok(request) => waiting::run(request)?,
         Err(error) => Err(error),

@@ -373,6 +373,7 @@ fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Result<Option<Share>, 
         curve,
         public: Some(public),
         secret: Some(bytes),
+        loaded: Some(secret),
         agreed: agreed.map(|(agreed, peer)| Arc::new((peer, agreed))),
     }))
 }

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use widelane_crypto::Shared;
-use widelane_crypto::agreement::Curve;
+use widelane_crypto::agreement::{Curve, Secret};
 use widelane_crypto::sign::Algorithm;
 use zeroize::Zeroizing;
 
@@ -47,6 +47,8 @@ pub(crate) struct Share {
     /// 32 bytes (RFC 7748), or an uncompressed point (SEC 1, section 2.3.3).
     pub(crate) public: Option<Vec<u8>>,
     pub(crate) secret: Option<Zeroizing<Vec<u8>>>,
+    /// The same as agreements take it, if it was made here: to load it takes as long as to make a share.
+    pub(crate) loaded: Option<Secret>,
     /// What was agreed on while the key was made, and with whose public share.
     pub(crate) agreed: Option<Arc<(Vec<u8>, Shared)>>,
 }
@@ -58,6 +60,7 @@ impl Share {
             curve,
             public: None,
             secret: None,
+            loaded: None,
             agreed: None,
         }
     }
@@ -70,6 +73,7 @@ impl Share {
             curve: self.curve,
             public: self.public.clone().filter(|_| public),
             secret: self.secret.clone().filter(|_| private),
+            loaded: self.loaded.clone().filter(|_| private),
             agreed: None,
         }
     }
@@ -174,6 +178,7 @@ impl Key {
                         Some(_) => Some(Zeroizing::new(value.octets()?.to_vec())),
                         None => sized(&value.big()?, curve.secret_len()),
                     }),
+                loaded: None,
                 agreed: None,
             })
         })?;
@@ -198,7 +203,7 @@ impl Key {
         share.public = Some(public.to_vec());
         // As the default provider: what was private of X25519 goes, of EC it stays.
         if !share.names_group() {
-            share.secret = None;
+            (share.secret, share.loaded) = (None, None);
         }
         share.agreed = None;
         forms.inner = None;
