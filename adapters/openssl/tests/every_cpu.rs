@@ -147,7 +147,7 @@ fn a_setting_decides_who_computes() {
                 };
                 assert_eq!(decision, expected, "{operation}");
             }
-            // Whoever computes: signatures verify, and both sides agree.
+            // In each case signatures verify, and both sides agree.
             scratch.keys();
             fs::write(scratch.path("text"), "a message\n").unwrap();
             for (key, _) in KEYS {
