@@ -9,8 +9,8 @@ use widelane_engine::calibration::Record;
 fuzz_target!(|text: &str| {
     // Most variations of a file break its frame, and then the entries are not looked at.
     let framed = format!(
-        r#"{{"format":"widelane costs 3","machine":"m","entries":[
-            {{"operation":"o","methods":["a","b"],{text}}}]}}"#
+        r#"{{"format":"widelane costs 4","machine":"m","entries":[
+            {{"operation":"o","methods":["a","b"],{text}}}],"comparisons":[]}}"#
     );
     for text in [text, &framed] {
         let Ok(record) = text.parse::<Record>() else {

@@ -338,6 +338,7 @@ pub const UNSAFE_ROOMS: &[&str] = &[
     "adapters/c/src/calls.rs",
     "adapters/openssl/src/abi.rs",
     "adapters/openssl/src/cipher.rs",
+    "adapters/openssl/src/comparison.rs",
     "adapters/openssl/src/defaults.rs",
     "adapters/openssl/src/exchange.rs",
     "adapters/openssl/src/hybrid.rs",

@@ -169,6 +169,25 @@ pub(crate) unsafe fn in_both(own: &[Dispatch], other: *const Dispatch) -> Vec<Di
     both
 }
 
+/// OpenSSL does not say by which of its names a function was called, so each kind of key and each group has
+/// functions of its own: an array of what `$make` makes with each number `$number`.
+macro_rules! numbered {
+    ($number:ident => $make:expr) => {
+        $crate::abi::numbered!(@ $number $make; 0 1 2 3 4 5 6 7 8 9 10 11)
+    };
+    (@ $number:ident $make:expr; $($value:literal)+) => {
+        [$({
+            const $number: usize = $value;
+            $make
+        }),+]
+    };
+}
+
+pub(crate) use numbered;
+
+/// The most kinds of keys, and the most groups.
+pub(crate) const MOST: usize = 12;
+
 functions! {
     core_get_params = 2: fn(*const c_void, *mut Param) -> c_int;
     core_get_libctx = 4: fn(*const c_void) -> Object;

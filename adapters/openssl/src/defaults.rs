@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use crate::abi::{
-    self, Algorithm, CIPHER, Callback, Dispatch, KEYEXCH, KEYMGMT, Object, SIGNATURE,
+    self, Algorithm, CIPHER, Callback, Dispatch, KEYEXCH, KEYMGMT, MOST, Object, SIGNATURE,
 };
 use crate::family::Family;
 use crate::libcrypto::LibCrypto;
@@ -20,9 +20,9 @@ pub(crate) struct Defaults {
     provider: Object,
     context: Object,
     algorithms: Algorithms,
-    keys: [Option<KeyFunctions>; Family::COUNT],
-    signatures: [Option<SignatureFunctions>; Family::COUNT],
-    exchanges: [Option<ExchangeFunctions>; Family::COUNT],
+    keys: Vec<Option<KeyFunctions>>,
+    signatures: Vec<Option<SignatureFunctions>>,
+    exchanges: Vec<Option<ExchangeFunctions>>,
     cipher: Option<(Algorithm, CipherFunctions)>,
 }
 
@@ -86,16 +86,16 @@ impl Defaults {
     }
 
     pub(crate) fn keys(&self, family: Family) -> &KeyFunctions {
-        let keys = self.keys[family as usize].as_ref();
+        let keys = self.keys[family.number()].as_ref();
         keys.expect("keys are offered only if the default provider has them")
     }
 
     pub(crate) fn signature(&self, family: Family) -> Option<&SignatureFunctions> {
-        self.signatures[family as usize].as_ref()
+        self.signatures[family.number()].as_ref()
     }
 
     pub(crate) fn exchange(&self, family: Family) -> Option<&ExchangeFunctions> {
-        self.exchanges[family as usize].as_ref()
+        self.exchanges[family.number()].as_ref()
     }
 
     /// ChaCha20-Poly1305; an OpenSSL may be built without it.
@@ -130,23 +130,21 @@ impl Defaults {
         let mut algorithms = Vec::new();
         let mut table = |operation, family: Family| {
             let name = match operation {
-                KEYMGMT => Some(family.key_name()),
-                SIGNATURE => family.signature_name(),
-                _ => family.exchange_name(),
+                KEYMGMT => Some(family.key_name),
+                SIGNATURE => family.signature_name,
+                _ => family.exchange_name,
             };
             let found = find(libcrypto, provider, operation, name?)?;
             algorithms.push((operation, family, found));
             Some(found.implementation)
         };
-        let keys = Family::ALL.map(|family| table(KEYMGMT, family).and_then(KeyFunctions::of));
-        let mut every = Family::ALL.iter().zip(&keys);
-        if every.any(|(family, keys)| keys.is_none() && family.is_everywhere()) {
-            return Err("the provider `default` misses a kind of key");
-        }
+        let keys = Family::all().map(|family| KeyFunctions::of(table(KEYMGMT, family)?));
+        let keys = keys.collect();
         let signatures =
-            Family::ALL.map(|family| table(SIGNATURE, family).and_then(SignatureFunctions::of));
-        let exchanges =
-            Family::ALL.map(|family| table(KEYEXCH, family).and_then(ExchangeFunctions::of));
+            Family::all().map(|family| SignatureFunctions::of(table(SIGNATURE, family)?));
+        let signatures = signatures.collect();
+        let exchanges = Family::all().map(|family| ExchangeFunctions::of(table(KEYEXCH, family)?));
+        let exchanges = exchanges.collect();
         let cipher = find(libcrypto, provider, CIPHER, c"ChaCha20-Poly1305")
             .and_then(|found| Some((found, CipherFunctions::of(found.implementation)?)));
         Ok(Self {
@@ -162,18 +160,18 @@ impl Defaults {
 }
 
 /// The functions that we offer for one operation, by family: those that the default provider has, too.
-pub(crate) struct Offered([OnceLock<Vec<Dispatch>>; Family::COUNT]);
+pub(crate) struct Offered([OnceLock<Vec<Dispatch>>; MOST]);
 
 impl Offered {
     pub(crate) const fn new() -> Self {
-        Self([const { OnceLock::new() }; Family::COUNT])
+        Self([const { OnceLock::new() }; MOST])
     }
 
     /// Those of `own` for a family.
     pub(crate) fn of(&self, operation: c_int, family: Family, own: &[Dispatch]) -> &[Dispatch] {
         let defaults = Defaults::get().table(operation, family);
         // SAFETY: null or a table of the default provider's.
-        self.0[family as usize].get_or_init(|| unsafe { abi::in_both(own, defaults) })
+        self.0[family.number()].get_or_init(|| unsafe { abi::in_both(own, defaults) })
     }
 }
 

@@ -8,22 +8,23 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::{ptr, slice};
 
-use widelane_crypto::{AgreeError, Shared, ecdh, x25519};
+use widelane_crypto::agreement::Secret;
+use widelane_crypto::{AgreeError, Shared};
 
 use crate::abi::{self, Dispatch, Object, Param};
 use crate::defaults::{Defaults, ExchangeFunctions, Offered};
-use crate::family::{Curve, Family};
+use crate::family::Family;
 use crate::keymgmt::guarded;
 use crate::keys::{Key, Share};
 use crate::objects::{self, borrow, counted};
 use crate::params::Params;
-use crate::waiting;
+use crate::{engine, waiting};
 
-/// The functions that the family with this number in [`Family::ALL`] offers: those that the default
+/// The functions that the family with this number offers: those that the default
 /// provider of this OpenSSL has, too. X25519 has no values that could be set.
 pub(crate) fn offered<const FAMILY: usize>() -> &'static [Dispatch] {
     static OFFERED: Offered = Offered::new();
-    OFFERED.of(abi::KEYEXCH, Family::ALL[FAMILY], &table::<FAMILY>())
+    OFFERED.of(abi::KEYEXCH, Family::numbered(FAMILY), &table::<FAMILY>())
 }
 
 const fn table<const FAMILY: usize>() -> [Dispatch; 11] {
@@ -100,38 +101,28 @@ impl Context {
 }
 
 /// The secret that both shares agree on, or why they do not agree.
-fn agree(own: Share, peer: Share) -> Result<Result<Shared, AgreeError>, waiting::Failure> {
+fn agree(own: Share, peer: Share) -> Result<Result<Shared, AgreeError>, engine::Failure> {
     let (Some(secret), Some(public)) = (own.secret, peer.public) else {
         return Ok(Err(AgreeError::InvalidSecret));
     };
     if let Some(agreed) = own.agreed.filter(|agreed| agreed.0 == public) {
         return Ok(Ok(agreed.1.clone()));
     }
-    match own.curve {
-        Curve::X25519 => {
-            let Ok(bytes) = secret.as_slice().try_into() else {
-                return Ok(Err(AgreeError::InvalidSecret));
-            };
-            let Ok(peer) = public.as_slice().try_into() else {
-                return Ok(Err(AgreeError::InvalidPeer("it has another length")));
-            };
-            let secret = x25519::Secret::from_bytes(bytes);
-            waiting::run(x25519::Derive { secret, peer })
-        }
-        Curve::Nist(curve) => match ecdh::Secret::from_bytes(curve, &secret) {
-            Ok(secret) => waiting::run(ecdh::Derive {
-                secret,
-                peer: public,
-            }),
-            Err(error) => Ok(Err(error)),
-        },
-    }
+    let loaded = own
+        .loaded
+        .map_or_else(|| Secret::from_bytes(own.curve, &secret), Ok);
+    let request = loaded.and_then(|secret| secret.derive(&public));
+    let answer = match request {
+        Ok(request) => waiting::run(request)?,
+        Err(error) => Err(error),
+    };
+    Ok(answer.and_then(|answer| answer.into_shared().ok_or(AgreeError::Failed)))
 }
 
 unsafe extern "C" fn newctx<const FAMILY: usize>(_: Object) -> Object {
     guarded(ptr::null_mut(), || {
         objects::give(Some(Context {
-            family: Family::ALL[FAMILY],
+            family: Family::numbered(FAMILY),
             key: None,
             peer: None,
             inner: None,
@@ -232,7 +223,7 @@ unsafe extern "C" fn derive(
         let Some((own, peer)) = context.shares() else {
             return derive_inner(context, secret, len, room);
         };
-        let wanted = own.curve.len();
+        let wanted = own.curve.secret_len();
         if len.is_null() {
             return 0;
         }
@@ -293,7 +284,7 @@ unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(
     _: Object,
 ) -> *const Param {
     let settable = Defaults::get()
-        .exchange(Family::ALL[FAMILY])
+        .exchange(Family::numbered(FAMILY))
         .and_then(|functions| functions.settable_ctx_params);
     // SAFETY: the default provider's function; it looks at no context of an agreement.
     settable.map_or(ptr::null(), |settable| unsafe {
@@ -320,7 +311,7 @@ unsafe extern "C" fn gettable_ctx_params<const FAMILY: usize>(
     _: Object,
 ) -> *const Param {
     let gettable = Defaults::get()
-        .exchange(Family::ALL[FAMILY])
+        .exchange(Family::numbered(FAMILY))
         .and_then(|functions| functions.gettable_ctx_params);
     // SAFETY: the default provider's function; it looks at no context of an agreement.
     gettable.map_or(ptr::null(), |gettable| unsafe {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{MutexGuard, OnceLock};
 
 use crate::keymgmt::guarded;
-use crate::{log, prepared, waiting};
+use crate::{engine, log, prepared};
 
 /// Before a fork: takes the locks that all threads share, so that no thread leaves them locked in the child.
 /// Nothing waits for anything else while it holds one of them.
@@ -23,7 +23,7 @@ pub(crate) extern "C" fn prepare() {
     guarded((), || {
         HELD.set(Some(ManuallyDrop::new(Held {
             _known: prepared::known(),
-            _choice: waiting::choice(),
+            _choice: engine::choice(),
             _told: log::told(),
         })));
     });
@@ -36,7 +36,7 @@ pub(crate) extern "C" fn release() {
 
 struct Held {
     _known: MutexGuard<'static, prepared::Known>,
-    _choice: MutexGuard<'static, waiting::Choice>,
+    _choice: MutexGuard<'static, engine::Choice>,
     _told: MutexGuard<'static, BTreeSet<String>>,
 }
 
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn a_fork_waits_for_the_locks_of_all_threads() {
         prepare();
-        let all = || drop((prepared::known(), waiting::choice(), log::told()));
+        let all = || drop((prepared::known(), engine::choice(), log::told()));
         let waits = std::thread::spawn(all);
         assert!(!waits.is_finished());
         release();

@@ -5,79 +5,21 @@
 //! public key, the server's share is what `encapsulate` sends back. Both halves of a hybrid run in
 //! the same suspension. OpenSSL's contract is that of `keymgmt`.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{ptr, slice};
 
-use widelane_crypto::{AgreeError, Backend, Operation, Request, ecdh, mlkem, x25519};
-use widelane_engine::Requests;
+use widelane_crypto::AgreeError;
+use widelane_crypto::agreement::{self, Curve, GROUPS, Group, Outcome, Request, Secret};
 use zeroize::Zeroizing;
 
 use crate::abi::{self, Dispatch, INTEGER, KEM, KEYPAIR, OCTETS, Object, PRIVATE_KEY, PUBLIC_KEY};
 use crate::abi::{Param, UTF8};
-use crate::family::Curve;
-use crate::keymgmt::{guarded, random_scalar, random_x25519};
+use crate::keymgmt::{guarded, random_secret};
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::objects::{self, borrow, counted};
 use crate::params::{END, Params, described};
-use crate::waiting;
-
-/// A group.
-pub(crate) struct Group {
-    /// Its name in TLS, which is also the name of its keys.
-    pub(crate) name: &'static CStr,
-    /// Its number in TLS.
-    pub(crate) id: u32,
-    kem: mlkem::Size,
-    curve: Option<Curve>,
-    /// True if the curve's half comes first in shares and secrets.
-    curve_first: bool,
-    pub(crate) security_bits: u32,
-}
-
-/// The groups, by their numbers in IANA's registry "TLS Supported Groups".
-pub(crate) static GROUPS: [Group; 5] = [
-    Group {
-        name: c"X25519MLKEM768",
-        id: 4588,
-        kem: mlkem::Size::MlKem768,
-        curve: Some(Curve::X25519),
-        curve_first: false,
-        security_bits: 192,
-    },
-    Group {
-        name: c"SecP256r1MLKEM768",
-        id: 4587,
-        kem: mlkem::Size::MlKem768,
-        curve: Some(Curve::Nist(ecdh::Curve::P256)),
-        curve_first: true,
-        security_bits: 192,
-    },
-    Group {
-        name: c"SecP384r1MLKEM1024",
-        id: 4589,
-        kem: mlkem::Size::MlKem1024,
-        curve: Some(Curve::Nist(ecdh::Curve::P384)),
-        curve_first: true,
-        security_bits: 256,
-    },
-    Group {
-        name: c"MLKEM768",
-        id: 513,
-        kem: mlkem::Size::MlKem768,
-        curve: None,
-        curve_first: false,
-        security_bits: 192,
-    },
-    Group {
-        name: c"MLKEM1024",
-        id: 514,
-        kem: mlkem::Size::MlKem1024,
-        curve: None,
-        curve_first: false,
-        security_bits: 256,
-    },
-];
+use crate::{engine, waiting};
 
 /// The keys of the group with this number in [`GROUPS`].
 pub(crate) const fn keys<const GROUP: usize>() -> [Dispatch; 16] {
@@ -112,87 +54,17 @@ pub(crate) static KEMS: [Dispatch; 7] = [
     Dispatch::END,
 ];
 
-impl Group {
-    /// True if a curve stands beside ML-KEM.
-    pub(crate) fn is_hybrid(&self) -> bool {
-        self.curve.is_some()
-    }
-
-    fn curve_len(&self) -> usize {
-        self.curve.map_or(0, Curve::public_len)
-    }
-
-    /// Bytes of a client's share.
-    fn public_len(&self) -> usize {
-        self.kem.encapsulation_key_len() + self.curve_len()
-    }
-
-    /// Bytes of a server's share.
-    fn ciphertext_len(&self) -> usize {
-        self.kem.ciphertext_len() + self.curve_len()
-    }
-
-    /// Bytes of what both agree on: 32 of ML-KEM's (FIPS 203, section 8), and the curve's.
-    fn secret_len(&self) -> usize {
-        32 + self.curve.map_or(0, Curve::len)
-    }
-
-    /// Puts two halves in the group's order.
-    fn join(&self, kem: &[u8], curve: &[u8]) -> Zeroizing<Vec<u8>> {
-        let halves = match self.curve_first {
-            true => [curve, kem],
-            false => [kem, curve],
-        };
-        Zeroizing::new(halves.concat())
-    }
-
-    /// The halves of a share of the right length: ML-KEM's, and the curve's.
-    fn split<'a>(&self, share: &'a [u8]) -> (&'a [u8], &'a [u8]) {
-        match self.curve_first {
-            true => {
-                let (curve, kem) = share.split_at(self.curve_len());
-                (kem, curve)
-            }
-            false => share.split_at(share.len() - self.curve_len()),
-        }
-    }
-}
-
 /// A key of a group.
 struct Key {
     group: &'static Group,
     /// The client's share; a server's key gets it from the client.
     public: Mutex<Option<Vec<u8>>>,
-    secret: Option<Secret>,
-}
-
-/// The secrets of a client.
-#[derive(Clone)]
-struct Secret {
-    kem: mlkem::DecapsulationKey,
-    curve: Option<CurveSecret>,
-}
-
-#[derive(Clone)]
-enum CurveSecret {
-    X25519(x25519::Secret),
-    Nist(ecdh::Secret),
-}
-
-impl CurveSecret {
-    /// From OpenSSL's generator, as where the curve stands alone.
-    fn generate(curve: Curve) -> Result<Self, Failure> {
-        let mut bytes = Zeroizing::new(vec![0; curve.len()]);
-        let secret = match curve {
-            Curve::X25519 => random_x25519(&mut bytes).map(Self::X25519),
-            Curve::Nist(curve) => random_scalar(curve, &mut bytes).map(Self::Nist),
-        };
-        secret.ok_or(Failure::Agree(AgreeError::Entropy))
-    }
+    /// A client's.
+    secret: Option<agreement::Key>,
 }
 
 impl Key {
-    fn new(group: &'static Group, public: Option<Vec<u8>>, secret: Option<Secret>) -> Self {
+    fn new(group: &'static Group, public: Option<Vec<u8>>, secret: Option<agreement::Key>) -> Self {
         Self {
             group,
             public: Mutex::new(public),
@@ -202,34 +74,8 @@ impl Key {
 
     /// A client's key.
     fn generate(group: &'static Group) -> Result<Self, Failure> {
-        let keygen = mlkem::Keygen { size: group.kem };
-        let (made, curve) = match group.curve.map(CurveSecret::generate).transpose()? {
-            None => (run((keygen,))?.0, None),
-            Some(CurveSecret::X25519(secret)) => {
-                let public = x25519::Public {
-                    secret: secret.clone(),
-                };
-                let (made, public) = run((keygen, public))?;
-                let public = public?.to_vec();
-                (made, Some((CurveSecret::X25519(secret), public)))
-            }
-            Some(CurveSecret::Nist(secret)) => {
-                let public = ecdh::Public {
-                    secret: secret.clone(),
-                };
-                let (made, public) = run((keygen, public))?;
-                let public = public?.to_vec();
-                (made, Some((CurveSecret::Nist(secret), public)))
-            }
-        };
-        let (kem, kem_public) = made?;
-        let (curve, curve_public) = curve.unzip();
-        let public = group.join(&kem_public, &curve_public.unwrap_or_default());
-        Ok(Self::new(
-            group,
-            Some(public.to_vec()),
-            Some(Secret { kem, curve }),
-        ))
+        let key = group.start(secret, run)?;
+        Ok(Self::new(group, Some(key.share().to_vec()), Some(key)))
     }
 
     fn public(&self) -> Option<Vec<u8>> {
@@ -246,130 +92,30 @@ impl Key {
 
     /// The server's side: its share, and the secret.
     fn encapsulate(&self) -> Result<(Vec<u8>, Zeroizing<Vec<u8>>), Failure> {
-        let group = self.group;
         let public = self.public().ok_or(Failure::Missing)?;
-        let (kem, peer) = group.split(&public);
-        let encapsulate = mlkem::Encapsulate {
-            size: group.kem,
-            key: kem.to_vec(),
-        };
-        let (kem, curve) = match group.curve.map(CurveSecret::generate).transpose()? {
-            None => (run((encapsulate,))?.0, None),
-            Some(CurveSecret::X25519(secret)) => {
-                let public = x25519::Public {
-                    secret: secret.clone(),
-                };
-                let peer = peer.try_into().map_err(|_| Failure::Missing)?;
-                let derive = x25519::Derive { secret, peer };
-                let (kem, public, shared) = run((encapsulate, public, derive))?;
-                (kem, Some((public?.to_vec(), shared?)))
-            }
-            Some(CurveSecret::Nist(secret)) => {
-                let public = ecdh::Public {
-                    secret: secret.clone(),
-                };
-                let peer = peer.to_vec();
-                let derive = ecdh::Derive { secret, peer };
-                let (kem, public, shared) = run((encapsulate, public, derive))?;
-                (kem, Some((public?.to_vec(), shared?)))
-            }
-        };
-        let (ciphertext, kem) = kem?;
-        let (public, shared) = curve.unzip();
-        let share = group.join(&ciphertext, &public.unwrap_or_default());
-        let shared = shared.as_ref().map_or(&[][..], |shared| shared.as_bytes());
-        Ok((share.to_vec(), group.join(kem.as_bytes(), shared)))
+        self.group.answer(&public, secret, run)
     }
 
     /// The client's side: the secret.
     fn decapsulate(&self, share: &[u8]) -> Result<Zeroizing<Vec<u8>>, Failure> {
-        let group = self.group;
-        let secret = self.secret.clone().ok_or(Failure::Missing)?;
-        if share.len() != group.ciphertext_len() {
-            return Err(AgreeError::InvalidPeer("a share of another length").into());
-        }
-        let (ciphertext, peer) = group.split(share);
-        let decapsulate = mlkem::Decapsulate {
-            key: secret.kem,
-            ciphertext: ciphertext.to_vec(),
-        };
-        let (kem, shared) = match secret.curve {
-            None => (run((decapsulate,))?.0, None),
-            Some(CurveSecret::X25519(secret)) => {
-                let peer = peer.try_into().map_err(|_| Failure::Missing)?;
-                let derive = x25519::Derive { secret, peer };
-                let (kem, shared) = run((decapsulate, derive))?;
-                (kem, Some(shared))
-            }
-            Some(CurveSecret::Nist(secret)) => {
-                let derive = ecdh::Derive {
-                    secret,
-                    peer: peer.to_vec(),
-                };
-                let (kem, shared) = run((decapsulate, derive))?;
-                (kem, Some(shared))
-            }
-        };
-        let shared = shared.transpose()?;
-        let shared = shared.as_ref().map_or(&[][..], |shared| shared.as_bytes());
-        Ok(group.join(kem?.as_bytes(), shared))
+        let secret = self.secret.as_ref().ok_or(Failure::Missing)?;
+        secret.finish(share, run)
     }
+}
+
+/// From OpenSSL's generator, as where the curve stands alone.
+fn secret(curve: Curve) -> Result<Secret, Failure> {
+    let mut bytes = Zeroizing::new(vec![0; curve.secret_len()]);
+    random_secret(curve, &mut bytes).ok_or(Failure::Agree(AgreeError::Entropy))
 }
 
 /// Runs requests that are answered in any case: no other provider knows these groups before OpenSSL 3.5.
-fn run<R: Alone>(requests: R) -> Result<R::Outputs, waiting::Failure> {
-    let outputs = waiting::run_together(requests.clone());
-    waiting::in_any_case(outputs, || requests.alone())
-}
-
-/// Requests that AWS-LC can answer at once, on the caller's thread.
-trait Alone: Requests + Clone {
-    fn alone(&self) -> Self::Outputs;
-}
-
-impl<A: One> Alone for (A,) {
-    fn alone(&self) -> Self::Outputs {
-        (self.0.alone(),)
-    }
-}
-
-impl<A: One, B: One> Alone for (A, B) {
-    fn alone(&self) -> Self::Outputs {
-        (self.0.alone(), self.1.alone())
-    }
-}
-
-impl<A: One, B: One, C: One> Alone for (A, B, C) {
-    fn alone(&self) -> Self::Outputs {
-        (self.0.alone(), self.1.alone(), self.2.alone())
-    }
-}
-
-/// One of these requests.
-trait One: Request + Clone {
-    fn alone(&self) -> Self::Output;
-}
-
-/// Answers requests by the operation without lanes that takes them.
-macro_rules! alone {
-    ($($request:ty => |$own:ident| $operation:expr;)*) => { $(
-        impl One for $request {
-            fn alone(&self) -> Self::Output {
-                let $own = self;
-                $operation.map_err(|_| AgreeError::Failed)?.alone(self)
-            }
-        }
-    )* };
-}
-
-alone! {
-    mlkem::Keygen => |own| mlkem::KeyGeneration::new(Backend::AwsLc, own.size);
-    mlkem::Encapsulate => |own| mlkem::Encapsulation::new(Backend::AwsLc, own.size);
-    mlkem::Decapsulate => |own| mlkem::Decapsulation::new(Backend::AwsLc, own.key.size());
-    x25519::Public => |_own| x25519::Keygen::new(Backend::AwsLc);
-    x25519::Derive => |_own| x25519::Derivation::new(Backend::AwsLc);
-    ecdh::Public => |own| ecdh::Keygen::new(Backend::AwsLc, own.secret.curve());
-    ecdh::Derive => |own| ecdh::Derivation::new(Backend::AwsLc, own.secret.curve());
+fn run(requests: Vec<Request>) -> Result<Vec<Outcome>, Failure> {
+    let alone = requests.clone();
+    let outcomes = waiting::in_any_case(waiting::run_all(requests), || {
+        alone.iter().map(Request::alone).collect()
+    });
+    Ok(outcomes?)
 }
 
 /// Why there is no share or secret.
@@ -381,7 +127,7 @@ enum Failure {
     #[error(transparent)]
     Agree(#[from] AgreeError),
     #[error(transparent)]
-    Wait(#[from] waiting::Failure),
+    Wait(#[from] engine::Failure),
 }
 
 impl Failure {
@@ -408,7 +154,7 @@ unsafe extern "C" fn matches(one: Object, other: Object, selection: c_int) -> c_
     let keys = unsafe { counted::<Key>(one).zip(counted::<Key>(other)) };
     guarded(0, || {
         let same = |(one, other): (Arc<Key>, Arc<Key>)| {
-            one.group.id == other.group.id
+            one.group.tls_number == other.group.tls_number
                 && (selection & KEYPAIR == 0
                     || one.public().is_some() && one.public() == other.public())
         };
@@ -424,7 +170,7 @@ unsafe extern "C" fn get_params(object: Object, list: *mut Param) -> c_int {
         let answered = list.iter().all(|value| match value.key().to_bytes() {
             b"bits" => value.set_integer(8 * key.group.secret_len() as u32),
             b"security-bits" => value.set_integer(key.group.security_bits),
-            b"max-size" => value.set_integer(key.group.ciphertext_len() as u32),
+            b"max-size" => value.set_integer(key.group.answer_len() as u32),
             b"encoded-pub-key" | b"pub" => {
                 key.public().is_some_and(|public| value.set_octets(&public))
             }
@@ -455,7 +201,7 @@ unsafe extern "C" fn set_params(object: Object, list: *const Param) -> c_int {
             return 1;
         };
         match value.octets() {
-            Some(public) if public.len() == key.group.public_len() => {
+            Some(public) if public.len() == key.group.offer_len() => {
                 let mut place = key.public.lock().unwrap_or_else(PoisonError::into_inner);
                 *place = Some(public.to_vec());
                 1
@@ -574,7 +320,7 @@ unsafe extern "C" fn encapsulate(
         let Some(key) = context.and_then(|context| context.0.as_ref()) else {
             return 0;
         };
-        let lens = [key.group.ciphertext_len(), key.group.secret_len()];
+        let lens = [key.group.answer_len(), key.group.secret_len()];
         // SAFETY: OpenSSL gives places for both lengths, or null. With a place for the share, each
         // length says how large its place is.
         unsafe {
@@ -666,32 +412,12 @@ unsafe fn set_len(place: *mut usize, len: usize) {
 mod tests {
     use super::*;
 
-    /// Lengths from draft-ietf-tls-ecdhe-mlkem, section 4.
-    #[test]
-    fn shares_have_the_lengths_of_the_draft() {
-        for (name, public, ciphertext, secret) in [
-            (c"X25519MLKEM768", 1216, 1120, 64),
-            (c"SecP256r1MLKEM768", 1249, 1153, 64),
-            (c"SecP384r1MLKEM1024", 1665, 1665, 80),
-            (c"MLKEM768", 1184, 1088, 32),
-            (c"MLKEM1024", 1568, 1568, 32),
-        ] {
-            let group = GROUPS.iter().find(|group| group.name == name).unwrap();
-            let lens = (
-                group.public_len(),
-                group.ciphertext_len(),
-                group.secret_len(),
-            );
-            assert_eq!(lens, (public, ciphertext, secret), "{name:?}");
-        }
-    }
-
     #[test]
     fn both_sides_agree_and_damaged_shares_are_refused() {
         let _counts = crate::COUNTING
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        for group in &GROUPS {
+        for group in GROUPS.iter().filter(|group| group.has_kem()) {
             let client = Key::generate(group).unwrap();
             let server = Key::new(group, client.public(), None);
             let (share, secret) = server.encapsulate().unwrap();
@@ -701,10 +427,16 @@ mod tests {
             assert!(matches!(server.decapsulate(&share), Err(Failure::Missing)));
             // A coefficient that is not reduced (FIPS 203, section 7.2).
             let mut public = client.public().unwrap();
-            let at = if group.curve_first {
-                group.curve_len()
-            } else {
-                0
+            let at = match group.name.to_bytes().starts_with(b"SecP") {
+                true => client
+                    .secret
+                    .as_ref()
+                    .unwrap()
+                    .curve_alone()
+                    .unwrap()
+                    .share()
+                    .len(),
+                false => 0,
             };
             public[at..at + 3].fill(0xff);
             let server = Key::new(group, Some(public), None);
@@ -722,7 +454,7 @@ mod tests {
         let _counts = crate::COUNTING
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        for group in &GROUPS {
+        for group in GROUPS.iter().filter(|group| group.has_kem()) {
             for refused in [[true; 3], [false, true, false], [true, false, true]] {
                 let client = on(refused[0], || Key::generate(group)).unwrap();
                 let server = Key::new(group, client.public(), None);
@@ -735,14 +467,8 @@ mod tests {
 
     fn on<R>(refused: bool, work: impl FnOnce() -> R) -> R {
         match refused {
-            true => waiting::tests::refusing(work),
+            true => engine::tests::refusing(work),
             false => work(),
         }
-    }
-
-    #[test]
-    fn halves_stand_in_the_order_of_the_draft() {
-        assert_eq!(GROUPS[0].join(&[1], &[2])[..], [1, 2]);
-        assert_eq!(GROUPS[1].join(&[1], &[2])[..], [2, 1]);
     }
 }

@@ -9,22 +9,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
 
-use widelane_crypto::{ecdh, x25519};
+use widelane_crypto::agreement::{Answer, Curve, Secret};
 use zeroize::Zeroizing;
 
 use crate::abi::{
     self, Dispatch, KEYEXCH, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param, SIGNATURE,
 };
+use crate::choice;
 use crate::defaults::Defaults;
-use crate::family::{Curve, Family};
+use crate::family::Family;
 use crate::keys::{Inner, Key, Share};
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::objects::{self, borrow, counted};
 use crate::params::Params;
 use crate::provider::Instance;
-use crate::waiting;
+use crate::{engine, waiting};
 
-/// The table for the family with this number in [`Family::ALL`].
+/// The table for the family with this number.
 pub(crate) const fn table<const FAMILY: usize>() -> [Dispatch; 22] {
     [
         abi::keymgmt_new::of(new::<FAMILY>),
@@ -72,7 +73,7 @@ unsafe extern "C" fn new<const FAMILY: usize>(instance: Object) -> Object {
     let instance = unsafe { objects::shared::<Instance>(instance) };
     guarded(ptr::null_mut(), || {
         let library = instance.map(|instance| instance.library);
-        objects::give_counted(Key::empty(Family::ALL[FAMILY], library))
+        objects::give_counted(Key::empty(Family::numbered(FAMILY), library))
     })
 }
 
@@ -121,12 +122,12 @@ fn answer(share: &Share, list: Params<'_>) -> Option<()> {
             b"bits" => value.set_integer(curve.bits()),
             b"security-bits" => value.set_integer(curve.security_bits()),
             b"max-size" => value.set_integer(match curve {
-                Curve::X25519 => 32,
                 // OpenSSL answers with this for an EC key's size.
                 Curve::Nist(curve) => curve.signature_len() as u32,
+                curve => curve.share_len() as u32,
             }),
             b"encoded-pub-key" => value.set_octets(share.public.as_ref()?),
-            b"group" if curve != Curve::X25519 => value.set_text(curve.group()),
+            b"group" if share.names_group() => value.set_text(curve.names()[0]),
             _ => return None,
         };
         if !fits {
@@ -139,7 +140,7 @@ fn answer(share: &Share, list: Params<'_>) -> Option<()> {
 unsafe extern "C" fn gettable_params<const FAMILY: usize>(_: Object) -> *const Param {
     let defaults = Defaults::get();
     // SAFETY: the default provider's function with its own context.
-    unsafe { (defaults.keys(Family::ALL[FAMILY]).gettable_params)(defaults.context()) }
+    unsafe { (defaults.keys(Family::numbered(FAMILY)).gettable_params)(defaults.context()) }
 }
 
 unsafe extern "C" fn set_params(key: Object, params: *const Param) -> c_int {
@@ -167,7 +168,7 @@ unsafe extern "C" fn set_params(key: Object, params: *const Param) -> c_int {
 
 unsafe extern "C" fn settable_params<const FAMILY: usize>(_: Object) -> *const Param {
     let defaults = Defaults::get();
-    let settable = defaults.keys(Family::ALL[FAMILY]).settable_params;
+    let settable = defaults.keys(Family::numbered(FAMILY)).settable_params;
     // SAFETY: the default provider's function with its own context.
     settable.map_or(ptr::null(), |settable| unsafe {
         settable(defaults.context())
@@ -194,7 +195,7 @@ unsafe extern "C" fn validate(key: Object, selection: c_int, check: c_int) -> c_
 
 /// Whether a peer's share is one; `None` if there is no share.
 fn is_valid_public(share: &Share) -> Option<bool> {
-    Some(share.curve.is_public(share.public.as_ref()?))
+    Some(share.curve.is_share(share.public.as_ref()?))
 }
 
 unsafe extern "C" fn import(key: Object, selection: c_int, params: *const Param) -> c_int {
@@ -224,7 +225,7 @@ unsafe extern "C" fn import(key: Object, selection: c_int, params: *const Param)
 
 unsafe extern "C" fn import_types<const FAMILY: usize>(selection: c_int) -> *const Param {
     // SAFETY: the default provider's function of a number.
-    unsafe { (Defaults::get().keys(Family::ALL[FAMILY]).import_types)(selection) }
+    unsafe { (Defaults::get().keys(Family::numbered(FAMILY)).import_types)(selection) }
 }
 
 unsafe extern "C" fn export(
@@ -248,7 +249,7 @@ unsafe extern "C" fn export(
 
 unsafe extern "C" fn export_types<const FAMILY: usize>(selection: c_int) -> *const Param {
     // SAFETY: the default provider's function of a number.
-    unsafe { (Defaults::get().keys(Family::ALL[FAMILY]).export_types)(selection) }
+    unsafe { (Defaults::get().keys(Family::numbered(FAMILY)).export_types)(selection) }
 }
 
 unsafe extern "C" fn dup(key: Object, selection: c_int) -> Object {
@@ -260,10 +261,10 @@ unsafe extern "C" fn dup(key: Object, selection: c_int) -> Object {
 }
 
 unsafe extern "C" fn query_operation_name<const FAMILY: usize>(operation: c_int) -> *const c_char {
-    let family = Family::ALL[FAMILY];
+    let family = Family::numbered(FAMILY);
     let name = match operation {
-        SIGNATURE => family.signature_name(),
-        KEYEXCH => family.exchange_name(),
+        SIGNATURE => family.signature_name,
+        KEYEXCH => family.exchange_name,
         _ => None,
     };
     name.map_or(ptr::null(), |name| name.as_ptr())
@@ -300,9 +301,8 @@ impl Generation {
             match (value.key().to_bytes(), value.text()) {
                 (b"group", Some(group)) => {
                     self.is_group_said = true;
-                    self.curve = Curve::named(group).filter(|curve| {
-                        (*curve == Curve::X25519) == (self.family == Family::X25519)
-                    });
+                    self.curve = choice::curve_named(group)
+                        .filter(|curve| self.family.curves.contains(curve));
                 }
                 _ => self.is_special = true,
             }
@@ -347,35 +347,16 @@ impl Generation {
 
 /// A new key pair and, with the peer's share at hand, what it agrees on: both in one suspension.
 /// `None` if that is impossible; the reason is in OpenSSL's queue.
-fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Result<Option<Share>, waiting::Failure> {
-    let mut secret = Zeroizing::new(vec![0; curve.len()]);
-    let (public, agreed) = match curve {
-        Curve::X25519 => {
-            let Some(key) = random_x25519(&mut secret) else {
-                return Ok(None);
-            };
-            let public = x25519::Public {
-                secret: key.clone(),
-            };
-            let derive = peer.as_deref().and_then(|peer| {
-                let peer = peer.try_into().ok()?;
-                Some(x25519::Derive { secret: key, peer })
-            });
-            let (public, agreed) = waiting::run_pair(public, derive)?;
-            (public.map(|public| public.to_vec()), agreed)
-        }
-        Curve::Nist(nist) => {
-            let Some(key) = random_scalar(nist, &mut secret) else {
-                return Ok(None);
-            };
-            let public = ecdh::Public {
-                secret: key.clone(),
-            };
-            let derive = peer.clone().map(|peer| ecdh::Derive { secret: key, peer });
-            let (public, agreed) = waiting::run_pair(public, derive)?;
-            (public.map(|public| public.to_vec()), agreed)
-        }
+fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Result<Option<Share>, engine::Failure> {
+    let mut bytes = Zeroizing::new(vec![0; curve.secret_len()]);
+    let Some(secret) = random_secret(curve, &mut bytes) else {
+        return Ok(None);
     };
+    let derive = peer.as_deref().and_then(|peer| secret.derive(peer).ok());
+    let requests = [secret.public()].into_iter().chain(derive).collect();
+    let mut answers = waiting::run_all(requests)?;
+    let agreed = (answers.len() > 1).then(|| answers.remove(1));
+    let public = answers.remove(0).map(Answer::into_share);
     let public = match public {
         Ok(public) => public,
         Err(error) => {
@@ -384,27 +365,22 @@ fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Result<Option<Share>, 
         }
     };
     // A share that agrees on nothing is refused when the agreement is asked for.
-    let agreed = agreed.and_then(Result::ok).zip(peer);
+    let agreed = agreed
+        .and_then(Result::ok)
+        .and_then(Answer::into_shared)
+        .zip(peer);
     Ok(Some(Share {
         curve,
         public: Some(public),
-        secret: Some(secret),
+        secret: Some(bytes),
+        loaded: Some(secret),
         agreed: agreed.map(|(agreed, peer)| Arc::new((peer, agreed))),
     }))
 }
 
-/// A new secret, whose bytes are left in `secret`. `None`, with OpenSSL's error, without random bytes.
-pub(crate) fn random_x25519(secret: &mut [u8]) -> Option<x25519::Secret> {
-    random(secret)?;
-    Some(x25519::Secret::from_bytes((&*secret).try_into().ok()?))
-}
-
-/// The same for a curve of NIST's. A random number is out of range once in 2^32 tries (P-256).
-pub(crate) fn random_scalar(curve: ecdh::Curve, secret: &mut [u8]) -> Option<ecdh::Secret> {
-    (0..8).find_map(|_| {
-        random(secret)?;
-        ecdh::Secret::from_bytes(curve, secret).ok()
-    })
+/// A new secret, whose bytes are left in `bytes`. `None`, with OpenSSL's error, without random bytes.
+pub(crate) fn random_secret(curve: Curve, bytes: &mut [u8]) -> Option<Secret> {
+    Secret::fill(curve, bytes, random)
 }
 
 /// Fills the secret from OpenSSL's generator; `None`, with OpenSSL's error, if it gives nothing.
@@ -426,7 +402,7 @@ unsafe extern "C" fn gen_init<const FAMILY: usize>(
     // SAFETY: OpenSSL's contract.
     let list = unsafe { Params::new(params) };
     guarded(ptr::null_mut(), || {
-        let family = Family::ALL[FAMILY];
+        let family = Family::numbered(FAMILY);
         let defaults = Defaults::get();
         let init = defaults.keys(family).gen_init;
         // SAFETY: the default provider's function with its own context and the caller's list.
@@ -437,7 +413,7 @@ unsafe extern "C" fn gen_init<const FAMILY: usize>(
         let mut generation = Generation {
             family,
             selection,
-            curve: (family == Family::X25519).then_some(Curve::X25519),
+            curve: family.curve(),
             is_special: false,
             is_group_said: false,
             template: None,
@@ -483,7 +459,7 @@ unsafe extern "C" fn gen_settable_params<const FAMILY: usize>(
     _: Object,
 ) -> *const Param {
     let defaults = Defaults::get();
-    let settable = defaults.keys(Family::ALL[FAMILY]).gen_settable_params;
+    let settable = defaults.keys(Family::numbered(FAMILY)).gen_settable_params;
     // SAFETY: the default provider's function; it looks at no context of a generation.
     settable.map_or(ptr::null(), |settable| unsafe {
         settable(ptr::null_mut(), defaults.context())

@@ -9,14 +9,16 @@ use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use widelane_crypto::Shared;
+use widelane_crypto::agreement::{Curve, Secret};
 use widelane_crypto::sign::Algorithm;
 use zeroize::Zeroizing;
 
 use crate::abi::{
     ALL_PARAMETERS, DOMAIN_PARAMETERS, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param,
 };
+use crate::choice;
 use crate::defaults::{Defaults, KeyFunctions};
-use crate::family::{Curve, Family};
+use crate::family::Family;
 use crate::params::{OwnParams, Params, sized};
 use crate::prepared::{KeyInUse, PreparedKey};
 use crate::provider::LibraryContext;
@@ -45,6 +47,8 @@ pub(crate) struct Share {
     /// 32 bytes (RFC 7748), or an uncompressed point (SEC 1, section 2.3.3).
     pub(crate) public: Option<Vec<u8>>,
     pub(crate) secret: Option<Zeroizing<Vec<u8>>>,
+    /// The same as agreements take it, if it was made here: to load it takes as long as to make a share.
+    pub(crate) loaded: Option<Secret>,
     /// What was agreed on while the key was made, and with whose public share.
     pub(crate) agreed: Option<Arc<(Vec<u8>, Shared)>>,
 }
@@ -56,6 +60,7 @@ impl Share {
             curve,
             public: None,
             secret: None,
+            loaded: None,
             agreed: None,
         }
     }
@@ -68,8 +73,14 @@ impl Share {
             curve: self.curve,
             public: self.public.clone().filter(|_| public),
             secret: self.secret.clone().filter(|_| private),
+            loaded: self.loaded.clone().filter(|_| private),
             agreed: None,
         }
+    }
+
+    /// Whether it is of keys whose kind has several curves.
+    pub(crate) fn names_group(&self) -> bool {
+        Family::of(self.curve).curve().is_none()
     }
 
     fn has(&self, selection: c_int) -> bool {
@@ -98,11 +109,7 @@ impl Key {
     }
 
     pub(crate) fn from_share(share: Share) -> Self {
-        let family = match share.curve {
-            Curve::X25519 => Family::X25519,
-            Curve::Nist(_) => Family::Ec,
-        };
-        Self::with(family, None, Some(share))
+        Self::with(Family::of(share.curve), None, Some(share))
     }
 
     fn with(family: Family, inner: Option<Inner>, share: Option<Share>) -> Self {
@@ -151,24 +158,27 @@ impl Key {
         let share = self.export(KEYPAIR | ALL_PARAMETERS, |params| {
             let is =
                 |key: &CStr, text: &str| params.get(key).is_none_or(|it| it.text() == Some(text));
-            let curve = match self.family {
-                Family::X25519 => Curve::X25519,
-                _ => Curve::named(params.get(c"group")?.text()?)?,
+            let curve = match self.family.curve() {
+                Some(curve) => curve,
+                None => choice::curve_named(params.get(c"group")?.text()?)?,
             };
             let is_plain = is(c"encoding", "named_curve")
                 && is(c"point-format", "uncompressed")
                 && (params.get(c"use-cofactor-flag")).is_none_or(|flag| flag.integer() == Some(0));
             let public = params.get(c"pub").and_then(|value| value.octets());
-            if !is_plain || public.is_some_and(|public| !curve.is_public(public)) {
+            if !is_plain || public.is_some_and(|public| !curve.is_share(public)) {
                 return None;
             }
             Some(Share {
                 curve,
                 public: public.map(<[u8]>::to_vec),
-                secret: params.get(c"priv").and_then(|value| match curve {
-                    Curve::X25519 => Some(Zeroizing::new(value.octets()?.to_vec())),
-                    Curve::Nist(_) => sized(&value.big()?, curve.len()),
-                }),
+                secret: params
+                    .get(c"priv")
+                    .and_then(|value| match self.family.curve() {
+                        Some(_) => Some(Zeroizing::new(value.octets()?.to_vec())),
+                        None => sized(&value.big()?, curve.secret_len()),
+                    }),
+                loaded: None,
                 agreed: None,
             })
         })?;
@@ -185,15 +195,15 @@ impl Key {
     /// and refuses what is none with an error of which TLS makes the right alert.
     pub(crate) fn set_public(&self, public: &[u8]) -> Option<bool> {
         let curve = self.with_share(|share| share.curve)?;
-        if !curve.is_public(public) {
+        if !curve.is_share(public) {
             return None;
         }
         let mut forms = self.forms_mut();
         let share = forms.share.as_mut()?;
         share.public = Some(public.to_vec());
         // As the default provider: what was private of X25519 goes, of EC it stays.
-        if curve == Curve::X25519 {
-            share.secret = None;
+        if !share.names_group() {
+            (share.secret, share.loaded) = (None, None);
         }
         share.agreed = None;
         forms.inner = None;
@@ -353,8 +363,8 @@ impl Inner {
     fn of_share(family: Family, share: &Share) -> Option<Self> {
         let mut params = OwnParams::default();
         let mut selection = 0;
-        if let Curve::Nist(_) = share.curve {
-            params = params.text(c"group", share.curve.group().to_str().ok()?);
+        if share.names_group() {
+            params = params.text(c"group", share.curve.names()[0].to_str().ok()?);
             selection |= DOMAIN_PARAMETERS;
         }
         if let Some(public) = &share.public {
@@ -362,9 +372,9 @@ impl Inner {
             selection |= PUBLIC_KEY;
         }
         if let Some(secret) = &share.secret {
-            params = match share.curve {
-                Curve::X25519 => params.octets(c"priv", secret),
-                Curve::Nist(_) => params.big(c"priv", secret),
+            params = match share.names_group() {
+                true => params.big(c"priv", secret),
+                false => params.octets(c"priv", secret),
             };
             selection |= PRIVATE_KEY;
         }

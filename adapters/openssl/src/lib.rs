@@ -17,10 +17,14 @@
 
 #[allow(unsafe_code)]
 mod abi;
+mod choice;
 #[allow(unsafe_code)]
 mod cipher;
 #[allow(unsafe_code)]
+mod comparison;
+#[allow(unsafe_code)]
 mod defaults;
+mod engine;
 #[allow(unsafe_code)]
 mod exchange;
 mod family;

@@ -110,6 +110,17 @@ impl LibCrypto {
         text.to_string_lossy().into_owned()
     }
 
+    /// All that its costs depend on: the same with the name of the library and the day, by which builds
+    /// differ, and the instructions that it uses, some of which `OPENSSL_ia32cap` may have taken from it.
+    pub(crate) fn full_version(&self) -> String {
+        let texts = [0, 9].map(|number| {
+            // SAFETY: as above; these are OPENSSL_VERSION and OPENSSL_CPU_INFO.
+            let text = unsafe { CStr::from_ptr((self.version)(number)) };
+            text.to_string_lossy()
+        });
+        texts.join(", ")
+    }
+
     /// Fills `bytes` from OpenSSL's generator for secrets.
     pub(crate) fn random(&self, bytes: &mut [u8]) -> bool {
         // SAFETY: the function writes as many bytes as the slice has.

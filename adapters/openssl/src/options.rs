@@ -5,17 +5,21 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 
 use widelane_crypto::Preference;
+use widelane_crypto::agreement::{Curve, KEM_SETTING};
 use widelane_crypto::chacha20poly1305::Choice;
+use widelane_crypto::sign::Algorithm;
 use widelane_engine::{Clock, ClockPenalty};
 
 use crate::abi::{self, Dispatch, Param, UTF8_POINTER};
+use crate::choice::Prefer;
 use crate::log::Level;
 use crate::params;
 
 /// The settings, with their defaults where the section says nothing.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Options {
-    pub(crate) operations: Vec<Operation>,
+    /// What is offered, by [`Algorithm::setting`] and the like.
+    pub(crate) operations: Vec<&'static str>,
     pub(crate) backend: Preference,
     pub(crate) log: Level,
     pub(crate) prepare: Prepare,
@@ -29,30 +33,19 @@ pub(crate) struct Options {
     pub(crate) cipher: Option<Choice>,
     /// The file that keeps what passes cost here; `None` measures in each process.
     pub(crate) calibration: Option<PathBuf>,
+    /// Who computes what OpenSSL can do, too.
+    pub(crate) prefer: Prefer,
+    /// Whether the provider measures everything when it starts, unless it is known.
+    pub(crate) measures_at_start: bool,
 }
 
-/// What can be switched off.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Operation {
-    Rsa,
-    Ecdsa,
-    Ed25519,
-    X25519,
-    Ecdh,
-    MlKem,
-    MlDsa,
-}
-
-impl Operation {
-    const ALL: [(Self, &str); 7] = [
-        (Self::Rsa, "rsa"),
-        (Self::Ecdsa, "ecdsa"),
-        (Self::Ed25519, "ed25519"),
-        (Self::X25519, "x25519"),
-        (Self::Ecdh, "ecdh"),
-        (Self::MlKem, "mlkem"),
-        (Self::MlDsa, "mldsa"),
-    ];
+/// What can be switched off, by the names of signatures and agreements in settings.
+fn settings() -> Vec<&'static str> {
+    let signatures = Algorithm::ALL.into_iter().map(Algorithm::setting);
+    let agreements = Curve::ALL.into_iter().map(Curve::setting);
+    let mut all: Vec<_> = signatures.chain(agreements).chain([KEM_SETTING]).collect();
+    all.dedup();
+    all
 }
 
 /// When a private key is prepared for lanes.
@@ -100,7 +93,7 @@ impl Options {
     /// `setting` gives the text of the setting with this name, one of [`NAMES`], if there is one.
     fn parse(setting: impl Fn(&CStr) -> Option<String>) -> Result<Self, String> {
         let operations = match setting(c"operations").as_deref() {
-            None | Some("all") => Operation::ALL.map(|(operation, _)| operation).to_vec(),
+            None | Some("all") => settings(),
             Some(list) => operations(list)?,
         };
         let backend = match setting(c"backend") {
@@ -148,6 +141,20 @@ impl Options {
                 .transpose())
             .map_err(|error| format!("chacha20poly1305: {error}"))?,
             calibration: setting(c"calibration").map(absolute).transpose()?,
+            prefer: one_of(
+                c"prefer",
+                setting(c"prefer"),
+                [
+                    ("measured", Prefer::Measured),
+                    ("widelane", Prefer::Widelane),
+                    ("openssl", Prefer::OpenSsl),
+                ],
+            )?,
+            measures_at_start: one_of(
+                c"measure",
+                setting(c"measure"),
+                [("later", false), ("at-start", true)],
+            )?,
         })
     }
 }
@@ -177,15 +184,13 @@ fn absolute(path: String) -> Result<PathBuf, String> {
     }
 }
 
-fn operations(list: &str) -> Result<Vec<Operation>, String> {
+fn operations(list: &str) -> Result<Vec<&'static str>, String> {
     let names = list.split([',', ' ']).filter(|name| !name.is_empty());
+    let all = settings();
     names
         .map(|name| {
-            let found = Operation::ALL.iter().find(|(_, known)| *known == name);
-            found.map(|(operation, _)| *operation).ok_or_else(|| {
-                let known = Operation::ALL.map(|(_, name)| name).join(", ");
-                format!("operations: `{name}` is none of {known}")
-            })
+            let found = all.iter().copied().find(|known| *known == name);
+            found.ok_or_else(|| format!("operations: `{name}` is none of {}", all.join(", ")))
         })
         .collect()
 }
@@ -217,7 +222,9 @@ fn penalty(text: &str) -> Result<ClockPenalty, String> {
 }
 
 /// The names of the settings.
-const NAMES: [&CStr; 10] = [
+const NAMES: [&CStr; 12] = [
+    c"prefer",
+    c"measure",
     c"calibration",
     c"chacha20poly1305",
     c"operations",
@@ -246,13 +253,18 @@ mod tests {
     #[test]
     fn settings_have_defaults() {
         let options = parse(&[]).unwrap();
-        assert_eq!(options.operations.len(), Operation::ALL.len());
+        assert_eq!(options.operations, settings());
+        assert_eq!(options.operations.len(), 7);
         assert_eq!(options.backend, Preference::Auto);
         assert_eq!(options.log, Level::Warn);
         assert_eq!(options.prepare, Prepare::AtSecondUse);
         assert_eq!((options.library, options.statistics), (None, true));
         assert_eq!(options.clock, Clock::default());
         assert_eq!(options.calibration, None);
+        assert_eq!(
+            (options.prefer, options.measures_at_start),
+            (Prefer::Measured, false)
+        );
     }
 
     #[test]
@@ -266,14 +278,20 @@ mod tests {
             (c"statistics", "off"),
             (c"clock-512", "0.09 11000 670000"),
             (c"calibration", "/var/cache/x"),
+            (c"prefer", "widelane"),
+            (c"measure", "at-start"),
         ])
         .unwrap();
-        assert_eq!(options.operations, [Operation::Rsa, Operation::X25519]);
+        assert_eq!(options.operations, ["rsa", "x25519"]);
         assert_eq!(options.backend, Preference::Exactly(Backend::AwsLc));
         assert_eq!(options.log, Level::Info);
         assert_eq!(options.prepare, Prepare::AtFirstUse);
         assert_eq!(options.library.as_deref(), Some(c"/lib/x.so"));
         assert!(!options.statistics);
+        assert_eq!(
+            (options.prefer, options.measures_at_start),
+            (Prefer::Widelane, true)
+        );
         assert_eq!(
             options.calibration.as_deref(),
             Some(Path::new("/var/cache/x"))
@@ -291,6 +309,8 @@ mod tests {
             (c"log", "loud", "log: `loud` is none of warn, info, off"),
             (c"prepare", "never", "second-use"),
             (c"statistics", "yes", "`yes` is none of on, off"),
+            (c"prefer", "aws-lc", "none of measured, widelane, openssl"),
+            (c"measure", "now", "`now` is none of later, at-start"),
             (c"clock-512", "9 1 1", "share below 1"),
             (c"clock-256", "0.1 1", "clock-256: "),
             (c"clock-256", "NaN 1 1", "such as"),

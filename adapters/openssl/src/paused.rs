@@ -21,13 +21,13 @@ use std::task::Waker;
 
 use corosensei::stack::DefaultStack;
 use rustix::event::{EventfdFlags, eventfd};
-use widelane_engine::{Idle, Requests, Worker};
+use widelane_engine::{Idle, Request, Worker};
 
 use crate::abi::Object;
+use crate::engine::{self, Failure};
 use crate::libcrypto::{LibCrypto, STATUS_OK, WaitCallback};
 use crate::queue::{Queue, Signal};
 use crate::status;
-use crate::waiting::{self, Failure};
 
 /// The job of OpenSSL's in which the caller runs.
 pub(crate) fn current() -> Option<Object> {
@@ -37,12 +37,12 @@ pub(crate) fn current() -> Option<Object> {
 }
 
 /// Runs jobs inside OpenSSL's job `job`, which is paused meanwhile.
-pub(crate) fn run<R: Requests>(job: Object, requests: R) -> Result<R::Outputs, Failure> {
+pub(crate) fn run<R: Request>(job: Object, requests: Vec<R>) -> Result<Vec<R::Output>, Failure> {
     // The first call starts the engine, which needs more stack than OpenSSL's job has.
-    let Some(worker) = on_large_stack(waiting::worker)? else {
+    let Some(worker) = on_large_stack(engine::worker)? else {
         return Err(Failure::NotPaused);
     };
-    let mut tickets = on_large_stack(|| requests.submit(&worker))?;
+    let mut tickets = on_large_stack(|| worker.submit_all(requests))?;
     let queue = queue();
     if queue.is_pause_worth_while() {
         while run_pass(&worker, Idle::No) > 0 {}
@@ -51,14 +51,14 @@ pub(crate) fn run<R: Requests>(job: Object, requests: R) -> Result<R::Outputs, F
     }
     let submitted = worker.submitted();
     drop(worker);
-    if let Some(outputs) = waiting::poll(&mut tickets, Waker::noop()) {
+    if let Some(outputs) = engine::poll(&mut tickets, Waker::noop()) {
         return Ok(outputs?);
     }
     // Only now: HAProxy must not find a descriptor on a connection that was never paused.
     let signal = signal_of(job, &queue).ok_or(Failure::NotPaused)?;
     let waker = Waker::from(Arc::clone(&signal));
     loop {
-        if let Some(outputs) = waiting::poll(&mut tickets, &waker) {
+        if let Some(outputs) = engine::poll(&mut tickets, &waker) {
             queue.leave(&signal);
             return Ok(outputs?);
         }
@@ -73,13 +73,13 @@ pub(crate) fn run<R: Requests>(job: Object, requests: R) -> Result<R::Outputs, F
         if !Arc::ptr_eq(&queue, &self::queue()) {
             // Its jobs belong to another thread's worker, which cannot be used from here.
             queue.leave(&signal);
-            return match waiting::poll(&mut tickets, &waker) {
+            return match engine::poll(&mut tickets, &waker) {
                 Some(outputs) => Ok(outputs?),
                 None => Err(Failure::Moved),
             };
         }
         if signal.leads() {
-            let Some(worker) = waiting::worker()? else {
+            let Some(worker) = engine::worker()? else {
                 return Err(Failure::NotPaused);
             };
             if queue.lead(&signal, worker.submitted()) {

@@ -17,13 +17,14 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
+use widelane_crypto::agreement::Curve;
 use widelane_crypto::sign::{self, Algorithm};
 use zeroize::Zeroizing;
 
-use crate::family::{Curve, Family};
+use crate::family::Family;
 use crate::forks::{Forked, InUse};
-use crate::log;
 use crate::params::{Params, sized};
+use crate::{choice, log};
 
 /// A key that lanes sign with, while it may sign.
 pub(crate) struct KeyInUse<'a>(InUse<'a, Option<sign::Key>>);
@@ -112,6 +113,7 @@ impl PreparedKey {
         key.and_then(sign::Key::in_lanes)
             .map_err(|error| refused(self.family, &error.to_string()))
             .ok()
+            .filter(|key| key.operation().is_some_and(choice::signs))
     }
 
     /// Another copy, if there is one, and else this one.
@@ -166,7 +168,7 @@ pub(crate) fn prepare_at_first_use() {
 fn refused(family: Family, reason: &str) {
     log::once(&format!(
         "OpenSSL signs by itself with a key {}: {reason}",
-        family.key_name().to_string_lossy()
+        family.key_name.to_string_lossy()
     ));
 }
 
@@ -191,15 +193,15 @@ type Values = (Algorithm, Vec<u8>, Zeroizing<Vec<u8>>);
 /// or of a kind without signatures.
 fn read(family: Family, params: Params<'_>) -> Option<Result<Values, String>> {
     let octets = |name: &CStr| params.get(name)?.octets();
-    let (algorithm, secret) = match (family.algorithm(), family) {
-        (Some(Algorithm::Rsa), _) => return rsa_key(params),
+    let (algorithm, secret) = match family.algorithm() {
+        Some(Algorithm::Rsa) => return rsa_key(params),
         // ML-DSA has a seed, which tells as much as the key.
-        (Some(algorithm), _) => {
+        Some(algorithm) => {
             let seed = octets(c"seed").filter(|seed| !seed.is_empty());
             let secret = seed.or_else(|| octets(c"priv"))?;
             (algorithm, Zeroizing::new(secret.to_vec()))
         }
-        (None, Family::Ec) => {
+        None if family.signature_name.is_some() => {
             let group = params.get(c"group")?.text()?;
             let Some(Curve::Nist(curve)) = Curve::named(group) else {
                 return Some(Err(format!("lanes take P-256 and P-384, not {group}")));
@@ -207,7 +209,7 @@ fn read(family: Family, params: Params<'_>) -> Option<Result<Values, String>> {
             let secret = sized(&params.get(c"priv")?.big()?, curve.bytes())?;
             (Algorithm::Ecdsa(curve), secret)
         }
-        (None, _) => return None,
+        None => return None,
     };
     let public = octets(c"pub").map(<[u8]>::to_vec).unwrap_or_default();
     Some(Ok((algorithm, public, secret)))
@@ -266,7 +268,7 @@ mod tests {
 
     fn ed25519(public: u8, seed: u8) -> Arc<PreparedKey> {
         PreparedKey::shared(PreparedKey {
-            family: Family::Ed25519,
+            family: Family::numbered(2),
             algorithm: Algorithm::Ed25519,
             public: vec![public; 32],
             secret: Zeroizing::new(vec![seed; 32]),

@@ -4,26 +4,29 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Once, OnceLock};
 use std::{mem, ptr};
 
+use widelane_crypto::agreement::{GROUPS, Group};
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form};
 use widelane_crypto::{Backend, Preference};
 use widelane_engine::{ClockPenalty, calibration};
 use widelane_status::Facts;
 
 use crate::abi::{
-    self, Algorithm, CIPHER, Callback, Dispatch, KEM, KEYEXCH, KEYMGMT, Object, Param, SIGNATURE,
-    UTF8_POINTER,
+    self, Algorithm, CIPHER, Callback, Dispatch, KEM, KEYEXCH, KEYMGMT, MOST, Object, Param,
+    SIGNATURE, UTF8_POINTER, numbered,
 };
+use crate::choice::{Choices, Prefer};
 use crate::defaults::Defaults;
 use crate::family::Family;
 use crate::forks;
-use crate::hybrid::{self, Group};
 use crate::keymgmt::guarded;
 use crate::libcrypto::LibCrypto;
 use crate::log;
 use crate::objects;
-use crate::options::{Operation, Options, Prepare};
+use crate::options::{Options, Prepare};
 use crate::params::{self, OwnParams, Params, described};
-use crate::{cipher, exchange, keymgmt, prepared, signature, status, suspension, waiting};
+use crate::{
+    cipher, comparison, engine, exchange, hybrid, keymgmt, prepared, signature, status, suspension,
+};
 
 /// What OpenSSL calls after it has loaded the file (`provider-base(7)`).
 ///
@@ -92,7 +95,7 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
         .backend
         .resolve()
         .map_err(|error| error.to_string())?;
-    waiting::choose(options.backend, options.clock);
+    engine::choose(options.backend, options.clock);
     if options.prepare == Prepare::AtFirstUse {
         prepared::prepare_at_first_use();
     }
@@ -100,27 +103,31 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
     if lanes {
         // Without them nothing waits, and a suspended handshake would only cost time.
         suspension::attach(options.library.as_deref());
-        // Read now, because servers give up the rights to read it before their first handshake.
-        if let Some(file) = &options.calibration {
-            calibration::keep_in(file);
-        }
-    } else if options.backend == Preference::Auto {
-        log::once(&format!(
-            "{}. OpenSSL does everything by itself",
-            widelane_cpu::lanes()
-        ));
+    }
+    // Read now, because servers give up the rights to read it before their first handshake.
+    if let Some(file) = &options.calibration {
+        calibration::keep_in(file);
+    }
+    if options.measures_at_start {
+        comparison::calibrate();
+    } else if !lanes && options.prefer == Prefer::Measured {
+        // A server with lanes measures when it loads its first key. Here nothing would ask for it.
+        comparison::measure_if_kept();
     }
     // Asked now, because servers give up the rights to find out before their first handshake.
     if let Some(model) = widelane_marks::emulated_model() {
         log::info(&format!("marks its wide code for the brake of a {model}"));
     }
-    let offer = Offer::new(&options, lanes);
+    let with = libcrypto.full_version();
+    let choices = Choices::make(&options, backend, &with, &default_groups());
+    let offer = Offer::new(&options, lanes, choices);
     let version = libcrypto.version_text();
     status::begin(Facts {
         provider: env!("CARGO_PKG_VERSION").to_owned(),
         openssl: version.clone(),
         backend: backend.to_string(),
         suspends: suspension::is_attached(),
+        decisions: choices.lines(),
     });
     if OFFER.set(offer).is_ok() {
         log::info(&format!(
@@ -132,6 +139,9 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
                 "no"
             },
         ));
+        for line in choices.lines() {
+            log::info(&line);
+        }
     }
     Ok(())
 }
@@ -188,8 +198,8 @@ struct Offer {
     kems: Vec<Algorithm>,
     ciphers: Vec<Algorithm>,
     groups: Vec<&'static Group>,
-    x25519: bool,
-    ecdh: bool,
+    /// The names of the keys of curves.
+    curves: Vec<&'static CStr>,
 }
 
 // SAFETY: its pointers are to constants and to texts that stay for ever.
@@ -198,9 +208,7 @@ unsafe impl Send for Offer {}
 unsafe impl Sync for Offer {}
 
 impl Offer {
-    fn new(options: &Options, lanes: bool) -> Self {
-        let on = |operation| lanes && options.operations.contains(&operation);
-        let (x25519, ecdh) = (on(Operation::X25519), on(Operation::Ecdh));
+    fn new(options: &Options, lanes: bool, choices: &Choices) -> Self {
         let mut offer = Self {
             keys: Vec::new(),
             signatures: Vec::new(),
@@ -208,18 +216,10 @@ impl Offer {
             kems: Vec::new(),
             ciphers: Vec::new(),
             groups: Vec::new(),
-            x25519,
-            ecdh,
+            curves: Vec::new(),
         };
-        for (family, signs, agrees) in [
-            (Family::Rsa, on(Operation::Rsa), false),
-            (Family::Ec, on(Operation::Ecdsa), ecdh),
-            (Family::Ed25519, on(Operation::Ed25519), false),
-            (Family::X25519, false, x25519),
-            (Family::MlDsa44, on(Operation::MlDsa), false),
-            (Family::MlDsa65, on(Operation::MlDsa), false),
-            (Family::MlDsa87, on(Operation::MlDsa), false),
-        ] {
+        for family in Family::all() {
+            let (signs, agrees) = (choices.signs(family), choices.agrees(family));
             let [keys, signatures, exchanges] = tables(family);
             if signs || agrees {
                 // Preferred only where keys are made for an exchange: keys of files stay with the
@@ -238,6 +238,7 @@ impl Offer {
             }
             if agrees {
                 add(&mut offer.exchanges, KEYEXCH, family, PREFERRED, exchanges);
+                offer.curves.push(family.key_name);
             }
         }
         if lanes
@@ -248,19 +249,12 @@ impl Offer {
             let names = Defaults::get().cipher_names();
             offer.ciphers.push(algorithm(names, PREFERRED, table));
         }
-        if on(Operation::MlKem) {
-            let known = default_groups();
-            for (group, keys) in hybrid::GROUPS.iter().zip(group_keys()) {
-                // The default provider's keys of ML-KEM alone are also for other uses than TLS.
-                if group.is_hybrid() || !known.contains(&i64::from(group.id)) {
-                    offer
-                        .keys
-                        .push(algorithm(group.name.as_ptr(), PREFERRED, keys));
-                    offer
-                        .kems
-                        .push(algorithm(group.name.as_ptr(), PREFERRED, &hybrid::KEMS));
-                    offer.groups.push(group);
-                }
+        for (group, keys) in GROUPS.iter().zip(group_keys()) {
+            if choices.groups.iter().any(|ours| ptr::eq(*ours, group)) {
+                let name = group.name.as_ptr();
+                offer.keys.push(algorithm(name, PREFERRED, keys));
+                offer.kems.push(algorithm(name, PREFERRED, &hybrid::KEMS));
+                offer.groups.push(group);
             }
         }
         let Self {
@@ -325,17 +319,13 @@ fn cipher_code(choice: Choice, options: &Options) -> Option<Cipher> {
     }
 }
 
-/// The tables of the keys of each group, in the order of [`hybrid::GROUPS`].
-fn group_keys() -> [&'static [Dispatch]; hybrid::GROUPS.len()] {
-    static KEYS: [[Dispatch; 16]; hybrid::GROUPS.len()] = [
-        hybrid::keys::<0>(),
-        hybrid::keys::<1>(),
-        hybrid::keys::<2>(),
-        hybrid::keys::<3>(),
-        hybrid::keys::<4>(),
-    ];
-    KEYS.each_ref().map(|keys| &keys[..])
+/// The tables of the keys of each group, in the order of [`GROUPS`].
+fn group_keys() -> &'static [[Dispatch; 16]] {
+    static KEYS: [[Dispatch; 16]; MOST] = numbered!(GROUP => hybrid::keys::<GROUP>());
+    &KEYS
 }
+
+const _: () = assert!(GROUPS.len() <= MOST, "no tables for so many groups");
 
 /// The numbers of the groups that the default provider announces.
 fn default_groups() -> Vec<i64> {
@@ -357,25 +347,12 @@ const OFFERED: &CStr = c"provider=widelane";
 
 /// The tables of a family: keys, signatures, exchanges.
 fn tables(family: Family) -> [&'static [Dispatch]; 3] {
-    macro_rules! of {
-        ($number:expr) => {{
-            static KEYS: [Dispatch; 22] = keymgmt::table::<{ $number }>();
-            [
-                &KEYS,
-                signature::offered::<{ $number }>(),
-                exchange::offered::<{ $number }>(),
-            ]
-        }};
-    }
-    match family {
-        Family::Rsa => of!(Family::Rsa as usize),
-        Family::Ec => of!(Family::Ec as usize),
-        Family::Ed25519 => of!(Family::Ed25519 as usize),
-        Family::X25519 => of!(Family::X25519 as usize),
-        Family::MlDsa44 => of!(Family::MlDsa44 as usize),
-        Family::MlDsa65 => of!(Family::MlDsa65 as usize),
-        Family::MlDsa87 => of!(Family::MlDsa87 as usize),
-    }
+    static KEYS: [[Dispatch; 22]; MOST] = numbered!(FAMILY => keymgmt::table::<FAMILY>());
+    type Offered = fn() -> &'static [Dispatch];
+    let signatures: [Offered; MOST] = numbered!(FAMILY => signature::offered::<FAMILY>);
+    let exchanges: [Offered; MOST] = numbered!(FAMILY => exchange::offered::<FAMILY>);
+    let number = family.number();
+    [&KEYS[number], signatures[number](), exchanges[number]()]
 }
 
 unsafe extern "C" fn query_operation(
@@ -413,11 +390,8 @@ unsafe extern "C" fn get_capabilities(
         let (Wanted(callback, argument), group) =
             unsafe { (&*wanted.cast::<Wanted>(), Params::new(list)) };
         let algorithm = group.get(c"tls-group-alg").and_then(|value| value.text());
-        let ours = OFFER.get().is_some_and(|offer| match algorithm {
-            Some("EC") => offer.ecdh,
-            Some("X25519") => offer.x25519,
-            _ => false,
-        });
+        let is = |name: &&CStr| algorithm.is_some_and(|text| text.as_bytes() == name.to_bytes());
+        let ours = OFFER.get().is_some_and(|offer| offer.curves.iter().any(is));
         match ours {
             // SAFETY: the caller's callback with its own argument.
             true => unsafe { callback(list, *argument) },
@@ -452,7 +426,7 @@ fn announcement(group: &Group) -> OwnParams {
     OwnParams::default()
         .text(c"tls-group-name", name)
         .text(c"tls-group-name-internal", name)
-        .integer(c"tls-group-id", group.id)
+        .integer(c"tls-group-id", group.tls_number.into())
         .text(c"tls-group-alg", name)
         .integer(c"tls-group-sec-bits", group.security_bits)
         .integer(c"tls-group-is-kem", 1)

@@ -24,12 +24,12 @@ use crate::params::Params;
 use crate::signature_context::{Context, Inner, State};
 use crate::signers::{DigestSigner, MessageSigner};
 
-/// The functions that the family with this number in [`Family::ALL`] offers: those that the default
+/// The functions that the family with this number offers: those that the default
 /// provider of this OpenSSL has, too, because what it lacks it must be seen to lack. So OpenSSL makes
 /// streams of messages where it does so by itself, and calls follow each other as without us.
 pub(crate) fn offered<const FAMILY: usize>() -> &'static [Dispatch] {
     static OFFERED: Offered = Offered::new();
-    OFFERED.of(abi::SIGNATURE, Family::ALL[FAMILY], &table::<FAMILY>())
+    OFFERED.of(abi::SIGNATURE, Family::numbered(FAMILY), &table::<FAMILY>())
 }
 
 const fn table<const FAMILY: usize>() -> [Dispatch; 32] {
@@ -77,7 +77,7 @@ unsafe extern "C" fn newctx<const FAMILY: usize>(_: Object, properties: *const c
             false => Some(unsafe { CStr::from_ptr(properties) }.to_owned()),
         };
         objects::give(Some(Context {
-            family: Family::ALL[FAMILY],
+            family: Family::numbered(FAMILY),
             properties,
             state: State::New,
             signs: None,
@@ -394,7 +394,7 @@ unsafe extern "C" fn gettable_ctx_params<const FAMILY: usize>(
     _: Object,
 ) -> *const Param {
     let gettable = Defaults::get()
-        .signature(Family::ALL[FAMILY])
+        .signature(Family::numbered(FAMILY))
         .and_then(|functions| functions.gettable_ctx_params);
     // SAFETY: the default provider's function, which takes no context for all that there can be.
     gettable.map_or(ptr::null(), |gettable| unsafe {
@@ -410,7 +410,7 @@ unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(
     let context = unsafe { borrow::<Context>(object) };
     guarded(ptr::null(), || match context {
         Some(context) => context.settable(),
-        None => Inner::settable(ptr::null_mut(), Family::ALL[FAMILY]),
+        None => Inner::settable(ptr::null_mut(), Family::numbered(FAMILY)),
     })
 }
 

@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_int};
 use std::sync::{Arc, OnceLock};
 use std::{ptr, slice};
 
-use crate::abi::{Object, Param};
+use crate::abi::{MOST, Object, Param};
 use crate::defaults::{Defaults, SignatureFunctions};
 use crate::family::Family;
 use crate::keys::Key;
@@ -184,15 +184,14 @@ impl Context {
 
     /// The values that it takes now. After a hash function was named, it cannot be changed.
     pub(crate) fn settable(&self) -> *const Param {
-        static PLANNED: [OnceLock<Constant>; Family::COUNT] =
-            [const { OnceLock::new() }; Family::COUNT];
+        static PLANNED: [OnceLock<Constant>; MOST] = [const { OnceLock::new() }; MOST];
         let all = || Inner::settable(ptr::null_mut(), self.family);
         match &self.state {
             State::New | State::Digest(..) => all(),
             State::Inner(inner) => Inner::settable(inner.0, self.family),
             // TLS asks twice for each signature with PSS.
             State::Message(signer) => {
-                let list = PLANNED[self.family as usize].get_or_init(|| {
+                let list = PLANNED[self.family.number()].get_or_init(|| {
                     let mut same = Self {
                         family: self.family,
                         properties: self.properties.clone(),

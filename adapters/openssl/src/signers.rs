@@ -15,7 +15,7 @@ use widelane_crypto::sign::{self, Algorithm, Error, Input, Request, Scheme};
 use crate::family::Family;
 use crate::keys::Key;
 use crate::params::{OwnParams, Params, Value};
-use crate::waiting;
+use crate::{engine, waiting};
 
 /// A signature of one message.
 #[derive(Clone)]
@@ -47,7 +47,7 @@ pub(crate) enum Attempt {
     /// There is none that could leave. OpenSSL makes it once more, by other code.
     Withheld(Error),
     /// Lanes gave no answer.
-    Failed(waiting::Failure),
+    Failed(engine::Failure),
 }
 
 impl Attempt {
@@ -210,7 +210,7 @@ impl Settings {
     /// What holds before anything is said.
     fn new(family: Family) -> Self {
         Self {
-            is_rsa: family == Family::Rsa,
+            is_rsa: family.algorithm() == Some(Algorithm::Rsa),
             takes_hash: false,
             hash: None,
             is_pss: false,
@@ -329,7 +329,7 @@ mod tests {
     fn settings(mut params: OwnParams) -> Option<Settings> {
         let mut settings = Settings {
             hash: Some(Hash::Sha256),
-            ..Settings::new(Family::Rsa)
+            ..Settings::new(Family::numbered(0))
         };
         settings.set_params(params.view()).then_some(settings)
     }

@@ -23,7 +23,7 @@ use rustix::time::{ClockId, clock_gettime};
 use widelane_engine::Engine;
 use widelane_status::{Facts, NAME, Page, SIZE, Totals};
 
-use crate::{log, waiting};
+use crate::{engine, log};
 
 /// Makes the page of a process in which the provider has started.
 pub(crate) fn begin(facts: Facts) {
@@ -67,7 +67,7 @@ pub(crate) fn blocking<R>(engine: &Engine, call: impl FnOnce() -> R) -> R {
 /// A pass has run on this thread. If no job waits any more, the counters are copied.
 pub(crate) fn passed(jobs: usize, waiting: usize) {
     if jobs > 0
-        && let Ok(engine) = waiting::engine()
+        && let Ok(engine) = engine::engine()
     {
         count(&engine, std::process::id(), waiting == 0);
     }
@@ -248,6 +248,7 @@ const INTERVAL: u64 = 10;
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU8;
+    use widelane_crypto::agreement::{Curve, Secret};
     use widelane_engine::Config;
     use widelane_status::{MOST_OPERATIONS, Report};
 
@@ -317,9 +318,8 @@ mod tests {
             let copied = milliseconds();
             COPIED.store(copied, SeqCst);
             WANTED.store(false, SeqCst);
-            let secret = widelane_crypto::x25519::Secret::from_bytes(&[7; 32]);
-            let request = widelane_crypto::x25519::Public { secret };
-            let public = blocking(&engine, || engine.run(request).unwrap());
+            let secret = Secret::from_bytes(Curve::X25519, &[7; 32]).unwrap();
+            let public = blocking(&engine, || engine.run(secret.public()).unwrap());
             assert!(public.is_ok());
             let held_up = || milliseconds().wrapping_sub(copied) >= INTERVAL;
             assert!(report().operations == before || held_up());

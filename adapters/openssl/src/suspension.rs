@@ -8,15 +8,16 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
 
-use widelane_engine::{Idle, Requests, Worker};
+use widelane_engine::{Idle, Request, Worker};
 use widelane_openssl_tables::{Passes, SYMBOL, Suspension};
 
 use crate::abi::Object;
+use crate::comparison;
+use crate::engine::{self, Failure};
 use crate::keymgmt::guarded;
 use crate::log;
 use crate::prepared;
 use crate::status;
-use crate::waiting::{self, Failure};
 
 /// Looks for the library, once: it is preloaded, or else the file with this name, if one is given,
 /// takes its place in the imports of the program.
@@ -91,13 +92,13 @@ pub(crate) struct Frame {
 }
 
 /// Runs jobs of a handshake whose stack is left meanwhile.
-pub(crate) fn run<R: Requests>(frame: Frame, requests: R) -> Result<R::Outputs, Failure> {
-    let Some(worker) = waiting::worker()? else {
+pub(crate) fn run<R: Request>(frame: Frame, requests: Vec<R>) -> Result<Vec<R::Output>, Failure> {
+    let Some(worker) = engine::worker()? else {
         // The thread ends.
-        return Ok(requests.block(&waiting::engine()?)?);
+        return Ok(engine::engine()?.run_all(requests)?);
     };
     let process = std::process::id();
-    let mut tickets = requests.submit(&worker)?;
+    let mut tickets = worker.submit_all(requests)?;
     drop(worker);
     let waker = Waker::from(Arc::new(Waking(frame.handshake.addr())));
     loop {
@@ -106,7 +107,7 @@ pub(crate) fn run<R: Requests>(frame: Frame, requests: R) -> Result<R::Outputs, 
             std::mem::forget(tickets);
             return Err(Failure::Forked);
         }
-        if let Some(outputs) = waiting::poll(&mut tickets, &waker) {
+        if let Some(outputs) = engine::poll(&mut tickets, &waker) {
             return Ok(outputs?);
         }
         // Nothing is borrowed across the call.
@@ -160,11 +161,11 @@ extern "C" fn prepare_keys(at_once: c_int) {
 }
 
 extern "C" fn prepare() {
-    guarded((), waiting::calibrate);
+    guarded((), comparison::calibrate);
 }
 
 fn with_worker<T: Default>(use_it: impl FnOnce(&Worker) -> T) -> T {
-    match waiting::worker() {
+    match engine::worker() {
         Ok(Some(worker)) => use_it(&worker),
         _ => T::default(),
     }

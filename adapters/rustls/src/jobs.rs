@@ -7,31 +7,31 @@
 use std::error;
 use std::sync::Arc;
 
-use rustls::OtherError;
-use widelane_engine::{Engine, JobError, Request, Requests};
+use rustls::{Error, OtherError, PeerMisbehaved};
+use widelane_crypto::AgreeError;
+use widelane_engine::{Engine, JobError, Request};
 
 use crate::suspend::{Cancelled, Frame};
 
 /// Runs one job to its end.
 pub(crate) fn run<R: Request>(engine: &Engine, request: R) -> Result<R::Output, Failure> {
-    let (output,) = run_together(engine, (request,))?;
-    Ok(output)
+    Ok(run_all(engine, vec![request])?.remove(0))
 }
 
 /// Runs jobs that do not depend on one another. On a driver's stack all are submitted before the
 /// caller is suspended, once; elsewhere one runs after the other.
-pub(crate) fn run_together<R: Requests>(
+pub(crate) fn run_all<R: Request>(
     engine: &Engine,
-    requests: R,
-) -> Result<R::Outputs, Failure> {
+    requests: Vec<R>,
+) -> Result<Vec<R::Output>, Failure> {
     Frame::with_current(|frame| match frame {
         Some(frame) => Ok(frame.run(requests)??),
-        None => Ok(requests.block(engine)?),
+        None => Ok(engine.run_all(requests)?),
     })
 }
 
-/// Why an operation gave no result although the peer did nothing wrong. It travels through rustls
-/// as [`rustls::Error::Other`].
+/// Why an operation gave no result. Unless the peer is to blame, it travels through rustls as
+/// [`rustls::Error::Other`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The engine took the job and gave no output, or did not take it.
@@ -40,6 +40,9 @@ pub(crate) enum Failure {
     /// The operation itself failed.
     #[error(transparent)]
     Operation(Box<dyn error::Error + Send + Sync>),
+    /// There is no secret, which may be the peer's fault.
+    #[error(transparent)]
+    Agree(#[from] AgreeError),
     /// The connection that wanted it is gone.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
@@ -52,8 +55,13 @@ impl Failure {
     }
 }
 
-impl From<Failure> for rustls::Error {
+impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
-        Self::Other(OtherError(Arc::new(failure)))
+        match failure {
+            Failure::Agree(AgreeError::InvalidPeer(_) | AgreeError::WeakPeer) => {
+                PeerMisbehaved::InvalidKeyShare.into()
+            }
+            failure => Self::Other(OtherError(Arc::new(failure))),
+        }
     }
 }

@@ -30,7 +30,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use widelane_engine::{JobError, Requests, Worker};
+use widelane_engine::{JobError, Request, Worker};
 use widelane_stacks::{GuardedStack, Stacks};
 
 /// A synchronous call that can stop in the middle, on a stack taken from a pool.
@@ -135,15 +135,15 @@ impl Frame<'_> {
 
     /// Runs jobs of this call to their end: on the thread's own stack, if no other job can join
     /// them, else by suspending the call, once for all of them.
-    pub(crate) fn run<R: Requests>(
+    pub(crate) fn run<R: Request>(
         &self,
-        requests: R,
-    ) -> Result<Result<R::Outputs, JobError>, Cancelled> {
+        requests: Vec<R>,
+    ) -> Result<Result<Vec<R::Output>, JobError>, Cancelled> {
         if !thread::panicking() && self.waker.borrow().is_some() && (self.alone)() {
             let engine = self.worker.engine();
-            return Ok(self.on_thread_stack(|| requests.run_at_once(engine)));
+            return Ok(self.on_thread_stack(|| engine.run_all_at_once(requests)));
         }
-        match requests.submit(&self.worker) {
+        match self.worker.submit_all(requests) {
             Ok(tickets) => self.wait(tickets),
             Err(refused) => Ok(Err(refused)),
         }

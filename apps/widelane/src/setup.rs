@@ -3,8 +3,9 @@
 use crate::clock::clock;
 use clap::builder::PossibleValue;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
 use widelane_cli::places::{CACHE, Places};
@@ -31,7 +32,7 @@ pub(crate) struct Args {
 
     /// Remove what was written
     #[arg(long, conflicts_with_all = [
-        "env", "provider", "shim", "imports", "profile", "no_statistics", "operations", "backend",
+        "env", "provider", "shim", "imports", "profile", "no_statistics", "operations", "backend", "prefer",
         "chacha20poly1305", "log", "system_config",
     ])]
     undo: bool,
@@ -56,6 +57,10 @@ pub(crate) struct Args {
 
     #[arg(long, value_name = "NAME", help = backends())]
     backend: Option<String>,
+
+    /// Who computes what OpenSSL can do, too: measured (the faster one, the default), widelane or openssl
+    #[arg(long, value_name = "WHO")]
+    prefer: Option<String>,
 
     /// The code that encrypts with ChaCha20-Poly1305: auto, 512-ifma, 512, 256 or 256-light, for records of
     /// 16 KiB [default: OpenSSL's own]
@@ -145,10 +150,49 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let _ = writeln!(text, "\n{remark}");
     }
     output::print(&text)?;
-    if plan.changes().is_empty() || args.print {
+    if args.print {
         return Ok(());
     }
-    carry_out(args, &plan, "Write these files?")
+    if !plan.changes().is_empty() {
+        carry_out(args, &plan, "Write these files?")?;
+    }
+    match args.root == Path::new("/") {
+        true => output::print(&decisions(&setup.config_path())),
+        false => Ok(()),
+    }
+}
+
+/// Who computes what on this machine, and why: one line for each operation, as the provider measures and
+/// decides it. Empty if there is no program with OpenSSL to load it, and if the provider does not start.
+fn decisions(config: &Path) -> String {
+    let run = || {
+        let config = widelane_setup::measuring(config).ok()?;
+        let mut openssl = Command::new("openssl")
+            .args(["list", "-providers"])
+            .env("OPENSSL_CONF", "/dev/stdin")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .ok()?;
+        // Dropped at once, which ends the program's input.
+        openssl.stdin.take()?.write_all(config.as_bytes()).ok()?;
+        openssl.wait_with_output().ok()
+    };
+    let said = run().map_or_else(Vec::new, |ended| ended.stderr);
+    let said = String::from_utf8_lossy(&said);
+    let decided = |line: &str| {
+        let (operation, decision) = line.strip_prefix("widelane: ")?.split_once(": ")?;
+        let is_operation = !operation.contains(' ');
+        is_operation.then(|| format!("  {operation:<20} {}\n", widelane_text::escaped(decision)))
+    };
+    let lines: String = said.lines().filter_map(decided).collect();
+    match lines.is_empty() {
+        true => lines,
+        false => {
+            format!("\nWho computes what here, with the OpenSSL of the program `openssl`:\n{lines}")
+        }
+    }
 }
 
 fn remove(args: &Args, root: &Root) -> Result<(), Failure> {
@@ -210,12 +254,13 @@ fn left_to_do(server: Server, undone: bool, systemd: bool) -> String {
 }
 
 fn by_hand(args: &Args, root: &Root, setup: &Setup) -> Result<(), Failure> {
-    let (plan, variables) =
-        environment(setup, root, &config_by_hand(args)?, args.force).map_err(failed)?;
+    let config = config_by_hand(args)?;
+    let (plan, variables) = environment(setup, root, &config, args.force).map_err(failed)?;
     plan.apply().map_err(failed)?;
     for remark in remarks_about_here(args, setup) {
         output::complain(&format!("widelane: {remark}\n"));
     }
+    output::complain(&decisions(&config));
     let mut text = String::new();
     for (name, value) in variables {
         let _ = writeln!(text, "{name}={value}");
@@ -241,6 +286,10 @@ fn setup(args: &Args, root: &Root) -> Result<Setup, Failure> {
     let mut options = options.map_err(|error| Failure::Usage(error.to_string()))?;
     if args.no_statistics {
         options.without_statistics();
+    }
+    if let Some(who) = &args.prefer {
+        let set = options.set_prefer(who);
+        set.map_err(|error| Failure::Usage(error.to_string()))?;
     }
     if let Some(form) = &args.chacha20poly1305 {
         let set = options.set_chacha20poly1305(form);
@@ -283,7 +332,9 @@ fn remarks_about_here(args: &Args, setup: &Setup) -> Vec<String> {
     if args.root == Path::new("/") {
         let lacking = widelane_cpu::lanes().why_none();
         remarks.extend(
-            lacking.map(|lacking| format!("OpenSSL will do everything by itself here: {lacking}.")),
+            lacking.map(|lacking| format!(
+                "No lanes here: {lacking}. Widelane computes what OpenSSL lacks, and what it does faster one by one."
+            )),
         );
     }
     if let Some(copied) = setup.system.copied() {

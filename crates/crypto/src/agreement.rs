@@ -1,7 +1,652 @@
-//! What all key agreements have in common: the secret that they yield, and how they fail.
+//! Agreements on secrets: what all of them have in common, and the groups of TLS.
+//!
+//! A [`Group`] is a curve, ML-KEM, or both. It [starts](Group::start) an agreement, [answers](Group::answer)
+//! one, and a [`Key`] [finishes](Key::finish) it. Each of these is up to three [`Request`]s that do not depend
+//! on one another; the caller runs them together. [`Half`] makes operations whose requests are these.
+//!
+//! A new curve or KEM is a variant of [`Curve`] or a size of ML-KEM, and a row of [`GROUPS`]. Callers that take
+//! groups as they come do not change.
 
+use std::ffi::CStr;
 use std::fmt;
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use crate::operation::requests;
+use crate::{Operation, ecdh, ecdsa, mlkem, nist, x25519};
+
+/// A curve on which two sides agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Curve {
+    /// X25519 (RFC 7748).
+    X25519,
+    /// A curve of NIST's.
+    Nist(nist::Curve),
+}
+
+impl Curve {
+    /// Every curve.
+    pub const ALL: [Self; 3] = [
+        Self::X25519,
+        Self::Nist(nist::Curve::P256),
+        Self::Nist(nist::Curve::P384),
+    ];
+
+    /// Its names in OpenSSL, the usual one first.
+    pub const fn names(self) -> &'static [&'static CStr] {
+        match self {
+            Self::X25519 => &[c"x25519"],
+            Self::Nist(nist::Curve::P256) => &[c"prime256v1", c"secp256r1", c"P-256"],
+            Self::Nist(nist::Curve::P384) => &[c"secp384r1", c"P-384"],
+        }
+    }
+
+    /// The names of its keys and of agreements with them, in OpenSSL.
+    pub const fn key_names(self) -> [&'static CStr; 2] {
+        match self {
+            Self::X25519 => [c"X25519", c"X25519"],
+            Self::Nist(_) => [c"EC", c"ECDH"],
+        }
+    }
+
+    /// The names of the operations: shares of secrets, and secrets shared with peers.
+    pub const fn operations(self) -> [&'static str; 2] {
+        match self {
+            Self::X25519 => ["x25519-keygen", "x25519-derive"],
+            Self::Nist(nist::Curve::P256) => ["p256-keygen", "p256-ecdh"],
+            Self::Nist(nist::Curve::P384) => ["p384-keygen", "p384-ecdh"],
+        }
+    }
+
+    /// The name of such agreements in settings.
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::X25519 => "x25519",
+            Self::Nist(_) => "ecdh",
+        }
+    }
+
+    /// The curve with one of these names, in any case of letters.
+    pub fn named(name: &str) -> Option<Self> {
+        let is = |known: &&CStr| known.to_bytes().eq_ignore_ascii_case(name.as_bytes());
+        let mut curves = Self::ALL.into_iter();
+        curves.find(|curve| curve.names().iter().any(is))
+    }
+
+    /// Bits of the order of its points: what OpenSSL calls the size of a key.
+    pub const fn bits(self) -> u32 {
+        match self {
+            Self::X25519 => 253,
+            Self::Nist(curve) => 8 * curve.bytes() as u32,
+        }
+    }
+
+    /// Half as many bits as a field element has.
+    pub const fn security_bits(self) -> u32 {
+        4 * self.secret_len() as u32
+    }
+
+    /// Bytes of a secret key, and of what two sides agree on.
+    pub const fn secret_len(self) -> usize {
+        match self {
+            Self::X25519 => 32,
+            Self::Nist(curve) => curve.bytes(),
+        }
+    }
+
+    /// Bytes of a share: 32 (RFC 7748), or an uncompressed point (SEC 1, section 2.3.3).
+    pub const fn share_len(self) -> usize {
+        match self {
+            Self::X25519 => 32,
+            Self::Nist(curve) => curve.point_bytes(),
+        }
+    }
+
+    /// Whether bytes are a share. On a curve of prime order each point of the curve is in the
+    /// group (SP 800-56A, section 5.6.2.3.4), and X25519 takes every 32 bytes (RFC 7748, section 5).
+    pub fn is_share(self, bytes: &[u8]) -> bool {
+        match self {
+            Self::X25519 => bytes.len() == 32,
+            Self::Nist(curve) => ecdsa::PublicKey::from_point(curve, bytes).is_ok(),
+        }
+    }
+}
+
+/// A secret key on a curve.
+#[derive(Clone)]
+pub struct Secret(SecretOf);
+
+#[derive(Clone)]
+enum SecretOf {
+    X25519(x25519::Secret),
+    Nist(ecdh::Secret),
+}
+
+impl Secret {
+    /// A new random key.
+    ///
+    /// # Errors
+    ///
+    /// [`AgreeError::Entropy`] when there are no random bytes.
+    pub fn generate(curve: Curve) -> Result<Self, AgreeError> {
+        Ok(Self(match curve {
+            Curve::X25519 => SecretOf::X25519(x25519::Secret::generate()?),
+            Curve::Nist(curve) => SecretOf::Nist(ecdh::Secret::generate(curve)?),
+        }))
+    }
+
+    /// The key with these bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`AgreeError::InvalidSecret`] if their number is another; on a curve of NIST's also if they are
+    /// zero or not below its order.
+    pub fn from_bytes(curve: Curve, bytes: &[u8]) -> Result<Self, AgreeError> {
+        Ok(Self(match curve {
+            Curve::X25519 => {
+                let bytes = bytes.try_into().map_err(|_| AgreeError::InvalidSecret)?;
+                SecretOf::X25519(x25519::Secret::from_bytes(bytes))
+            }
+            Curve::Nist(curve) => SecretOf::Nist(ecdh::Secret::from_bytes(curve, bytes)?),
+        }))
+    }
+
+    /// The curve.
+    pub fn curve(&self) -> Curve {
+        match &self.0 {
+            SecretOf::X25519(_) => Curve::X25519,
+            SecretOf::Nist(secret) => Curve::Nist(secret.curve()),
+        }
+    }
+
+    /// A new key from the bytes of `fill`, which are left in `bytes`. `None` if `fill` gives none.
+    ///
+    /// A random number is out of a curve's range once in 2^32 tries (P-256).
+    pub fn fill(
+        curve: Curve,
+        bytes: &mut [u8],
+        mut fill: impl FnMut(&mut [u8]) -> Option<()>,
+    ) -> Option<Self> {
+        (0..8).find_map(|_| {
+            fill(bytes)?;
+            Self::from_bytes(curve, bytes).ok()
+        })
+    }
+
+    /// Asks for its share.
+    pub fn public(&self) -> Request {
+        match self.clone().0 {
+            SecretOf::X25519(secret) => Request::X25519Public(x25519::Public { secret }),
+            SecretOf::Nist(secret) => Request::NistPublic(ecdh::Public { secret }),
+        }
+    }
+
+    /// Asks for the secret shared with a peer.
+    ///
+    /// # Errors
+    ///
+    /// [`AgreeError::InvalidPeer`] if that shows in the length of the share.
+    pub fn derive(&self, peer: &[u8]) -> Result<Request, AgreeError> {
+        Ok(match self.clone().0 {
+            SecretOf::X25519(secret) => {
+                let peer = peer.try_into();
+                let peer = peer.map_err(|_| AgreeError::InvalidPeer("not 32 bytes"))?;
+                Request::X25519Derive(x25519::Derive { secret, peer })
+            }
+            SecretOf::Nist(secret) => {
+                let peer = peer.to_vec();
+                Request::NistDerive(ecdh::Derive { secret, peer })
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret").finish_non_exhaustive()
+    }
+}
+
+/// What a request yields, of these as much as it makes: a share for the peer, a secret, and a key that
+/// finishes the agreement.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    share: Vec<u8>,
+    shared: Option<Shared>,
+    key: Option<mlkem::DecapsulationKey>,
+}
+
+impl Answer {
+    /// The share for the peer; empty if the request makes none.
+    pub fn into_share(self) -> Vec<u8> {
+        self.share
+    }
+
+    /// The secret, if the request makes one.
+    pub fn into_shared(self) -> Option<Shared> {
+        self.shared
+    }
+}
+
+/// What becomes of a request.
+pub type Outcome = Result<Answer, AgreeError>;
+
+/// A request of one family, as a [`Half`] takes it.
+trait Of: crate::Request + Clone + Into<Request> {
+    fn of(request: &Request) -> Option<&Self>;
+}
+
+macro_rules! kinds {
+    ($($(#[$meta:meta])* $kind:ident($request:ty);)+) => {
+        /// One part of an agreement.
+        #[derive(Clone, Debug)]
+        pub enum Request {
+            $($(#[$meta])* $kind($request),)+
+        }
+
+        impl Request {
+            /// Answers the request at once, on this thread, through aws-lc-rs.
+            ///
+            /// # Errors
+            ///
+            /// [`AgreeError`].
+            pub fn alone(&self) -> Outcome {
+                match self {
+                    $(Self::$kind(request) => request.alone().map(Answer::from),)+
+                }
+            }
+        }
+
+        $(
+            impl From<$request> for Request {
+                fn from(request: $request) -> Self {
+                    Self::$kind(request)
+                }
+            }
+
+            impl Of for $request {
+                fn of(request: &Request) -> Option<&Self> {
+                    match request {
+                        Request::$kind(request) => Some(request),
+                        _ => None,
+                    }
+                }
+            }
+        )+
+    };
+}
+
+kinds! {
+    /// The share of a secret.
+    X25519Public(x25519::Public);
+    /// The secret shared with a peer.
+    X25519Derive(x25519::Derive);
+    /// The share of a secret.
+    NistPublic(ecdh::Public);
+    /// The secret shared with a peer.
+    NistDerive(ecdh::Derive);
+    /// A key pair.
+    Keygen(mlkem::Keygen);
+    /// A secret for the owner of a key.
+    Encapsulate(mlkem::Encapsulate);
+    /// The secret that a peer has chosen.
+    Decapsulate(mlkem::Decapsulate);
+}
+
+macro_rules! answers {
+    ($($answer:ty => |$from:pat_param| $fields:tt;)+) => { $(
+        impl From<$answer> for Answer {
+            fn from($from: $answer) -> Self {
+                answers!($fields)
+            }
+        }
+    )+ };
+    ({ $($field:ident: $value:expr),+ }) => {
+        Self { $($field: $value,)+ ..Self::default() }
+    };
+}
+
+answers! {
+    [u8; 32] => |share| { share: share.to_vec() };
+    Vec<u8> => |share| { share: share };
+    Shared => |shared| { shared: Some(shared) };
+    (Vec<u8>, Shared) => |(share, shared)| { share: share, shared: Some(shared) };
+    (mlkem::DecapsulationKey, Vec<u8>) => |(key, share)| { share: share, key: Some(key) };
+}
+
+requests! {
+    Request => Answer, AgreeError;
+}
+
+/// An operation of one family, whose requests are those of all agreements.
+#[derive(Debug)]
+pub struct Half<O>(pub O);
+
+#[allow(private_bounds, reason = "the families are those of this crate")]
+impl<O, A> Operation for Half<O>
+where
+    O: Operation<Request: Of + crate::Request<Output = Result<A, AgreeError>>>,
+    A: Into<Answer> + Send + 'static,
+{
+    type Request = Request;
+
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn lanes(&self) -> usize {
+        self.0.lanes()
+    }
+
+    fn takes(&self, request: &Request) -> bool {
+        O::Request::of(request).is_some_and(|request| self.0.takes(request))
+    }
+
+    fn pass(&self, requests: &[Request]) -> Vec<Outcome> {
+        // Counted references, and what the peer has sent.
+        let own: Vec<_> = requests
+            .iter()
+            .filter_map(O::Request::of)
+            .cloned()
+            .collect();
+        let mut answers = self.0.pass(&own).into_iter();
+        let answer = |request| match O::Request::of(request) {
+            Some(_) => answers.next().expect("one for each request").map(A::into),
+            None => Err(AgreeError::Failed),
+        };
+        requests.iter().map(answer).collect()
+    }
+
+    fn alone(&self, request: &Request) -> Outcome {
+        request.alone()
+    }
+
+    fn specimen(&self) -> Request {
+        self.0.specimen().into()
+    }
+}
+
+/// A group of TLS: what both sides of a handshake agree by.
+#[derive(Debug)]
+pub struct Group {
+    /// Its name in IANA's registry "TLS Supported Groups".
+    pub name: &'static CStr,
+    /// Its number there.
+    pub tls_number: u16,
+    /// As many bits of a symmetric key are as hard to find.
+    pub security_bits: u32,
+    /// In the order in which they stand in shares and in the secret.
+    parts: &'static [Part],
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Curve(Curve),
+    Kem(mlkem::Size),
+}
+
+use Part::{Curve as On, Kem};
+use mlkem::Size::{MlKem768, MlKem1024};
+
+const P256: Curve = Curve::Nist(nist::Curve::P256);
+const P384: Curve = Curve::Nist(nist::Curve::P384);
+
+/// The groups, best first. The hybrids are of draft-ietf-tls-ecdhe-mlkem, section 4: X25519MLKEM768 alone has
+/// ML-KEM first. The curves are of RFC 8446, section 4.2.8.2, and ML-KEM by itself, which comes last because
+/// all trust is in it, is of draft-ietf-tls-mlkem.
+pub static GROUPS: [Group; 8] = [
+    Group::new(
+        c"X25519MLKEM768",
+        0x11ec,
+        192,
+        &[Kem(MlKem768), On(Curve::X25519)],
+    ),
+    Group::new(c"x25519", 29, 128, &[On(Curve::X25519)]),
+    Group::new(c"secp256r1", 23, 128, &[On(P256)]),
+    Group::new(c"secp384r1", 24, 192, &[On(P384)]),
+    Group::new(
+        c"SecP256r1MLKEM768",
+        0x11eb,
+        192,
+        &[On(P256), Kem(MlKem768)],
+    ),
+    Group::new(
+        c"SecP384r1MLKEM1024",
+        0x11ed,
+        256,
+        &[On(P384), Kem(MlKem1024)],
+    ),
+    Group::new(c"MLKEM768", 513, 192, &[Kem(MlKem768)]),
+    Group::new(c"MLKEM1024", 514, 256, &[Kem(MlKem1024)]),
+];
+
+impl Part {
+    fn offer_len(self) -> usize {
+        match self {
+            Self::Curve(curve) => curve.share_len(),
+            Self::Kem(size) => size.encapsulation_key_len(),
+        }
+    }
+
+    fn answer_len(self) -> usize {
+        match self {
+            Self::Curve(curve) => curve.share_len(),
+            Self::Kem(size) => size.ciphertext_len(),
+        }
+    }
+
+    /// ML-KEM has 32 bytes (FIPS 203, section 8).
+    fn secret_len(self) -> usize {
+        match self {
+            Self::Curve(curve) => curve.secret_len(),
+            Self::Kem(_) => 32,
+        }
+    }
+}
+
+impl Group {
+    const fn new(
+        name: &'static CStr,
+        tls_number: u16,
+        security_bits: u32,
+        parts: &'static [Part],
+    ) -> Self {
+        Self {
+            name,
+            tls_number,
+            security_bits,
+            parts,
+        }
+    }
+
+    /// Whether ML-KEM is in it.
+    pub fn has_kem(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Kem(_)))
+    }
+
+    /// Whether it has more parts than one.
+    pub fn is_hybrid(&self) -> bool {
+        self.parts.len() > 1
+    }
+
+    /// Bytes of a client's share.
+    pub fn offer_len(&self) -> usize {
+        self.parts.iter().map(|part| part.offer_len()).sum()
+    }
+
+    /// Bytes of a server's share.
+    pub fn answer_len(&self) -> usize {
+        self.parts.iter().map(|part| part.answer_len()).sum()
+    }
+
+    /// Bytes of what both agree on.
+    pub fn secret_len(&self) -> usize {
+        self.parts.iter().map(|part| part.secret_len()).sum()
+    }
+
+    /// The client's side: a key, whose share is for the server.
+    ///
+    /// `secret` makes secrets on curves. `run` answers requests, each in its place.
+    ///
+    /// # Errors
+    ///
+    /// Those of both, and of the answers.
+    pub fn start<E: From<AgreeError>>(
+        &'static self,
+        mut secret: impl FnMut(Curve) -> Result<Secret, E>,
+        run: impl FnOnce(Vec<Request>) -> Result<Vec<Outcome>, E>,
+    ) -> Result<Key, E> {
+        let mut secrets = Vec::new();
+        let mut requests = Vec::new();
+        for part in self.parts {
+            match *part {
+                Part::Curve(curve) => {
+                    let secret = secret(curve)?;
+                    requests.push(secret.public());
+                    secrets.push(Some(secret));
+                }
+                Kem(size) => {
+                    requests.push(mlkem::Keygen { size }.into());
+                    secrets.push(None);
+                }
+            }
+        }
+        let mut share = Vec::with_capacity(self.offer_len());
+        let mut parts = Vec::new();
+        for (answer, secret) in run(requests)?.into_iter().zip(secrets) {
+            let answer = answer?;
+            share.extend(&answer.share);
+            parts.push(match secret {
+                Some(secret) => KeyPart::Curve(secret),
+                None => KeyPart::Kem(answer.key.ok_or(AgreeError::Failed)?),
+            });
+        }
+        Ok(Key {
+            group: self,
+            parts,
+            share,
+        })
+    }
+
+    /// The server's side: its share, and the secret. The arguments are those of [`start`](Self::start), and
+    /// the client's share.
+    ///
+    /// # Errors
+    ///
+    /// Those of both, and of the answers; [`AgreeError::InvalidPeer`] for a share of another length.
+    pub fn answer<E: From<AgreeError>>(
+        &self,
+        offer: &[u8],
+        mut secret: impl FnMut(Curve) -> Result<Secret, E>,
+        run: impl FnOnce(Vec<Request>) -> Result<Vec<Outcome>, E>,
+    ) -> Result<(Vec<u8>, Zeroizing<Vec<u8>>), E> {
+        let mut requests = Vec::new();
+        for (part, peer) in self.split(offer, Part::offer_len)? {
+            match part {
+                Part::Curve(curve) => {
+                    let secret = secret(curve)?;
+                    requests.extend([secret.public(), secret.derive(peer)?]);
+                }
+                Kem(size) => {
+                    let key = peer.to_vec();
+                    requests.push(mlkem::Encapsulate { size, key }.into());
+                }
+            }
+        }
+        self.join(run(requests)?).map_err(E::from)
+    }
+
+    /// The parts of a share, which have these lengths.
+    fn split<'a>(
+        &self,
+        share: &'a [u8],
+        len: impl Fn(Part) -> usize,
+    ) -> Result<Vec<(Part, &'a [u8])>, AgreeError> {
+        let mut rest = share;
+        let mut part = |part| rest.split_off(..len(part)).map(|own| (part, own));
+        let parts: Option<Vec<_>> = self.parts.iter().copied().map(&mut part).collect();
+        parts.filter(|_| rest.is_empty()).ok_or(OTHER_LENGTH)
+    }
+
+    /// Puts shares and secrets together, in the order of their requests.
+    fn join(&self, outcomes: Vec<Outcome>) -> Result<(Vec<u8>, Zeroizing<Vec<u8>>), AgreeError> {
+        let mut share = Vec::with_capacity(self.answer_len());
+        let mut joined = Zeroizing::new(Vec::with_capacity(self.secret_len()));
+        for outcome in outcomes {
+            let answer = outcome?;
+            share.extend(answer.share);
+            joined.extend(answer.shared.iter().flat_map(|shared| shared.as_bytes()));
+        }
+        Ok((share, joined))
+    }
+}
+
+/// A client's key of a group.
+#[derive(Clone, Debug)]
+pub struct Key {
+    group: &'static Group,
+    parts: Vec<KeyPart>,
+    share: Vec<u8>,
+}
+
+#[derive(Clone, Debug)]
+enum KeyPart {
+    Curve(Secret),
+    Kem(mlkem::DecapsulationKey),
+}
+
+impl Key {
+    /// The group.
+    pub fn group(&self) -> &'static Group {
+        self.group
+    }
+
+    /// What the server gets.
+    pub fn share(&self) -> &[u8] {
+        &self.share
+    }
+
+    /// The key of the curve in a hybrid, which serves for the group of that curve alone, too.
+    pub fn curve_alone(&self) -> Option<Self> {
+        let shares = self.group.split(&self.share, Part::offer_len).ok()?;
+        let mut parts = self.parts.iter().zip(shares);
+        let (part, (_, share)) = parts.find(|(part, _)| matches!(part, KeyPart::Curve(_)))?;
+        let is_alone = |group: &&Group| match (group.parts, part) {
+            ([Part::Curve(curve)], KeyPart::Curve(secret)) => *curve == secret.curve(),
+            _ => false,
+        };
+        let group = GROUPS.iter().find(is_alone)?;
+        self.group.is_hybrid().then(|| Self {
+            group,
+            parts: vec![part.clone()],
+            share: share.to_vec(),
+        })
+    }
+
+    /// The secret, with the server's share. `run` answers requests, each in its place.
+    ///
+    /// # Errors
+    ///
+    /// Those of `run` and of the answers; [`AgreeError::InvalidPeer`] for a share of another length.
+    pub fn finish<E: From<AgreeError>>(
+        &self,
+        answer: &[u8],
+        run: impl FnOnce(Vec<Request>) -> Result<Vec<Outcome>, E>,
+    ) -> Result<Zeroizing<Vec<u8>>, E> {
+        let mut requests = Vec::new();
+        let shares = self.group.split(answer, Part::answer_len)?;
+        for (part, (_, peer)) in self.parts.iter().zip(shares) {
+            requests.push(match part {
+                KeyPart::Curve(secret) => secret.derive(peer)?,
+                KeyPart::Kem(key) => {
+                    let (key, ciphertext) = (key.clone(), peer.to_vec());
+                    mlkem::Decapsulate { key, ciphertext }.into()
+                }
+            });
+        }
+        let (_, secret) = self.group.join(run(requests)?)?;
+        Ok(secret)
+    }
+}
 
 /// A secret that two sides have agreed on, wiped when dropped.
 ///
@@ -61,17 +706,92 @@ pub enum AgreeError {
     Failed,
 }
 
+/// The name of all groups with ML-KEM in settings.
+pub const KEM_SETTING: &str = "mlkem";
+
 /// Bytes of the longest secret, that of P-384.
 const MAX_LEN: usize = 48;
+
+const OTHER_LENGTH: AgreeError = AgreeError::InvalidPeer("a share of another length");
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn group(name: &CStr) -> &'static Group {
+        GROUPS.iter().find(|group| group.name == name).unwrap()
+    }
+
+    fn generate(curve: Curve) -> Result<Secret, AgreeError> {
+        Secret::generate(curve)
+    }
+
+    fn alone(requests: Vec<Request>) -> Result<Vec<Outcome>, AgreeError> {
+        Ok(requests.iter().map(Request::alone).collect())
+    }
 
     #[test]
     fn debug_output_holds_no_secret() {
         let shared = Shared::new(&[0xab; 32]);
         assert_eq!(shared.as_bytes(), [0xab; 32]);
         assert_eq!(format!("{shared:?}"), "Shared { len: 32, .. }");
+        let secret = Secret::from_bytes(Curve::X25519, &[0xab; 32]).unwrap();
+        assert_eq!(format!("{secret:?}"), "Secret { .. }");
+    }
+
+    #[test]
+    fn curves_have_openssls_names() {
+        for curve in Curve::ALL {
+            for name in curve.names() {
+                assert_eq!(Curve::named(name.to_str().unwrap()), Some(curve));
+            }
+        }
+        assert_eq!(Curve::named("X25519"), Some(Curve::X25519));
+        assert_eq!(Curve::named("P-521"), None);
+    }
+
+    /// Lengths from draft-ietf-tls-ecdhe-mlkem, section 4.
+    #[test]
+    fn shares_have_the_lengths_of_the_draft() {
+        for (name, offer, answer, secret) in [
+            (c"X25519MLKEM768", 1216, 1120, 64),
+            (c"SecP256r1MLKEM768", 1249, 1153, 64),
+            (c"SecP384r1MLKEM1024", 1665, 1665, 80),
+            (c"MLKEM768", 1184, 1088, 32),
+            (c"MLKEM1024", 1568, 1568, 32),
+            (c"x25519", 32, 32, 32),
+            (c"secp256r1", 65, 65, 32),
+            (c"secp384r1", 97, 97, 48),
+        ] {
+            let group = group(name);
+            let lens = (group.offer_len(), group.answer_len(), group.secret_len());
+            assert_eq!(lens, (offer, answer, secret), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn halves_stand_in_the_order_of_the_draft() {
+        let key = group(c"X25519MLKEM768").start(generate, alone).unwrap();
+        assert_eq!(key.curve_alone().unwrap().share(), &key.share()[1184..]);
+        let key = group(c"SecP256r1MLKEM768").start(generate, alone).unwrap();
+        assert_eq!(key.curve_alone().unwrap().share(), &key.share()[..65]);
+        assert_eq!(key.curve_alone().unwrap().group().name, c"secp256r1");
+        let key = group(c"x25519").start(generate, alone).unwrap();
+        assert!(key.curve_alone().is_none());
+    }
+
+    #[test]
+    fn both_sides_agree_and_shares_of_other_lengths_are_refused() {
+        for group in &GROUPS {
+            let key = group.start(generate, alone).unwrap();
+            let (share, secret) = group.answer(key.share(), generate, alone).unwrap();
+            assert_eq!(key.finish(&share, alone).unwrap(), secret);
+            assert_eq!(secret.len(), group.secret_len());
+            for other in [&share[1..], &[&share[..], &[0]].concat()] {
+                assert_eq!(key.finish(other, alone).unwrap_err(), OTHER_LENGTH);
+            }
+            let short = group.answer(&key.share()[1..], generate, alone);
+            assert_eq!(short.unwrap_err(), OTHER_LENGTH);
+        }
     }
 }

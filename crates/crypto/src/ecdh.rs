@@ -152,6 +152,27 @@ pub struct Derive {
     pub peer: Vec<u8>,
 }
 
+impl Public {
+    pub(crate) fn alone(&self) -> Result<Vec<u8>, AgreeError> {
+        let key = self.secret.aws_lc()?;
+        let point = key.compute_public_key().map_err(|_| AgreeError::Failed)?;
+        Ok(point.as_ref().to_vec())
+    }
+}
+
+impl Derive {
+    pub(crate) fn alone(&self) -> Result<Shared, AgreeError> {
+        let curve = self.secret.curve();
+        // aws-lc-rs takes other encodings too.
+        if !curve.is_point(&self.peer) {
+            return Err(NOT_A_POINT);
+        }
+        let peer = UnparsedPublicKey::new(curve.agreement(), self.peer.as_slice());
+        let key = self.secret.aws_lc()?;
+        agreement::agree(key, peer, OFF_CURVE, |secret| Ok(Shared::new(secret)))
+    }
+}
+
 /// Public halves of keys on one curve: `p256-keygen`, `p384-keygen`.
 #[derive(Debug)]
 pub struct Keygen {
@@ -196,7 +217,7 @@ impl Operation for Keygen {
 
     fn pass(&self, requests: &[Public]) -> Vec<Result<Vec<u8>, AgreeError>> {
         let Some(lanes) = &self.lanes else {
-            return requests.iter().map(|request| self.alone(request)).collect();
+            return requests.iter().map(Public::alone).collect();
         };
         let scalars = requests.iter().map(|request| {
             let of_curve = request.secret.curve() == self.curve;
@@ -213,9 +234,7 @@ impl Operation for Keygen {
     }
 
     fn alone(&self, request: &Public) -> Result<Vec<u8>, AgreeError> {
-        let key = request.secret.aws_lc()?;
-        let point = key.compute_public_key().map_err(|_| AgreeError::Failed)?;
-        Ok(point.as_ref().to_vec())
+        request.alone()
     }
 
     fn specimen(&self) -> Public {
@@ -264,7 +283,7 @@ impl Operation for Derivation {
 
     fn pass(&self, requests: &[Derive]) -> Vec<Result<Shared, AgreeError>> {
         let Some(lanes) = &self.lanes else {
-            return requests.iter().map(|request| self.alone(request)).collect();
+            return requests.iter().map(Derive::alone).collect();
         };
         let problem = |request: &'_ Derive| {
             if request.secret.curve() != self.curve {
@@ -294,14 +313,7 @@ impl Operation for Derivation {
     }
 
     fn alone(&self, request: &Derive) -> Result<Shared, AgreeError> {
-        let curve = request.secret.curve();
-        // aws-lc-rs takes other encodings too.
-        if !curve.is_point(&request.peer) {
-            return Err(NOT_A_POINT);
-        }
-        let peer = UnparsedPublicKey::new(curve.agreement(), request.peer.as_slice());
-        let key = request.secret.aws_lc()?;
-        agreement::agree(key, peer, OFF_CURVE, |secret| Ok(Shared::new(secret)))
+        request.alone()
     }
 
     fn specimen(&self) -> Derive {

@@ -5,6 +5,7 @@
 //! releases a result only after it was verified. [`sign`] has private keys and requests of all
 //! kinds of signatures; families: [`rsa`], [`ecdsa`], [`ed25519`] and [`mldsa`] signatures and
 //! their verification, [`ecdh`] and [`x25519`] key agreement, [`mlkem`] key encapsulation.
+//! [`agreement`] has requests of all kinds of key agreement, and the groups of TLS.
 //! And [`chacha20poly1305`], the cipher, whose lanes all work on one message, and [`hmac`], without
 //! lanes, for key schedules.
 //!
@@ -33,7 +34,7 @@
 
 #[cfg(test)]
 mod acvp;
-mod agreement;
+pub mod agreement;
 mod backend;
 pub mod chacha20poly1305;
 pub mod ecdh;

@@ -13,45 +13,59 @@ use crate::slot::Ticket;
 use crate::sync::{AtomicUsize, Ordering};
 use crate::worker::Worker;
 
-/// Requests that do not depend on one another: a tuple of one, two or three.
-pub trait Requests: Send {
-    /// The outputs, in the order of the requests.
-    type Outputs;
-    /// Resolves when every job has ended, or as soon as one is seen to have failed. Wakes its task
-    /// once all have ended, not for each. Dropping it cancels the jobs.
-    type Tickets: Future<Output = Result<Self::Outputs, JobError>> + Unpin;
-
-    /// Submits all of them. Never runs a kernel.
+impl Worker {
+    /// Submits jobs that do not depend on one another. Never runs a kernel.
     ///
     /// # Errors
     ///
     /// When one is refused; those before it are cancelled.
-    fn submit(self, worker: &Worker) -> Result<Self::Tickets, JobError>;
-
-    /// Runs one after the other on the calling thread, as [`Engine::run_at_once`] does.
-    ///
-    /// # Errors
-    ///
-    /// Those of the first job that fails; the jobs after it are not run.
-    fn run_at_once(self, engine: &Engine) -> Result<Self::Outputs, JobError>;
-
-    /// Runs one after the other and blocks the calling thread, as [`Engine::run`] does.
-    ///
-    /// # Errors
-    ///
-    /// Those of the first job that fails; the jobs after it are not run.
-    fn block(self, engine: &Engine) -> Result<Self::Outputs, JobError>;
+    pub fn submit_all<R: Request>(&self, requests: Vec<R>) -> Result<Tickets<R::Output>, JobError> {
+        let part = |request| Ok(Part::new(self.submit(request)?));
+        requests
+            .into_iter()
+            .map(part)
+            .collect::<Result<_, _>>()
+            .map(Tickets)
+    }
 }
 
-/// The [`Part`]s of requests that were submitted together.
+impl Engine {
+    /// Runs one job after the other and blocks the calling thread, as [`run`](Self::run) does.
+    ///
+    /// # Errors
+    ///
+    /// Those of the first job that fails; the jobs after it are not run.
+    pub fn run_all<R: Request>(&self, requests: Vec<R>) -> Result<Vec<R::Output>, JobError> {
+        let run = |request| self.run(request);
+        requests.into_iter().map(run).collect()
+    }
+
+    /// The same on the calling thread, as [`run_at_once`](Self::run_at_once) does.
+    ///
+    /// # Errors
+    ///
+    /// Those of the first job that fails; the jobs after it are not run.
+    pub fn run_all_at_once<R: Request>(
+        &self,
+        requests: Vec<R>,
+    ) -> Result<Vec<R::Output>, JobError> {
+        let run = |request| self.run_at_once(request);
+        requests.into_iter().map(run).collect()
+    }
+}
+
+/// The tickets of jobs that were submitted together: a future of their outputs, in order.
+///
+/// It resolves when every job has ended, or as soon as one is seen to have failed. It wakes its task once all
+/// have ended, not for each. Dropping it cancels the jobs.
 #[must_use = "dropping tickets cancels their jobs"]
-pub struct Joined<T>(pub(crate) T);
+pub struct Tickets<T>(pub(crate) Vec<Part<T>>);
 
 // Nothing in it is pinned.
-impl<T> Unpin for Joined<T> {}
+impl<T> Unpin for Tickets<T> {}
 
 /// One job of several: its ticket, and its output once that is there.
-pub struct Part<T> {
+pub(crate) struct Part<T> {
     ticket: Ticket<T>,
     output: Option<T>,
 }
@@ -118,45 +132,22 @@ impl Wake for Countdown {
     }
 }
 
-macro_rules! requests {
-    ($($request:ident $job:ident),+) => {
-        impl<$($request: Request),+> Requests for ($($request,)+) {
-            type Outputs = ($($request::Output,)+);
-            type Tickets = Joined<($(Part<$request::Output>,)+)>;
+impl<T> Future for Tickets<T> {
+    type Output = Result<Vec<T>, JobError>;
 
-            fn submit(self, worker: &Worker) -> Result<Self::Tickets, JobError> {
-                let ($($job,)+) = self;
-                Ok(Joined(($(Part::new(worker.submit($job)?),)+)))
-            }
-
-            fn run_at_once(self, engine: &Engine) -> Result<Self::Outputs, JobError> {
-                let ($($job,)+) = self;
-                Ok(($(engine.run_at_once($job)?,)+))
-            }
-
-            fn block(self, engine: &Engine) -> Result<Self::Outputs, JobError> {
-                let ($($job,)+) = self;
-                Ok(($(engine.run($job)?,)+))
-            }
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let parts = &mut self.get_mut().0;
+        let mut left = 0;
+        for part in &mut *parts {
+            left += part.look()?;
         }
-
-        impl<$($request),+> Future for Joined<($(Part<$request>,)+)> {
-            type Output = Result<($($request,)+), JobError>;
-
-            fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-                let ($($job,)+) = &mut self.get_mut().0;
-                let left = 0 $(+ $job.look()?)+;
-                if left == 0 {
-                    return Poll::Ready(Ok(($($job.take(),)+)));
-                }
-                let waker = Countdown::waker(left, cx.waker());
-                $($job.watch(&waker)?;)+
-                Poll::Pending
-            }
+        if left == 0 {
+            return Poll::Ready(Ok(parts.iter_mut().map(Part::take).collect()));
         }
-    };
+        let waker = Countdown::waker(left, cx.waker());
+        for part in parts {
+            part.watch(&waker)?;
+        }
+        Poll::Pending
+    }
 }
-
-requests!(A a);
-requests!(A a, B b);
-requests!(A a, B b, C c);

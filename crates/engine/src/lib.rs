@@ -16,7 +16,7 @@
 //! * Any other thread calls [`Engine::run`] and blocks. Its job shares a pass with those of other
 //!   blocked threads.
 //!
-//! Several [`Requests`] of one caller go the same ways together.
+//! Several requests of one caller go the same ways together ([`Tickets`]).
 //!
 //! A job owns its input and its result slot, so its submitter may drop the ticket and go away at
 //! any time. `slot.rs` holds that protocol and all unsafe code of this crate.
@@ -54,7 +54,7 @@ pub use cost::CostModel;
 pub use counters::{OperationCounters, OperationTotals};
 pub use engine::Engine;
 pub use error::{JobError, StartError, SubmitError};
-pub use join::Requests;
+pub use join::Tickets;
 pub use lending::{CoreBorrower, CoreLending, VectorCoreCounters};
 pub use operations::Operations;
 pub use slot::Ticket;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use loom::thread;
 
 use crate::group::Group;
-use crate::join::{Joined, Part};
+use crate::join::{Part, Tickets};
 use crate::operations::Registry;
 use crate::queue::Queue;
 use crate::sleepers::{Core, Sleepers};
@@ -99,8 +99,7 @@ fn a_dropped_ticket_and_its_pass_do_not_collide() {
 fn a_join_wakes_its_task_when_the_last_job_ends() {
     loom::model(|| {
         let (tickets, replies): (Vec<_>, Vec<_>) = (0..2).map(|_| slot::pair()).unzip();
-        let mut parts = tickets.into_iter().map(Part::new);
-        let mut joined = Joined((parts.next().unwrap(), parts.next().unwrap()));
+        let mut joined = Tickets(tickets.into_iter().map(Part::new).collect());
         let runners: Vec<_> = (1..)
             .zip(replies)
             .map(|(output, reply)| thread::spawn(move || reply.complete(Ok(output))))
@@ -119,7 +118,7 @@ fn a_join_wakes_its_task_when_the_last_job_ends() {
             assert!(wakes.count() > 0, "a wake-up was lost");
             done = poll();
         }
-        assert_eq!(done, Poll::Ready(Ok((1, 2))));
+        assert_eq!(done, Poll::Ready(Ok(vec![1, 2])));
         drop((joined, waker));
         assert_eq!(Arc::strong_count(&wakes), 1);
     });

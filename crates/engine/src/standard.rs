@@ -2,6 +2,7 @@
 //! in it.
 
 use widelane_batching::Clock;
+use widelane_crypto::agreement::Half;
 use widelane_crypto::{Backend, BackendUnavailable, Operation, Preference};
 use widelane_crypto::{ecdh, ecdsa, ed25519, mldsa, mlkem, rsa, x25519};
 
@@ -77,16 +78,16 @@ pub fn for_each_operation(visitor: &mut impl Visitor) -> Result<(), BackendUnava
     }
     visitor.visit(ed25519::Signing::new)?;
     visitor.visit(ed25519::Verification::new)?;
-    visitor.visit(x25519::Keygen::new)?;
-    visitor.visit(x25519::Derivation::new)?;
+    visitor.visit(|backend| x25519::Keygen::new(backend).map(Half))?;
+    visitor.visit(|backend| x25519::Derivation::new(backend).map(Half))?;
     for curve in ecdh::Curve::ALL {
-        visitor.visit(|backend| ecdh::Keygen::new(backend, curve))?;
-        visitor.visit(|backend| ecdh::Derivation::new(backend, curve))?;
+        visitor.visit(|backend| ecdh::Keygen::new(backend, curve).map(Half))?;
+        visitor.visit(|backend| ecdh::Derivation::new(backend, curve).map(Half))?;
     }
     for size in mlkem::Size::ALL {
-        visitor.visit(|backend| mlkem::KeyGeneration::new(backend, size))?;
-        visitor.visit(|backend| mlkem::Encapsulation::new(backend, size))?;
-        visitor.visit(|backend| mlkem::Decapsulation::new(backend, size))?;
+        visitor.visit(|backend| mlkem::KeyGeneration::new(backend, size).map(Half))?;
+        visitor.visit(|backend| mlkem::Encapsulation::new(backend, size).map(Half))?;
+        visitor.visit(|backend| mlkem::Decapsulation::new(backend, size).map(Half))?;
     }
     for size in mldsa::Size::ALL {
         visitor.visit(|backend| mldsa::Signing::new(backend, size))?;

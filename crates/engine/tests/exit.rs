@@ -5,6 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use widelane_crypto::agreement::Request;
 use widelane_crypto::x25519::{Public, Secret};
 use widelane_engine::{Config, Engine};
 
@@ -35,7 +36,10 @@ fn measure_and_exit(pause: Duration) -> ! {
     unsafe { libc::atexit(nothing_measures) };
     let engine = Engine::start(Config::default()).unwrap();
     let secret = Secret::generate().unwrap();
-    engine.run(Public { secret }).unwrap().unwrap();
+    engine
+        .run(Request::from(Public { secret }))
+        .unwrap()
+        .unwrap();
     std::thread::sleep(pause);
     std::process::exit(0);
 }

@@ -5,6 +5,7 @@
 use aws_lc_rs::signature::{self, RsaParameters, UnparsedPublicKey};
 use widelane_affinity::allowed;
 use widelane_batching::{PlacementChoice, Topology, placement};
+use widelane_crypto::agreement::Half;
 use widelane_crypto::rsa::{Scheme, Signing, Size};
 use widelane_crypto::sign::{self, Input, Key};
 use widelane_crypto::{Backend, BackendUnavailable, Preference, x25519};
@@ -166,7 +167,7 @@ fn an_isolated_pass_is_narrow_where_wide_ones_cost_their_neighbours() {
     })
     .unwrap();
     engine.calibrate();
-    let derivation = x25519::Derivation::new(Backend::AwsLc).unwrap();
+    let derivation = Half(x25519::Derivation::new(Backend::AwsLc).unwrap());
     let worker = engine.worker();
     let lanes = of(&engine, derivation.name()).lanes;
     let submit = |_| worker.submit(derivation.specimen()).unwrap();

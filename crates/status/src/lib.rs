@@ -15,7 +15,7 @@
 mod page;
 mod report;
 
-pub use page::{Facts, MOST_OPERATIONS, MOST_REASONS, Page, Totals};
+pub use page::{Facts, MOST_DECISIONS, MOST_OPERATIONS, MOST_REASONS, Page, Totals};
 pub use report::{BadPage, Operation, Reason, Report};
 
 /// What the page's memory is called: the name for `memfd_create(2)`.

@@ -15,13 +15,14 @@ pub struct Page {
     pub(crate) flags: AtomicU32,
     pub(crate) operations: AtomicU32,
     pub(crate) reasons: AtomicU32,
-    padding: AtomicU32,
+    pub(crate) decisions: AtomicU32,
     pub(crate) unlisted: AtomicU64,
     pub(crate) provider: Text<VERSION>,
     pub(crate) openssl: Text<OPENSSL>,
     pub(crate) backend: Text<BACKEND>,
     pub(crate) operation_rows: [OperationRow; MOST_OPERATIONS],
     pub(crate) reason_rows: [ReasonRow; MOST_REASONS],
+    pub(crate) decision_rows: [Text<DECISION>; MOST_DECISIONS],
 }
 
 /// One operation.
@@ -57,6 +58,8 @@ pub struct Facts {
     pub backend: String,
     /// Whether handshakes are suspended while they wait for a pass.
     pub suspends: bool,
+    /// Who computes an operation, and why: a line for each. There is room for [`MOST_DECISIONS`].
+    pub decisions: Vec<String>,
 }
 
 /// What one operation did since the process began to count.
@@ -94,6 +97,11 @@ impl Page {
         self.provider.set(&facts.provider);
         self.openssl.set(&facts.openssl);
         self.backend.set(&facts.backend);
+        for (row, text) in self.decision_rows.iter().zip(&facts.decisions) {
+            row.set(text);
+        }
+        let decisions = facts.decisions.len().min(MOST_DECISIONS) as u32;
+        self.decisions.store(decisions, Release);
         let flags = if facts.suspends { SUSPENDS } else { 0 };
         self.flags.store(flags, Release);
     }
@@ -213,10 +221,13 @@ pub const MOST_OPERATIONS: usize = 32;
 /// Reasons that a page has room for; others are only counted.
 pub const MOST_REASONS: usize = 39;
 
+/// Decisions that a page has room for.
+pub const MOST_DECISIONS: usize = 32;
+
 /// `WIDELANE`, as bytes in memory.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"WIDELANE");
 /// The number of this layout.
-pub(crate) const LAYOUT: u32 = 1;
+pub(crate) const LAYOUT: u32 = 2;
 /// In `flags`: handshakes are suspended.
 pub(crate) const SUSPENDS: u32 = 1;
 pub(crate) const TOTALS: usize = 8;
@@ -226,10 +237,11 @@ pub(crate) const OPENSSL: usize = 40;
 pub(crate) const BACKEND: usize = 24;
 pub(crate) const OPERATION: usize = 32;
 pub(crate) const REASON: usize = 120;
+pub(crate) const DECISION: usize = 128;
 const JOBS: usize = 1;
 const FAILED: usize = 6;
 
-const _: () = assert!(size_of::<Page>() == 8192, "two pages of memory");
+const _: () = assert!(size_of::<Page>() == 12288, "three pages of memory");
 
 #[cfg(test)]
 pub(crate) mod tests {
@@ -244,7 +256,7 @@ pub(crate) mod tests {
             flags: AtomicU32::new(0),
             operations: AtomicU32::new(0),
             reasons: AtomicU32::new(0),
-            padding: AtomicU32::new(0),
+            decisions: AtomicU32::new(0),
             unlisted: AtomicU64::new(0),
             provider: no_text(),
             openssl: no_text(),
@@ -257,6 +269,7 @@ pub(crate) mod tests {
                 count: AtomicU64::new(0),
                 text: no_text(),
             }),
+            decision_rows: std::array::from_fn(|_| no_text()),
         })
     }
 
@@ -269,7 +282,7 @@ pub(crate) mod tests {
             &page.flags,
             &page.operations,
             &page.reasons,
-            &page.padding,
+            &page.decisions,
         ] {
             bytes.extend(word.load(Relaxed).to_ne_bytes());
         }
@@ -286,6 +299,9 @@ pub(crate) mod tests {
         for row in &page.reason_rows {
             bytes.extend(row.count.load(Relaxed).to_ne_bytes());
             row.text.add_to(&mut bytes);
+        }
+        for text in &page.decision_rows {
+            text.add_to(&mut bytes);
         }
         bytes
     }

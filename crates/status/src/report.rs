@@ -4,8 +4,8 @@ use std::fmt;
 use std::mem::offset_of;
 
 use crate::page::{
-    BACKEND, Facts, LAYOUT, MAGIC, MOST_OPERATIONS, MOST_REASONS, OPENSSL, OPERATION, OperationRow,
-    Page, REASON, ReasonRow, SUSPENDS, TOTALS, Totals, VERSION,
+    BACKEND, DECISION, Facts, LAYOUT, MAGIC, MOST_DECISIONS, MOST_OPERATIONS, MOST_REASONS,
+    OPENSSL, OPERATION, OperationRow, Page, REASON, ReasonRow, SUSPENDS, TOTALS, Totals, VERSION,
 };
 
 /// What a page says.
@@ -99,6 +99,10 @@ impl Report {
         if reasons > MOST_REASONS {
             return Err(BadPage::Damaged("number of reasons"));
         }
+        let decisions = page.u32(offset_of!(Page, decisions)) as usize;
+        if decisions > MOST_DECISIONS {
+            return Err(BadPage::Damaged("number of decisions"));
+        }
         let flags = page.u32(offset_of!(Page, flags));
         if flags & !SUSPENDS != 0 {
             return Err(BadPage::Damaged("set of flags"));
@@ -111,6 +115,12 @@ impl Report {
                 openssl: fact(offset_of!(Page, openssl), OPENSSL, "version of OpenSSL")?,
                 backend: fact(offset_of!(Page, backend), BACKEND, "backend")?,
                 suspends: flags & SUSPENDS != 0,
+                decisions: (0..decisions)
+                    .map(|number| {
+                        let row = offset_of!(Page, decision_rows) + number * DECISION;
+                        fact(row, DECISION, "list of decisions")
+                    })
+                    .collect::<Result<_, _>>()?,
             },
             operations: (0..operations)
                 .map(|number| page.operation(number))
@@ -185,6 +195,7 @@ mod tests {
             openssl: "3.0.2".to_owned(),
             backend: "avx512ifma".to_owned(),
             suspends: true,
+            decisions: vec!["rsa2048-sign: OpenSSL, as configured".to_owned()],
         }
     }
 
@@ -273,10 +284,12 @@ mod tests {
         let all = [0xff; 4];
         assert_eq!(Report::parse(&[0; SIZE]), Err(BadPage::NoPage));
         assert_eq!(Report::parse(&whole()[1..]), Err(BadPage::Size(SIZE - 1)));
-        assert_eq!(damaged(8, &[2, 0, 0, 0]), BadPage::Layout(2));
+        assert_eq!(damaged(8, &[1, 0, 0, 0]), BadPage::Layout(1));
         let cases = [
             (offset_of!(Page, operations), "number of operations"),
             (offset_of!(Page, reasons), "number of reasons"),
+            (offset_of!(Page, decisions), "number of decisions"),
+            (offset_of!(Page, decision_rows), "list of decisions"),
             (offset_of!(Page, flags), "set of flags"),
             (offset_of!(Page, backend), "backend"),
             (offset_of!(Page, operation_rows), "list of operations"),

@@ -185,8 +185,8 @@ fn without_lanes(disabled: bool, lanes: Lanes) -> Option<String> {
     }
     lanes.why_none().map(|_| {
         format!(
-            "{} With Widelane as without it, OpenSSL does everything by itself: what differs is \
-             the cost of the loaded provider.",
+            "{} With Widelane, too, operations run one at a time: by OpenSSL, or by AWS-LC where \
+             that was measured to be faster.",
             lanes.sentence()
         )
     })

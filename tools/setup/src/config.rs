@@ -12,6 +12,7 @@ use widelane_cpu::Target;
 pub struct Options {
     operations: Option<String>,
     backend: Option<String>,
+    prefer: Option<String>,
     log: Option<String>,
     statistics: Option<String>,
     chacha20poly1305: Option<String>,
@@ -50,6 +51,16 @@ impl Options {
             log: log.map(|name| known("log", name, &LEVELS)).transpose()?,
             ..Self::default()
         })
+    }
+
+    /// Who computes what OpenSSL can do, too; without, what is measured to be faster.
+    ///
+    /// # Errors
+    ///
+    /// When the provider does not know it.
+    pub fn set_prefer(&mut self, who: &str) -> Result<(), SetupError> {
+        self.prefer = Some(known("prefer", who, &PREFERENCES)?);
+        Ok(())
     }
 
     /// Other processes may not read what the server's processes count.
@@ -140,6 +151,7 @@ pub(crate) fn text(
     let settings = [
         ("operations", &options.operations),
         ("backend", &options.backend),
+        ("prefer", &options.prefer),
         ("log", &options.log),
         ("statistics", &options.statistics),
         ("chacha20poly1305", &options.chacha20poly1305),
@@ -164,6 +176,19 @@ pub(crate) fn text(
     };
     let _ = writeln!(text, "[{properties}]\ndefault_properties = {query}");
     Ok(text)
+}
+
+/// A configuration that includes the one in `config`, and has its provider measure what is not known of this
+/// machine when it starts, and tell what it decides.
+///
+/// # Errors
+///
+/// When configurations cannot hold the path.
+pub fn measuring(config: &Path) -> Result<String, SetupError> {
+    let config = plain(config)?;
+    Ok(format!(
+        ".include {config}\n[widelane_provider]\nmeasure = at-start\nlog = info\n"
+    ))
 }
 
 fn known(option: &'static str, value: &str, known: &[&str]) -> Result<String, SetupError> {
@@ -191,6 +216,7 @@ const OPERATIONS: [&str; 7] = [
     "rsa", "ecdsa", "ed25519", "x25519", "ecdh", "mlkem", "mldsa",
 ];
 const FORMS: [&str; 5] = ["auto", "512-ifma", "512", "256", "256-light"];
+const PREFERENCES: [&str; 3] = ["measured", "widelane", "openssl"];
 const LEVELS: [&str; 3] = ["off", "warn", "info"];
 
 #[cfg(test)]

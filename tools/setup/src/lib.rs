@@ -24,7 +24,7 @@ mod surroundings;
 mod system;
 
 pub use change::{Change, Plan};
-pub use config::Options;
+pub use config::{Options, measuring};
 pub use error::SetupError;
 pub use parts::{Library, Parts};
 pub use plan::{Setup, Variables, Way, environment, undo};

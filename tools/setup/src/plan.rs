@@ -45,7 +45,7 @@ impl Setup {
     /// When a file cannot be read, or was edited.
     pub fn plan<'a>(&self, root: &'a Root, force: bool) -> Result<Plan<'a>, SetupError> {
         let server = self.server;
-        let config = PathBuf::from(config_of(server));
+        let config = self.config_path();
         let mut files = vec![(config.clone(), Some(self.config()?))];
         if server == Server::Nginx && reexec(root)? == Reexec::Included {
             let body = NGINX_KEEPS
@@ -61,6 +61,11 @@ impl Setup {
         let unit = format!("[Service]\n{}", Vec::from_iter(lines).concat());
         files.push((drop_in(server), Some(stamped(server, &unit))));
         Plan::new(root, files, force)
+    }
+
+    /// Where [`plan`](Self::plan) puts the server's OpenSSL configuration.
+    pub fn config_path(&self) -> PathBuf {
+        config_of(self.server).into()
     }
 
     fn config(&self) -> Result<String, SetupError> {

@@ -26,7 +26,7 @@ fn a_server_counts_and_its_figures_are_read_while_it_runs() {
     assert!(report.facts.openssl.starts_with('3'), "{report:?}");
     assert!(!report.facts.suspends);
     if report.facts.backend == "aws-lc" {
-        println!("SKIP: this CPU has no lanes, so that OpenSSL does everything by itself");
+        println!("SKIP: this CPU has no lanes, so that OpenSSL signs by itself");
     } else {
         // OpenSSL makes the first signature with a key.
         for (name, jobs) in [("rsa2048-sign", 2), ("x25519", 3)] {

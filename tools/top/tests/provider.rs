@@ -37,7 +37,7 @@ fn a_server_with_the_provider_is_shown_with_its_rates() {
         return;
     };
     if backend.as_deref() == Some("aws-lc") {
-        println!("SKIP: this CPU has no lanes, so that OpenSSL does everything by itself");
+        println!("SKIP: this CPU has no lanes, so that OpenSSL signs by itself");
         return;
     }
     let sign = operations.iter().find(|one| one.name == "rsa2048-sign");

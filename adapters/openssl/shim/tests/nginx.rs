@@ -106,12 +106,8 @@ fn the_first_start_measures_what_passes_cost_for_all_others() {
         files.keep_calibration_in(&kept);
         let ended = nginx.output().expect("it starts");
         assert!(ended.status.success(), "{ended:?}");
-        common::has_lanes(&String::from_utf8_lossy(&ended.stderr))
     };
-    if !check() {
-        assert!(!kept.exists(), "there is nothing to measure");
-        return;
-    }
+    check();
     let measured = std::fs::read_to_string(&kept).expect("it was measured");
     for made in [kept.as_path(), kept.parent().expect("a folder")] {
         let mode = std::fs::metadata(made).expect("it is there").mode();

@@ -157,7 +157,7 @@ pub fn provider() -> PathBuf {
         .expect("cargo builds it for integration tests")
 }
 
-/// Whether this CPU runs the kernels: without them, the provider offers nothing.
+/// Whether this CPU runs the kernels: without them, the provider offers what OpenSSL lacks.
 pub fn has_lanes() -> bool {
     widelane_cpu::lanes().exist()
 }

@@ -20,6 +20,8 @@ pub(crate) struct Scratch {
     folder: TempDir,
     /// Such as 3.0.17.
     pub(crate) version: String,
+    /// Whether its programs play a CPU without lanes.
+    plays_no_lanes: bool,
 }
 
 /// Whether a program runs with the provider.
@@ -76,7 +78,14 @@ impl Scratch {
             program: program.to_owned(),
             folder,
             version,
+            plays_no_lanes: false,
         }
+    }
+
+    /// The same for a CPU without lanes.
+    pub(crate) fn without_lanes(mut self) -> Self {
+        self.plays_no_lanes = true;
+        self
     }
 
     /// Whether this OpenSSL has ML-KEM and ML-DSA by itself.
@@ -124,6 +133,9 @@ impl Scratch {
             .current_dir(self.folder.path())
             .env("OPENSSL_CONF", self.config(with))
             .stdin(Stdio::null());
+        if self.plays_no_lanes {
+            command.env("WIDELANE_CPU_DISABLE", "avx2");
+        }
         command
     }
 
@@ -205,7 +217,7 @@ pub(crate) fn provider() -> PathBuf {
         .clone()
 }
 
-/// Whether this CPU runs the kernels: without them, the provider offers nothing.
+/// Whether this CPU runs the kernels: without them, the provider offers what OpenSSL lacks.
 pub(crate) fn has_lanes() -> bool {
     widelane_cpu::lanes().exist()
 }

@@ -14,6 +14,7 @@ use widelane_text::{escaped, json_line, label};
 /// A paragraph for each process.
 pub(crate) fn table(processes: &[Process]) -> String {
     let mut text = String::new();
+    let mut decided: Vec<(u32, &[String])> = Vec::new();
     for process in processes {
         if !text.is_empty() {
             text.push('\n');
@@ -21,6 +22,20 @@ pub(crate) fn table(processes: &[Process]) -> String {
         let _ = writeln!(text, "{} {}", process.pid, escaped(&process.name));
         if let Some(facts) = facts(&process.state) {
             let _ = writeln!(text, "  {}", described(facts));
+            // Workers of one server decide alike.
+            match decided.iter().find(|(_, lines)| *lines == facts.decisions) {
+                _ if facts.decisions.is_empty() => {}
+                Some((pid, _)) => {
+                    let _ = writeln!(text, "  who computes what: as in {pid}");
+                }
+                None => {
+                    let _ = writeln!(text, "  who computes what:");
+                    for line in &facts.decisions {
+                        let _ = writeln!(text, "    {}", escaped(line));
+                    }
+                    decided.push((process.pid, &facts.decisions));
+                }
+            }
         }
         match &process.state {
             State::Counts(report) => {
@@ -52,6 +67,7 @@ pub(crate) fn json(processes: &[Process]) -> Result<String, Failure> {
                 openssl: known(&facts.openssl),
                 backend: known(&facts.backend),
                 suspends_handshakes: facts.suspends,
+                decisions: &facts.decisions,
             }),
             operations: report.map(|report| active(report).map(JsonOperation::of).collect()),
             fallbacks: report.map(|report| {
@@ -289,6 +305,7 @@ struct JsonFacts<'a> {
     openssl: Option<&'a str>,
     backend: Option<&'a str>,
     suspends_handshakes: bool,
+    decisions: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -355,6 +372,7 @@ mod tests {
                 openssl: "3.0.2".to_owned(),
                 backend: String::new(),
                 suspends: true,
+                decisions: vec!["x25519-derive: lanes (avx2), 1.6 × OpenSSL\x1b".to_owned()],
             },
             operations: vec![operation("rsa2048-sign", 31), operation("x25519", 0)],
             reasons: vec![Reason {
@@ -388,11 +406,17 @@ mod tests {
             lines[1],
             "  provider 0.1.0, OpenSSL 3.0.2, backend n/a, suspends handshakes: yes"
         );
-        let row: Vec<_> = lines[3].split_whitespace().collect();
+        assert_eq!(lines[2], "  who computes what:");
+        assert_eq!(
+            lines[3],
+            "    x25519-derive: lanes (avx2), 1.6 × OpenSSL\\u{1b}"
+        );
+        assert!(text.contains("\n  who computes what: as in 7\n"), "{text}");
+        let row: Vec<_> = lines[5].split_whitespace().collect();
         assert_eq!(row, ["rsa2048-sign", "31", "1", "4", "7.5", "of", "8", "0"]);
-        assert_eq!(lines[4], "         3 times: evil\\u{1b}[2J\\u{9b}\\u{202e}");
-        assert_eq!(lines[5], "         2 times: other reasons");
-        assert!(!text.contains("x25519"), "it did nothing: {text}");
+        assert_eq!(lines[6], "         3 times: evil\\u{1b}[2J\\u{9b}\\u{202e}");
+        assert_eq!(lines[7], "         2 times: other reasons");
+        assert!(!text.contains("  x25519 "), "it did nothing: {text}");
         assert!(text.contains("by its parent, nothing done yet"), "{text}");
         assert!(text.contains("does not begin as a page"), "{text}");
         assert!(
@@ -426,6 +450,7 @@ mod tests {
         assert_eq!(first["state"], "counts");
         assert_eq!(first["version"], "0.1.0");
         assert!(first["backend"].is_null() && first["suspends_handshakes"] == true);
+        assert_eq!(first["decisions"].as_array().unwrap().len(), 1);
         assert_eq!(first["operations"].as_array().unwrap().len(), 1);
         assert_eq!(first["operations"][0]["mean_fill"], 7.5);
         assert_eq!(first["fallbacks"][0]["count"], 3);

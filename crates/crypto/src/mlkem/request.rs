@@ -35,7 +35,7 @@ pub struct Decapsulate {
 }
 
 impl Keygen {
-    pub(super) fn alone(&self) -> Result<(DecapsulationKey, Vec<u8>), AgreeError> {
+    pub(crate) fn alone(&self) -> Result<(DecapsulationKey, Vec<u8>), AgreeError> {
         let key = kem::DecapsulationKey::generate(self.size.aws_lc())
             .and_then(|key| DecapsulationKey::from_aws_lc(self.size, key))
             .map_err(|_| AgreeError::Failed)?;
@@ -54,7 +54,7 @@ impl Encapsulate {
         }
     }
 
-    pub(super) fn alone(&self) -> Result<(Vec<u8>, Shared), AgreeError> {
+    pub(crate) fn alone(&self) -> Result<(Vec<u8>, Shared), AgreeError> {
         self.check()?;
         let key = kem::EncapsulationKey::new(self.size.aws_lc(), &self.key)
             .map_err(|_| AgreeError::Failed)?;
@@ -76,7 +76,7 @@ impl Decapsulate {
         }
     }
 
-    pub(super) fn alone(&self) -> Result<Shared, AgreeError> {
+    pub(crate) fn alone(&self) -> Result<Shared, AgreeError> {
         self.check()?;
         let shared = self
             .key

@@ -90,14 +90,18 @@ impl Operation for Signing {
 
     fn specimen(&self) -> Request {
         static KEYS: [OnceLock<Key>; 3] = [const { OnceLock::new() }; 3];
-        specimen(
-            &KEYS[self.size as usize],
-            match self.size {
-                Size::Rsa2048 => include_bytes!("specimens/rsa2048.der"),
-                Size::Rsa3072 => include_bytes!("specimens/rsa3072.der"),
-                Size::Rsa4096 => include_bytes!("specimens/rsa4096.der"),
-            },
-        )
+        specimen(&KEYS[self.size as usize], self.size.specimen())
+    }
+}
+
+impl Size {
+    /// A private key of this size for measurements, which everybody knows: PKCS#8.
+    pub fn specimen(self) -> &'static [u8] {
+        match self {
+            Self::Rsa2048 => include_bytes!("specimens/rsa2048.der"),
+            Self::Rsa3072 => include_bytes!("specimens/rsa3072.der"),
+            Self::Rsa4096 => include_bytes!("specimens/rsa4096.der"),
+        }
     }
 }
 

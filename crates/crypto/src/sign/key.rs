@@ -169,6 +169,15 @@ impl Key {
         }
     }
 
+    /// The operation that signs with the key; `None` if [lanes do not take](Self::in_lanes) it.
+    pub fn operation(&self) -> Option<&'static str> {
+        let number = match &self.0 {
+            Kind::Rsa(key) => key.accelerated()? as usize,
+            _ => 0,
+        };
+        self.algorithm().operations().get(number).copied()
+    }
+
     /// The schemes of the key in TLS, best first.
     pub fn schemes(&self) -> &'static [Scheme] {
         self.algorithm().schemes()

@@ -15,6 +15,8 @@ mod key;
 mod request;
 mod verifier;
 
+use std::ffi::CStr;
+
 use crate::{Hash, ecdsa, mldsa, rsa};
 
 pub use error::{Error, KeyError, VerifyError};
@@ -42,6 +44,52 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
+    /// Every algorithm.
+    pub const ALL: [Self; 7] = [
+        Self::Rsa,
+        Self::Ecdsa(ecdsa::Curve::P256),
+        Self::Ecdsa(ecdsa::Curve::P384),
+        Self::Ed25519,
+        Self::MlDsa(mldsa::Size::MlDsa44),
+        Self::MlDsa(mldsa::Size::MlDsa65),
+        Self::MlDsa(mldsa::Size::MlDsa87),
+    ];
+
+    /// The names of its keys and of their signatures, in OpenSSL.
+    pub const fn names(self) -> [&'static CStr; 2] {
+        match self {
+            Self::Rsa => [c"RSA", c"RSA"],
+            Self::Ecdsa(_) => [c"EC", c"ECDSA"],
+            Self::Ed25519 => [c"ED25519", c"ED25519"],
+            Self::MlDsa(mldsa::Size::MlDsa44) => [c"ML-DSA-44", c"ML-DSA-44"],
+            Self::MlDsa(mldsa::Size::MlDsa65) => [c"ML-DSA-65", c"ML-DSA-65"],
+            Self::MlDsa(mldsa::Size::MlDsa87) => [c"ML-DSA-87", c"ML-DSA-87"],
+        }
+    }
+
+    /// The names of the operations that make such signatures in lanes: of an RSA key its size decides.
+    pub const fn operations(self) -> &'static [&'static str] {
+        match self {
+            Self::Rsa => &["rsa2048-sign", "rsa3072-sign", "rsa4096-sign"],
+            Self::Ecdsa(ecdsa::Curve::P256) => &["p256-ecdsa-sign"],
+            Self::Ecdsa(ecdsa::Curve::P384) => &["p384-ecdsa-sign"],
+            Self::Ed25519 => &["ed25519-sign"],
+            Self::MlDsa(mldsa::Size::MlDsa44) => &["mldsa44-sign"],
+            Self::MlDsa(mldsa::Size::MlDsa65) => &["mldsa65-sign"],
+            Self::MlDsa(mldsa::Size::MlDsa87) => &["mldsa87-sign"],
+        }
+    }
+
+    /// The name of such signatures in settings.
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::Rsa => "rsa",
+            Self::Ecdsa(_) => "ecdsa",
+            Self::Ed25519 => "ed25519",
+            Self::MlDsa(_) => "mldsa",
+        }
+    }
+
     /// The schemes of such keys in TLS, best first. TLS 1.3 allows fewer than 1.2.
     ///
     /// SHA-256 leads: CPUs have instructions for it, and an RSA signature is as strong as its key

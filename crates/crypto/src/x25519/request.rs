@@ -81,7 +81,7 @@ pub struct Derive {
 }
 
 impl Public {
-    pub(super) fn alone(&self) -> Result<[u8; 32], AgreeError> {
+    pub(crate) fn alone(&self) -> Result<[u8; 32], AgreeError> {
         let key = self.secret.to_aws_lc()?;
         let public = key.compute_public_key().map_err(|_| AgreeError::Failed)?;
         // The share is computed anew each time; the key is kept for a derivation.
@@ -91,7 +91,7 @@ impl Public {
 }
 
 impl Derive {
-    pub(super) fn alone(&self) -> Result<Shared, AgreeError> {
+    pub(crate) fn alone(&self) -> Result<Shared, AgreeError> {
         let aws_lc = &self.secret.inner.aws_lc;
         let key = match aws_lc.get() {
             Some(key) => key,

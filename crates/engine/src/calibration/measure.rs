@@ -95,6 +95,36 @@ pub(super) fn costs(subject: &dyn Subject, method: usize) -> Option<Costs> {
     })
 }
 
+/// The medians of one specimen's answer by itself, and of what `theirs` does, by turns: the other library's
+/// answer, and ours.
+///
+/// `None` if one fails, and if the process ends.
+pub(super) fn beside(subject: &dyn Subject, theirs: &mut dyn FnMut() -> bool) -> Option<[u64; 2]> {
+    let mut trials = [const { Vec::new() }; 2];
+    let start = thread_time();
+    for round in 0..=MOST_ROUNDS {
+        if background::is_ending() {
+            return None;
+        }
+        let before = thread_time();
+        let succeeded = theirs();
+        let taken = thread_time().saturating_sub(before).as_nanos();
+        let taken = u64::try_from(taken).unwrap_or(u64::MAX).max(1);
+        let taken = [succeeded.then_some(taken)?, subject.alone()?];
+        // The first round is not counted, as in `costs`.
+        if round == 0 {
+            continue;
+        }
+        for (trials, taken) in trials.iter_mut().zip(taken) {
+            trials.push(taken);
+        }
+        if round >= LEAST_COMPARED && thread_time().saturating_sub(start) >= SPAN {
+            break;
+        }
+    }
+    Some(trials.map(median))
+}
+
 /// The places of an operation's methods, the fastest first, by the medians of full passes that take
 /// turns.
 ///
@@ -152,6 +182,8 @@ fn median(mut trials: Vec<u64>) -> u64 {
 
 /// The slowest operation, RSA-4096, takes ten milliseconds a round.
 const LEAST_ROUNDS: usize = 5;
+/// Two libraries differ by more than the clock does.
+const LEAST_COMPARED: usize = 3;
 /// Full passes by each method. Of three methods for three sizes of RSA they take 0.15 seconds.
 const METHOD_ROUNDS: usize = 5;
 const MOST_ROUNDS: usize = 24;

@@ -13,14 +13,14 @@
 mod measure;
 mod record;
 
-pub use record::{Damaged, Entry, Record};
+pub use record::{Comparison, Damaged, Entry, Record};
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex};
 
-use widelane_batching::Methods;
+use widelane_batching::{Costs, Methods};
 use widelane_crypto::{Backend, Operation, Request};
 
 use crate::cost::{CostModel, lock};
@@ -40,6 +40,46 @@ pub fn known() -> Vec<Entry> {
     let state = lock(&table().state);
     let rows = state.rows.values();
     rows.filter_map(|row| row.entry.clone()).collect()
+}
+
+/// What passes of an operation cost on a backend, as far as this process knows or its file says.
+pub fn costs(operation: &str, backend: Backend) -> Option<Costs> {
+    let state = lock(&table().state);
+    let ours = state.rows.values().filter_map(|row| row.entry.as_ref());
+    let mut entries = ours.chain(&state.read);
+    entries
+        .find(|entry| entry.name == operation && entry.backend == backend)
+        .map(|entry| entry.costs)
+}
+
+/// What an operation costs in another library, as far as this process knows or its file says.
+pub fn comparison(operation: &str, with: &str) -> Option<Comparison> {
+    let state = lock(&table().state);
+    let is_meant = |one: &&Comparison| one.operation == operation && one.with == with;
+    state.comparisons.iter().find(is_meant).cloned()
+}
+
+/// Measures what an operation costs one by one, and what `theirs` costs, which does the same by another
+/// library and says whether it succeeded. `None` if one of them fails.
+pub fn compare<R: Request>(
+    operation: &dyn Operation<Request = R>,
+    with: &str,
+    theirs: &mut dyn FnMut() -> bool,
+) -> Option<Comparison> {
+    let _alone = lock(&table().measuring);
+    let [taken, alone] = measure::beside(&Specimens(operation), theirs)?;
+    Some(Comparison::new(operation.name(), with, taken, alone))
+}
+
+/// Remembers comparisons, and keeps them in the file. False if there is no file, or it cannot be written.
+pub fn keep(comparisons: Vec<Comparison>) -> bool {
+    let table = table();
+    {
+        let known = &mut lock(&table.state).comparisons;
+        known.retain(|one| !comparisons.iter().any(|other| other.is_about_the_same(one)));
+        known.extend(comparisons);
+    }
+    table.save()
 }
 
 /// The place of the fastest of an operation's methods, as measured now; for programs that run
@@ -69,6 +109,8 @@ struct State {
     file: Option<PathBuf>,
     /// What the file says, also about operations that are not in use yet.
     read: Vec<Entry>,
+    /// With other libraries; what the file says, and what was measured here.
+    comparisons: Vec<Comparison>,
 }
 
 /// An operation in use.
@@ -150,44 +192,52 @@ impl Table {
     }
 
     fn keep_in(&self, file: &Path) {
-        let read = record::read(file).map_or_else(Vec::new, Record::current);
+        let (read, comparisons) = record::read(file).map_or_else(Default::default, Record::current);
         tracing::debug!(file = %file.display(), entries = read.len(), "costs read");
         let state = &mut *lock(&self.state);
         for ((name, backend), row) in &mut state.rows {
             row.look_up(name, *backend, &read);
         }
         state.read = read;
+        state.comparisons = comparisons;
         state.file = Some(file.to_owned());
     }
 
     /// Looks at the file again: another process may have measured meanwhile.
     fn read_again(&self, name: &'static str, backend: Backend) {
-        let State { rows, file, read } = &mut *lock(&self.state);
+        let State {
+            rows, file, read, ..
+        } = &mut *lock(&self.state);
         let found = file.as_deref().and_then(record::read);
         if let Some(found) = found {
-            *read = found.current();
+            (*read, _) = found.current();
         }
         if let Some(row) = rows.get_mut(&(name, backend)) {
             row.look_up(name, backend, read);
         }
     }
 
-    /// Writes the file again: its entries, replaced by those known here.
-    fn save(&self) {
-        let (file, ours) = {
+    /// Writes the file again: its entries, replaced by those known here. False if that is impossible.
+    fn save(&self) -> bool {
+        let (file, ours, compared) = {
             let state = lock(&self.state);
             let Some(file) = state.file.clone() else {
-                return;
+                return false;
             };
             let known = |row: &Row| row.entry.clone();
             let ours: Vec<Entry> = state.rows.values().filter_map(known).collect();
-            (file, ours)
+            (file, ours, state.comparisons.clone())
         };
         // Another process may have written since.
-        let mut entries = record::read(&file).map_or_else(Vec::new, Record::current);
+        let read = record::read(&file);
+        let (mut entries, mut comparisons) = read.map_or_else(Default::default, Record::current);
         entries.retain(|entry| !ours.iter().any(|our| our.is_about_the_same(entry)));
         entries.extend(ours);
-        match record::write(&file, &Record::new(entries)) {
+        comparisons.retain(|one| !compared.iter().any(|our| our.is_about_the_same(one)));
+        comparisons.extend(compared);
+        let written = record::write(&file, &Record::new(entries, comparisons));
+        let is_kept = written.is_ok();
+        match written {
             Ok(()) => {}
             Err(error) if widelane_files::is_untrusted(&error) => {
                 tracing::warn!(
@@ -200,6 +250,7 @@ impl Table {
                 tracing::debug!(file = %file.display(), %error, "cannot keep measured costs");
             }
         }
+        is_kept
     }
 }
 
@@ -236,7 +287,6 @@ mod tests {
     use super::*;
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
-    use widelane_batching::Costs;
     use widelane_crypto::Target;
 
     /// Answers; panics or fails if it is told to.
@@ -333,7 +383,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("cache/widelane/calibration");
         let entry = Entry::new("toy", BACKEND, ONLY, costs);
-        record::write(&file, &Record::new(vec![entry])).unwrap();
+        record::write(&file, &Record::new(vec![entry], Vec::new())).unwrap();
         (directory, file)
     }
 
@@ -377,6 +427,32 @@ mod tests {
         assert!(!second.model("roy", BACKEND, 4, ONLY).is_known());
         let left: Vec<_> = std::fs::read_dir(file.parent().unwrap()).unwrap().collect();
         assert_eq!(left.len(), 1, "no temporary files: {left:?}");
+    }
+
+    #[test]
+    fn comparisons_are_kept_beside_costs() {
+        let (_directory, file) = file_saying(costs(10, 20));
+        let known = Comparison::new("toy", "a library", 30, 20);
+        let table = Table::default();
+        table.keep_in(&file);
+        lock(&table.state).comparisons.push(known.clone());
+        assert!(table.save());
+        let record = record::read(&file).unwrap();
+        assert_eq!(record.entries().len(), 1);
+        assert_eq!(record.current().1, [known]);
+        assert!(!Table::default().save(), "there is no file");
+    }
+
+    #[test]
+    fn two_libraries_take_turns() {
+        let (toy, mut theirs) = (Toy::new(1), 0);
+        let found = measure::beside(&Specimens(&toy), &mut || {
+            theirs += 1;
+            true
+        });
+        assert!(found.is_some_and(|found| found.iter().all(|&taken| taken > 0)));
+        assert_eq!(toy.alone.load(Ordering::Relaxed), theirs);
+        assert_eq!(measure::beside(&Specimens(&toy), &mut || false), None);
     }
 
     #[test]
@@ -428,7 +504,7 @@ mod tests {
         let table = Table::default();
         table.keep_in(&file);
         let other = Entry::new("other", BACKEND, ONLY, costs(1, 2));
-        record::write(&file, &Record::new(vec![other.clone()])).unwrap();
+        record::write(&file, &Record::new(vec![other.clone()], Vec::new())).unwrap();
         let third = Toy {
             name: "third",
             ..Toy::new(8)

@@ -17,7 +17,7 @@ use widelane_crypto::Backend;
 ///
 /// ```json
 /// {
-///   "format": "widelane costs 3",
+///   "format": "widelane costs 4",
 ///   "machine": "GenuineIntel 6 207 2, microcode 0x21000290, widelane 0.1.0, program 94371-17637",
 ///   "entries": [
 ///     {
@@ -27,13 +27,23 @@ use widelane_crypto::Backend;
 ///       "costs": { "lanes": 8, "first": 50211, "further": 310, "alone": 28012 },
 ///       "measured": 1763769600
 ///     }
+///   ],
+///   "comparisons": [
+///     {
+///       "operation": "x25519-derive",
+///       "with": "OpenSSL 3.0.17 1 Jul 2025",
+///       "theirs": 38950,
+///       "alone": 28020,
+///       "measured": 1763769600
+///     }
 ///   ]
 /// }
 /// ```
 ///
 /// Methods are the ways to run passes, the fastest first. Costs are the nanoseconds of a pass with
 /// one request, of each further request in it, and of one request alone. `measured` is in seconds
-/// since 1970. `program` is the length and the time of the file with the code that measured: a program,
+/// since 1970. A comparison has the nanoseconds of one request alone, and of another library's answer to the
+/// same, measured by turns. `program` is the length and the time of the file with the code that measured: a program,
 /// or a library that another program has loaded.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,12 +51,46 @@ pub struct Record {
     format: Format,
     machine: String,
     entries: Vec<Entry>,
+    comparisons: Vec<Comparison>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 enum Format {
-    #[serde(rename = "widelane costs 3")]
-    Costs3,
+    #[serde(rename = "widelane costs 4")]
+    Costs4,
+}
+
+/// What one answer of another library costs, beside the same from aws-lc-rs.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Comparison {
+    /// The operation.
+    pub operation: String,
+    /// The other library and its version.
+    pub with: String,
+    /// Nanoseconds of the other library.
+    pub theirs: u64,
+    /// Nanoseconds of one request alone.
+    pub alone: u64,
+    /// When it was measured, in seconds since 1970.
+    pub measured: u64,
+}
+
+impl Comparison {
+    /// One of this moment.
+    pub(super) fn new(operation: &str, with: &str, theirs: u64, alone: u64) -> Self {
+        Self {
+            operation: operation.to_owned(),
+            with: with.to_owned(),
+            theirs,
+            alone,
+            measured: now(),
+        }
+    }
+
+    pub(super) fn is_about_the_same(&self, other: &Self) -> bool {
+        self.operation == other.operation && self.with == other.with
+    }
 }
 
 /// What the answers of one operation on one backend cost.
@@ -85,11 +129,12 @@ pub struct Damaged(String);
 
 impl Record {
     /// A record of this machine.
-    pub(super) fn new(entries: Vec<Entry>) -> Self {
+    pub(super) fn new(entries: Vec<Entry>, comparisons: Vec<Comparison>) -> Self {
         Self {
-            format: Format::Costs3,
+            format: Format::Costs4,
             machine: this_machine().to_owned(),
             entries,
+            comparisons,
         }
     }
 
@@ -98,19 +143,19 @@ impl Record {
         &self.entries
     }
 
-    /// The entries of this machine that are not too old.
-    pub(super) fn current(self) -> Vec<Entry> {
+    /// What is of this machine and not too old.
+    pub(super) fn current(self) -> (Vec<Entry>, Vec<Comparison>) {
         self.at(this_machine(), now())
     }
 
-    fn at(mut self, machine: &str, now: u64) -> Vec<Entry> {
+    fn at(mut self, machine: &str, now: u64) -> (Vec<Entry>, Vec<Comparison>) {
         if self.machine != machine {
-            return Vec::new();
+            return Default::default();
         }
-        self.entries.retain(|entry| {
-            (now.saturating_sub(MOST_AGE)..=now.saturating_add(DAY)).contains(&entry.measured)
-        });
-        self.entries
+        let ages = now.saturating_sub(MOST_AGE)..=now.saturating_add(DAY);
+        self.entries.retain(|entry| ages.contains(&entry.measured));
+        self.comparisons.retain(|one| ages.contains(&one.measured));
+        (self.entries, self.comparisons)
     }
 
     /// Refuses values that this program never writes.
@@ -122,6 +167,16 @@ impl Record {
             }
             if !entry.is_plausible() {
                 return Err(Damaged(format!("impossible costs of {:?}", entry.name)));
+            }
+        }
+        for (place, one) in self.comparisons.iter().enumerate() {
+            let possible = 1..=MOST_NANOSECONDS;
+            let is_new = !self.comparisons[..place]
+                .iter()
+                .any(|other| other.is_about_the_same(one));
+            if !is_new || !possible.contains(&one.theirs) || !possible.contains(&one.alone) {
+                let operation = one.operation.escape_debug();
+                return Err(Damaged(format!("an impossible comparison of {operation}")));
             }
         }
         Ok(())
@@ -309,7 +364,11 @@ mod tests {
             )
         };
         Record {
-            format: Format::Costs3,
+            format: Format::Costs4,
+            comparisons: vec![Comparison {
+                measured: 1_763_769_600,
+                ..Comparison::new("x25519-derive", "OpenSSL 3.0.17", 38_950, 28_020)
+            }],
             machine: "a CPU, microcode 1".to_owned(),
             entries: vec![
                 entry(
@@ -341,6 +400,7 @@ mod tests {
         assert_eq!(text.parse(), Ok(record()));
         let empty = Record {
             entries: Vec::new(),
+            comparisons: Vec::new(),
             ..record()
         };
         assert_eq!(empty.to_string().parse(), Ok(empty));
@@ -358,7 +418,10 @@ mod tests {
     fn what_we_would_not_write_is_refused() {
         let text = serde_json::to_string(&record()).unwrap();
         for (ours, theirs) in [
-            ("costs 3", "costs 2"),
+            ("costs 4", "costs 3"),
+            ("\"theirs\":38950", "\"theirs\":0"),
+            ("\"alone\":28020", "\"alone\":10000000001"),
+            (",\"comparisons\":", ",\"comparison\":"),
             ("\"machine\":", "\"engine\":"),
             ("{\"format\"", "{\"more\":1,\"format\""),
             ("rsa2048-sign\",", "x25519-derive\","),
@@ -393,7 +456,11 @@ mod tests {
     #[test]
     fn entries_of_another_machine_or_time_do_not_count() {
         let then = record().entries[0].measured;
-        let at = |machine, now| record().at(machine, now).len();
+        let at = |machine, now| {
+            let (entries, comparisons) = record().at(machine, now);
+            assert_eq!(entries.is_empty(), comparisons.is_empty());
+            entries.len()
+        };
         assert_eq!(at("a CPU, microcode 1", then), 3);
         assert_eq!(at("a CPU, microcode 1", then + MOST_AGE), 3);
         assert_eq!(at("a CPU, microcode 1", then + MOST_AGE + 1), 0);
@@ -441,7 +508,7 @@ mod tests {
         for machine in [described, unknown] {
             let record = Record {
                 machine,
-                ..Record::new(Vec::new())
+                ..Record::new(Vec::new(), Vec::new())
             };
             assert_eq!(record.to_string().parse(), Ok(record));
         }

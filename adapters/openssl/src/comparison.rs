@@ -1,0 +1,240 @@
+//! What OpenSSL's own operations cost on this machine, beside ours: measured by turns, once for each OpenSSL,
+//! and kept with the calibration.
+//!
+//! The default provider's functions are called as libssl calls them in a handshake: with a new context for each
+//! signature and agreement. Keys are made by OpenSSL; those of RSA, whose making takes long, are everybody's.
+
+use std::ffi::{CStr, CString};
+use std::ptr;
+
+use widelane_crypto::agreement::Curve;
+use widelane_crypto::sign::Algorithm;
+use widelane_crypto::{Backend, BackendUnavailable, Operation, rsa};
+use widelane_engine::calibration::{self, Comparison};
+use widelane_engine::{Visitor, for_each_operation};
+
+use crate::abi::{KEYPAIR, Object};
+use crate::defaults::Defaults;
+use crate::engine::engine;
+use crate::family::Family;
+use crate::keys::{Inner, Key};
+use crate::libcrypto::LibCrypto;
+use crate::params::OwnParams;
+
+/// Measures what passes and OpenSSL's own operations cost here, unless that is known. The processes that this one forks inherit the
+/// figures, and start no thread to measure them again.
+pub(crate) fn calibrate() {
+    if let Ok(engine) = engine() {
+        engine.calibrate();
+    }
+    measure();
+}
+
+/// Measures what is not known of this OpenSSL, and keeps it.
+fn measure() {
+    Measure::new(false).run();
+}
+
+/// The same, unless the figures could not be kept: the next process would measure again.
+pub(crate) fn measure_if_kept() {
+    Measure::new(true).run();
+}
+
+struct Measure {
+    with: String,
+    found: Vec<Comparison>,
+    /// Whether a file must take the figures. Looked at before the first measurement.
+    only_if_kept: bool,
+}
+
+impl Measure {
+    fn new(only_if_kept: bool) -> Self {
+        Self {
+            with: LibCrypto::get().full_version(),
+            found: Vec::new(),
+            only_if_kept,
+        }
+    }
+
+    fn run(mut self) {
+        // AWS-LC runs everywhere.
+        let _ = for_each_operation(&mut self);
+        if !self.found.is_empty() {
+            calibration::keep(self.found);
+        }
+    }
+}
+
+impl Visitor for Measure {
+    fn visit<O: Operation>(
+        &mut self,
+        make: impl Fn(Backend) -> Result<O, BackendUnavailable>,
+    ) -> Result<(), BackendUnavailable> {
+        let operation = make(Backend::AwsLc)?;
+        let name = operation.name();
+        if calibration::comparison(name, &self.with).is_none()
+            && let Some(mut theirs) = theirs(name)
+        {
+            if self.only_if_kept && self.found.is_empty() && !calibration::keep(Vec::new()) {
+                return Ok(());
+            }
+            let compared = calibration::compare(&operation, &self.with, &mut || theirs().is_some());
+            self.found.extend(compared);
+        }
+        Ok(())
+    }
+}
+
+/// What OpenSSL does instead of an operation; `None` if this OpenSSL, or the provider, has nothing to compare.
+fn theirs(operation: &str) -> Option<Box<dyn FnMut() -> Option<()>>> {
+    for algorithm in Algorithm::ALL {
+        let mut operations = algorithm.operations().iter();
+        if let Some(number) = operations.position(|one| *one == operation) {
+            return signature(algorithm, number);
+        }
+    }
+    for curve in Curve::ALL {
+        let [public, derive] = curve.operations();
+        if operation == public {
+            return Some(Box::new(move || generate(curve).map(drop)));
+        } else if operation == derive {
+            return agreement(curve);
+        }
+    }
+    None
+}
+
+/// The default provider's new key on a curve.
+fn generate(curve: Curve) -> Option<Key> {
+    let family = Family::of(curve);
+    let group = family.curve().is_none().then(|| curve.names()[0]);
+    generate_key(family, group)
+}
+
+fn generate_key(family: Family, group: Option<&CStr>) -> Option<Key> {
+    let defaults = Defaults::get();
+    let functions = defaults.keys(family);
+    let mut params = OwnParams::default();
+    if let Some(group) = group {
+        params = params.text(c"group", group.to_str().ok()?);
+    }
+    // SAFETY: the default provider's functions with its own context and a whole list; the generation is
+    // used no more after its end.
+    let made = unsafe {
+        let generation = (functions.gen_init)(defaults.context(), KEYPAIR, params.as_ptr());
+        if generation.is_null() {
+            return None;
+        }
+        let made = (functions.generate)(generation, ptr::null(), ptr::null_mut());
+        (functions.gen_cleanup)(generation);
+        made
+    };
+    Some(Key::from_inner(family, Inner::from_raw(family, made)?))
+}
+
+/// An agreement of two keys.
+fn agreement(curve: Curve) -> Option<Box<dyn FnMut() -> Option<()>>> {
+    let family = Family::of(curve);
+    let functions = Defaults::get().exchange(family)?;
+    let (own, peer) = (generate(curve)?, generate(curve)?);
+    let mut secret = vec![0; curve.secret_len()];
+    let mut agree = move |own: Object, peer: Object| {
+        // SAFETY: the default provider's functions with its own context, a context and two keys of its own,
+        // and a place of the length that is said.
+        unsafe {
+            let context = (functions.newctx)(Defaults::get().context());
+            if context.is_null() {
+                return None;
+            }
+            let mut len = 0;
+            let agreed = (functions.init)(context, own, ptr::null()) == 1
+                && (functions.set_peer)(context, peer) == 1
+                && (functions.derive)(context, secret.as_mut_ptr(), &mut len, secret.len()) == 1;
+            (functions.freectx)(context);
+            agreed.then_some(())
+        }
+    };
+    Some(Box::new(move || {
+        own.with_inner(|_, own| peer.with_inner(|_, peer| agree(own, peer)))??
+    }))
+}
+
+/// A signature of a message by the first scheme of an algorithm; `number` tells the size of an RSA key.
+fn signature(algorithm: Algorithm, number: usize) -> Option<Box<dyn FnMut() -> Option<()>>> {
+    let mut families = Family::all();
+    let family = families.find(|family| family.algorithms.contains(&algorithm))?;
+    let functions = Defaults::get().signature(family)?;
+    let key = match algorithm {
+        Algorithm::Rsa => rsa_key(family, *rsa::Size::ALL.get(number)?)?,
+        Algorithm::Ecdsa(curve) => generate_key(family, Some(Curve::Nist(curve).names()[0]))?,
+        _ => generate_key(family, None)?,
+    };
+    let scheme = algorithm.schemes().first()?;
+    let digest = scheme
+        .hash()
+        .map(|hash| format!("SHA{}", 8 * hash.output_len()));
+    let digest = digest.and_then(|name| CString::new(name).ok());
+    let mut place = vec![0; MOST_SIGNATURE];
+    let mut sign = move |key: Object| {
+        let digest = digest.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+        // SAFETY: the default provider's functions with its own context, a context and a key of its own,
+        // strings of C or null, and a place of the length that is said.
+        unsafe {
+            let context = (functions.newctx)(Defaults::get().context(), ptr::null());
+            if context.is_null() {
+                return None;
+            }
+            let (mut len, room, out) = (place.len(), place.len(), place.as_mut_ptr());
+            let (text, text_len) = (MESSAGE.as_ptr(), MESSAGE.len());
+            let begun = (functions.digest_sign_init)(context, digest, key, ptr::null()) == 1;
+            let signed = begun
+                && match (
+                    functions.digest_sign,
+                    functions.digest_sign_update,
+                    functions.digest_sign_final,
+                ) {
+                    (Some(sign), ..) => sign(context, out, &mut len, room, text, text_len) == 1,
+                    (None, Some(update), Some(finish)) => {
+                        update(context, text, text_len) == 1
+                            && finish(context, out, &mut len, room) == 1
+                    }
+                    _ => false,
+                };
+            (functions.freectx)(context);
+            signed.then_some(())
+        }
+    };
+    Some(Box::new(move || key.with_inner(|_, key| sign(key))?))
+}
+
+/// The specimen of a size in the default provider.
+fn rsa_key(family: Family, size: rsa::Size) -> Option<Key> {
+    let (_, pkcs1) = size.specimen().split_at_checked(PKCS8)?;
+    let key: pkcs1::RsaPrivateKeyRef<'_> = pkcs1.try_into().ok()?;
+    let mut params = OwnParams::default();
+    for (name, value) in [
+        (c"n", key.modulus),
+        (c"e", key.public_exponent),
+        (c"d", key.private_exponent),
+        (c"rsa-factor1", key.prime1),
+        (c"rsa-factor2", key.prime2),
+        (c"rsa-exponent1", key.exponent1),
+        (c"rsa-exponent2", key.exponent2),
+        (c"rsa-coefficient1", key.coefficient),
+    ] {
+        params = params.big(name, value.as_bytes());
+    }
+    let key = Key::empty(family, None)?;
+    let imported = key.with_inner(|functions, key| {
+        // SAFETY: the default provider's function with a key of its own and a whole list.
+        unsafe { (functions.import)(key, KEYPAIR, params.as_ptr()) }
+    });
+    (imported == Some(1)).then_some(key)
+}
+
+/// As long as what a TLS 1.3 server signs (RFC 8446, section 4.4.3).
+const MESSAGE: &[u8] = &[0x20; 64 + 33 + 1 + 32];
+/// More than any signature has.
+const MOST_SIGNATURE: usize = 8192;
+/// Bytes of a specimen before its PKCS#1 key: two lengths of two bytes, the version, and the algorithm.
+const PKCS8: usize = 26;
