@@ -68,6 +68,7 @@ fn measured(profile: &Profile, lanes: Lanes) -> Advice {
         heavy512: deepest(profile, Class::Heavy512),
         heavy256: deepest(profile, Class::Heavy256),
         light512: deepest(profile, Class::Light512),
+        is_measured: !profile.clocks.is_empty(),
         burst: tail(profile).or_else(|| {
             let full = 1.0;
             let lowered = 1.0 - deepest(profile, Class::Heavy512)?;
@@ -75,7 +76,7 @@ fn measured(profile: &Profile, lanes: Lanes) -> Advice {
         }),
     };
     let mut advice = figures.advice();
-    if let Penalty::None { at_most } = profile.penalty() {
+    if let (Penalty::None { at_most }, Some(_)) = (profile.penalty(), advice.penalty) {
         advice.words.push(format!(
             "The measurement leaves room for a loss of at most {:.1} %.",
             100.0 * at_most
@@ -103,6 +104,7 @@ fn published(turbo: &Turbo, lanes: Lanes) -> Advice {
         heavy512: depth(Class::Heavy512),
         heavy256: depth(Class::Heavy256),
         light512: depth(Class::Light512),
+        is_measured: false,
         burst: burst(),
     }
     .advice()
@@ -132,6 +134,9 @@ struct Figures {
     heavy512: Option<f64>,
     heavy256: Option<f64>,
     light512: Option<f64>,
+    /// Whether this machine was measured. Classes without a figure are then those that it has no
+    /// instructions for.
+    is_measured: bool,
     burst: Option<Range>,
 }
 
@@ -155,6 +160,11 @@ impl Figures {
         let heavy256 = self.heavy256.unwrap_or(0.0);
         let light512 = self.light512.unwrap_or(0.0);
         match penalty {
+            None if self.is_measured => words.push(
+                "There is no code here that could cost clock: this CPU has no instructions in registers of 256 bits \
+                 or more that can be used here."
+                    .to_owned(),
+            ),
             None => words.push(
                 "Nothing is known about what wide code costs here: run `widelane probe`."
                     .to_owned(),
@@ -361,6 +371,27 @@ mod tests {
         let words = advice.words.join("\n");
         assert!(words.contains("no CPU to spare"), "{words}");
         assert!(!words.contains("cores of its own"), "{words}");
+    }
+
+    #[test]
+    fn a_machine_without_wide_code_is_not_told_to_measure_it() {
+        let mut narrow = profile(3.0, 3.0);
+        narrow.clocks.retain(|clock| {
+            !clock
+                .class
+                .starts_with(|first| first == '2' || first == '5')
+        });
+        assert!(!narrow.clocks.is_empty());
+        let words = advise(Subject::Measured(&narrow), Lanes::NONE).words;
+        let words = words.join("\n");
+        assert!(
+            words.contains("no code here that could cost clock"),
+            "{words}"
+        );
+        assert!(
+            !words.contains("probe") && !words.contains("leaves room"),
+            "{words}"
+        );
     }
 
     #[test]
