@@ -4,7 +4,7 @@
 //! changes no sentence elsewhere.
 
 use crate::licence::Generation;
-use crate::{DISABLE_VARIABLE, Features, Target, features, hardware};
+use crate::{DISABLE_VARIABLE, Features, Product, Target, features, hardware};
 use std::fmt;
 
 /// The lanes that Widelane uses on a CPU, or why there are none.
@@ -28,7 +28,7 @@ impl Lanes {
     pub const ALL_DISABLED: &str = "avx2";
 
     /// The instructions without which there are none.
-    const LEAST: &str = Target::ALL[0].instructions();
+    const LEAST: &str = Target::LEAST.instructions();
 
     /// Those of a CPU that has all of them.
     pub const ALL: Self = Self {
@@ -36,10 +36,15 @@ impl Lanes {
         disabled: false,
     };
 
-    /// Those of a CPU without AVX-512.
-    pub const WITHOUT_AVX512: Self = {
+    /// Those of a CPU with AVX-512 of the first generation, which has no IFMA.
+    pub const WITHOUT_IFMA: Self = {
         let mut lanes = Self::NONE;
-        lanes.targets[0] = true;
+        let mut place = 0;
+        while place < Target::ALL.len() {
+            let target = Target::ALL[place];
+            lanes.targets[place] = matches!(target.product(), Product::Fma);
+            place += 1;
+        }
         lanes
     };
 
@@ -68,7 +73,7 @@ impl Lanes {
     /// Those of the processors of a generation; `None` where the generation is not known.
     pub fn of_generation(generation: Generation) -> Option<Self> {
         match generation {
-            Generation::Skylake | Generation::CascadeLake => Some(Self::WITHOUT_AVX512),
+            Generation::Skylake | Generation::CascadeLake => Some(Self::WITHOUT_IFMA),
             Generation::IceLake
             | Generation::SapphireRapids
             | Generation::EmeraldRapids
@@ -172,8 +177,8 @@ mod tests {
 
     #[test]
     fn a_clause_names_what_there_is_or_what_is_missing() {
-        let all = "this CPU has lanes that Widelane uses: AVX-512 IFMA in registers of 512 and 256 bits; AVX2 \
-                   with FMA in registers of 256 bits";
+        let all = "this CPU has lanes that Widelane uses: AVX-512 IFMA in registers of 512 and 256 bits; AVX-512 \
+                   with FMA in registers of 512 bits; AVX2 with FMA in registers of 256 bits";
         assert_eq!(played("").to_string(), all);
         assert_eq!(played("").sentence(), format!("T{}.", &all[1..]));
         let wide = played("avx512vl").to_string();
@@ -181,12 +186,15 @@ mod tests {
             wide.contains("AVX-512 IFMA in registers of 512 bits;"),
             "{wide}"
         );
-        for list in ["avx512ifma", "avx512f"] {
-            let narrow = played(list).to_string();
-            assert!(
-                narrow.ends_with("uses: AVX2 with FMA in registers of 256 bits"),
-                "{narrow}"
-            );
+        for (list, expected) in [
+            (
+                "avx512ifma",
+                "uses: AVX-512 with FMA in registers of 512 bits; AVX2 with FMA in registers of 256 bits",
+            ),
+            ("avx512f", "uses: AVX2 with FMA in registers of 256 bits"),
+        ] {
+            let described = played(list).to_string();
+            assert!(described.ends_with(expected), "{described}");
         }
         for list in ["avx512ifma,fma", "avx2"] {
             let none = played(list).why_none().expect("no lanes");
@@ -199,9 +207,10 @@ mod tests {
     }
 
     #[test]
-    fn a_processor_without_avx512_has_lanes_of_avx2() {
+    fn a_processor_without_ifma_multiplies_by_fma() {
         let of = Lanes::of_generation;
-        assert_eq!(of(Generation::Skylake), Some(Lanes::WITHOUT_AVX512));
+        assert_eq!(of(Generation::Skylake), Some(Lanes::WITHOUT_IFMA));
+        assert_eq!(played("avx512ifma"), Lanes::WITHOUT_IFMA);
         assert_eq!(of(Generation::Zen4), Some(Lanes::ALL));
         assert_eq!(of(Generation::Unknown), None);
     }

@@ -31,15 +31,17 @@ pub fn has_avx512f() -> bool {
 }
 
 /// The environment variable that takes features away, so that tests play other CPUs: a list of
-/// `avx2`, `fma`, `avx512f`, `avx512ifma` and `avx512vl`, separated by commas. Each takes away what needs it:
-/// `avx512f` plays a CPU without AVX-512, `avx2` one without AVX2. Read once.
+/// `avx2`, `fma`, `avx512f`, `avx512dq`, `avx512ifma` and `avx512vl`, separated by commas. Each takes away what
+/// needs it: `avx512f` plays a CPU without AVX-512, `avx512ifma` one with AVX-512 of the first generation, `avx2` one
+/// without AVX2. Read once.
 ///
 /// AWS-LC and OpenSSL do not read it.
 pub const DISABLE_VARIABLE: &str = "WIDELANE_CPU_DISABLE";
 
 /// The features that [`DISABLE_VARIABLE`] knows. Each is only set if those above it are.
 ///
-/// `ifma` stands for AVX512IFMA and AVX512BW, which every CPU with IFMA so far has. XCR0 says that the
+/// `dq` stands for AVX512DQ and AVX512BW, `ifma` for AVX512IFMA and AVX512BW: every CPU with the first of a
+/// pair so far has the other. XCR0 says that the
 /// operating system saves all registers of a feature: for AVX-512 32 of 512 bits and the masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Features {
@@ -47,6 +49,7 @@ struct Features {
     /// With AVX2: there are 256-bit integer instructions, too.
     fma: bool,
     avx512f: bool,
+    dq: bool,
     ifma: bool,
     vl: bool,
 }
@@ -56,6 +59,7 @@ impl Features {
         avx2: false,
         fma: false,
         avx512f: false,
+        dq: false,
         ifma: false,
         vl: false,
     };
@@ -64,6 +68,7 @@ impl Features {
         avx2: true,
         fma: true,
         avx512f: true,
+        dq: true,
         ifma: true,
         vl: true,
     };
@@ -77,7 +82,7 @@ fn features() -> Features {
         for name in unknown {
             eprintln!(
                 "widelane: {DISABLE_VARIABLE} names `{name}`, which is not a feature; the \
-                 features are avx2, fma, avx512f, avx512ifma and avx512vl"
+                 features are avx2, fma, avx512f, avx512dq, avx512ifma and avx512vl"
             );
         }
         features
@@ -103,6 +108,10 @@ fn disable(mut features: Features, list: &str) -> (Features, Vec<&str>) {
                 fma: features.fma,
                 ..Features::NONE
             },
+            "avx512dq" => Features {
+                dq: false,
+                ..features
+            },
             "avx512ifma" => Features {
                 ifma: false,
                 vl: false,
@@ -126,13 +135,13 @@ fn hardware() -> Features {
     // The macro looks at CPUID and, for features with registers of their own, at XCR0.
     let avx2 = std::arch::is_x86_feature_detected!("avx2");
     let avx512f = avx2 && std::arch::is_x86_feature_detected!("avx512f");
-    let ifma = avx512f
-        && std::arch::is_x86_feature_detected!("avx512bw")
-        && std::arch::is_x86_feature_detected!("avx512ifma");
+    let avx512bw = avx512f && std::arch::is_x86_feature_detected!("avx512bw");
+    let ifma = avx512bw && std::arch::is_x86_feature_detected!("avx512ifma");
     Features {
         avx2,
         fma: avx2 && std::arch::is_x86_feature_detected!("fma"),
         avx512f,
+        dq: avx512bw && std::arch::is_x86_feature_detected!("avx512dq"),
         ifma,
         vl: ifma && std::arch::is_x86_feature_detected!("avx512vl"),
     }
@@ -152,13 +161,22 @@ mod tests {
         let left = |list| {
             let (left, unknown) = disable(Features::ALL, list);
             assert!(unknown.is_empty(), "{unknown:?}");
-            [left.avx2, left.fma, left.avx512f, left.ifma, left.vl]
+            let Features {
+                avx2,
+                fma,
+                avx512f,
+                dq,
+                ifma,
+                vl,
+            } = left;
+            [avx2, fma, avx512f, dq, ifma, vl].map(u8::from)
         };
-        assert_eq!(left(" avx512vl "), [true, true, true, true, false]);
-        assert_eq!(left("avx512ifma"), [true, true, true, false, false]);
-        assert_eq!(left("fma"), [true, false, true, true, true]);
-        assert_eq!(left("avx512f"), [true, true, false, false, false]);
-        assert_eq!(left("avx512vl,avx2"), [false; 5]);
+        assert_eq!(left(" avx512vl "), [1, 1, 1, 1, 1, 0]);
+        assert_eq!(left("avx512ifma"), [1, 1, 1, 1, 0, 0]);
+        assert_eq!(left("avx512dq"), [1, 1, 1, 0, 1, 1]);
+        assert_eq!(left("fma"), [1, 0, 1, 1, 1, 1]);
+        assert_eq!(left("avx512f"), [1, 1, 0, 0, 0, 0]);
+        assert_eq!(left("avx512vl,avx2"), [0; 6]);
     }
 
     #[test]

@@ -16,6 +16,8 @@ use crate::{Features, features};
 pub enum Target {
     /// AVX2 and FMA (ymm, four lanes).
     Avx2,
+    /// AVX-512 without IFMA (zmm, eight lanes).
+    Avx512F,
     /// AVX-512 IFMA in 256-bit registers (ymm, four lanes).
     Avx512Ifma256,
     /// AVX-512 IFMA in 512-bit registers (zmm, eight lanes).
@@ -55,7 +57,15 @@ pub enum Product {
 
 impl Target {
     /// Every target, in the order of preference. The build assembles them in this order.
-    pub const ALL: [Self; 3] = [Self::Avx2, Self::Avx512Ifma256, Self::Avx512Ifma];
+    pub const ALL: [Self; 4] = [
+        Self::Avx2,
+        Self::Avx512F,
+        Self::Avx512Ifma256,
+        Self::Avx512Ifma,
+    ];
+
+    /// The one that needs least: a CPU without it has none.
+    pub(crate) const LEAST: Self = Self::Avx2;
 
     const fn row(self) -> Row {
         match self {
@@ -68,6 +78,16 @@ impl Target {
                 product: Product::Fma,
                 symbols: "avx2",
                 class: Class::Heavy256,
+            },
+            Self::Avx512F => Row {
+                name: "avx512f",
+                instructions: "AVX-512 with FMA",
+                needs: "AVX-512 F, BW and DQ",
+                bits: 512,
+                registers: Registers::Avx512,
+                product: Product::Fma,
+                symbols: "avx512f",
+                class: Class::Heavy512,
             },
             Self::Avx512Ifma256 => Row {
                 name: "avx512ifma-256",
@@ -96,6 +116,7 @@ impl Target {
     pub(crate) const fn runs_on(self, features: Features) -> bool {
         match self {
             Self::Avx2 => features.fma,
+            Self::Avx512F => features.fma && features.dq,
             Self::Avx512Ifma256 => features.vl,
             Self::Avx512Ifma => features.ifma,
         }

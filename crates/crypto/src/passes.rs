@@ -257,7 +257,7 @@ mod tests {
 
     /// Vector registers of eight lanes where there are any.
     fn machine() -> Machine<8> {
-        let token = Target::available().find_map(Token::detect);
+        let token = Target::available().rev().find_map(Token::detect);
         token.map_or_else(Machine::model, Machine::from)
     }
 

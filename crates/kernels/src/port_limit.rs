@@ -22,7 +22,10 @@ pub fn run<const L: usize>(token: Token<L>, rounds: u32) -> u64 {
         (Product::Vpmadd52, _) => unsafe { widelane_port_limit_zmm(rounds) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above; the token proves that the CPU has FMA on 256-bit registers.
-        (Product::Fma, _) => unsafe { widelane_port_limit_fma(rounds) },
+        (Product::Fma, 256) => unsafe { widelane_port_limit_fma_ymm(rounds) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above, with 512-bit registers: there are no others.
+        (Product::Fma, _) => unsafe { widelane_port_limit_fma_zmm(rounds) },
         #[cfg(not(target_arch = "x86_64"))]
         _ => {}
     }
@@ -37,7 +40,8 @@ const MULTIPLY_ADDS: u64 = 64;
 unsafe extern "sysv64" {
     fn widelane_port_limit_zmm(rounds: u64);
     fn widelane_port_limit_ymm(rounds: u64);
-    fn widelane_port_limit_fma(rounds: u64);
+    fn widelane_port_limit_fma_ymm(rounds: u64);
+    fn widelane_port_limit_fma_zmm(rounds: u64);
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -98,63 +102,183 @@ port_limit!("widelane_port_limit_zmm", "zmm");
 #[cfg(target_arch = "x86_64")]
 port_limit!("widelane_port_limit_ymm", "ymm");
 
+#[cfg(target_arch = "x86_64")]
+macro_rules! port_limit_fma {
+    ($symbol:literal, $register:literal) => {
+        core::arch::global_asm!(
+            "    .text",
+            "    .p2align 6",
+            concat!("    .globl ", $symbol),
+            concat!("    .hidden ", $symbol),
+            concat!("    .type ", $symbol, ", @function"),
+            concat!($symbol, ":"),
+            "    .cfi_startproc",
+            // 2^104, 2^104 + 2^52, and two factors with many ones.
+            "    mov rax, 0x4670000000000000",
+            "    vmovq xmm15, rax",
+            "    inc rax",
+            "    vmovq xmm14, rax",
+            "    mov rax, 0x4326db6db6db6db6",
+            "    vmovq xmm13, rax",
+            "    mov rax, 0x432ab56ad5ab56ad",
+            "    vmovq xmm12, rax",
+            "    .irp i, 12,13,14,15",
+            concat!("    vpbroadcastq ", $register, "\\i, xmm\\i"),
+            "    .endr",
+            "    .irp i, 0,1,2,3",
+            "    vpxor xmm\\i, xmm\\i, xmm\\i",
+            "    .endr",
+            "    .p2align 6",
+            "2:",
+            "    .rept 8",
+            "    .irp i, 4,6,8,10",
+            concat!("    vmovapd ", $register, "\\i, ", $register, "15"),
+            concat!(
+                "    vfmadd231pd ",
+                $register,
+                "\\i, ",
+                $register,
+                "13, ",
+                $register,
+                "12"
+            ),
+            "    .endr",
+            concat!(
+                "    vsubpd ",
+                $register,
+                "5, ",
+                $register,
+                "14, ",
+                $register,
+                "4"
+            ),
+            concat!(
+                "    vsubpd ",
+                $register,
+                "7, ",
+                $register,
+                "14, ",
+                $register,
+                "6"
+            ),
+            concat!(
+                "    vsubpd ",
+                $register,
+                "9, ",
+                $register,
+                "14, ",
+                $register,
+                "8"
+            ),
+            concat!(
+                "    vsubpd ",
+                $register,
+                "11, ",
+                $register,
+                "14, ",
+                $register,
+                "10"
+            ),
+            "    .irp i, 5,7,9,11",
+            concat!(
+                "    vfmadd231pd ",
+                $register,
+                "\\i, ",
+                $register,
+                "13, ",
+                $register,
+                "12"
+            ),
+            "    .endr",
+            concat!(
+                "    vpaddq ",
+                $register,
+                "0, ",
+                $register,
+                "0, ",
+                $register,
+                "4"
+            ),
+            concat!(
+                "    vpaddq ",
+                $register,
+                "1, ",
+                $register,
+                "1, ",
+                $register,
+                "5"
+            ),
+            concat!(
+                "    vpaddq ",
+                $register,
+                "2, ",
+                $register,
+                "2, ",
+                $register,
+                "6"
+            ),
+            concat!(
+                "    vpaddq ",
+                $register,
+                "3, ",
+                $register,
+                "3, ",
+                $register,
+                "7"
+            ),
+            concat!(
+                "    vpaddq ",
+                $register,
+                "0, ",
+                $register,
+                "0, ",
+                $register,
+                "8"
+            ),
+            concat!(
+                "    vpaddq ",
+                $register,
+                "1, ",
+                $register,
+                "1, ",
+                $register,
+                "9"
+            ),
+            concat!(
+                "    vpaddq ",
+                $register,
+                "2, ",
+                $register,
+                "2, ",
+                $register,
+                "10"
+            ),
+            concat!(
+                "    vpaddq ",
+                $register,
+                "3, ",
+                $register,
+                "3, ",
+                $register,
+                "11"
+            ),
+            "    .endr",
+            "    dec rdi",
+            "    jnz 2b",
+            "    vzeroupper",
+            "    ret",
+            "    .cfi_endproc",
+            concat!("    .size ", $symbol, ", . - ", $symbol),
+        );
+    };
+}
+
 // Both halves of 32 products, each by two multiply-adds and a subtraction, and added to an accumulator.
 // The result is not looked at, so rounding stays as the caller has it.
 #[cfg(target_arch = "x86_64")]
-core::arch::global_asm!(
-    "    .text",
-    "    .p2align 6",
-    "    .globl widelane_port_limit_fma",
-    "    .hidden widelane_port_limit_fma",
-    "    .type widelane_port_limit_fma, @function",
-    "widelane_port_limit_fma:",
-    "    .cfi_startproc",
-    // 2^104, 2^104 + 2^52, and two factors with many ones.
-    "    mov rax, 0x4670000000000000",
-    "    vmovq xmm15, rax",
-    "    vpbroadcastq ymm15, xmm15",
-    "    inc rax",
-    "    vmovq xmm14, rax",
-    "    vpbroadcastq ymm14, xmm14",
-    "    mov rax, 0x4326db6db6db6db6",
-    "    vmovq xmm13, rax",
-    "    vpbroadcastq ymm13, xmm13",
-    "    mov rax, 0x432ab56ad5ab56ad",
-    "    vmovq xmm12, rax",
-    "    vpbroadcastq ymm12, xmm12",
-    "    .irp i, 0,1,2,3",
-    "    vpxor ymm\\i, ymm\\i, ymm\\i",
-    "    .endr",
-    "    .p2align 6",
-    "2:",
-    "    .rept 8",
-    "    .irp i, 4,6,8,10",
-    "    vmovapd ymm\\i, ymm15",
-    "    vfmadd231pd ymm\\i, ymm13, ymm12",
-    "    .endr",
-    "    vsubpd ymm5, ymm14, ymm4",
-    "    vsubpd ymm7, ymm14, ymm6",
-    "    vsubpd ymm9, ymm14, ymm8",
-    "    vsubpd ymm11, ymm14, ymm10",
-    "    .irp i, 5,7,9,11",
-    "    vfmadd231pd ymm\\i, ymm13, ymm12",
-    "    .endr",
-    "    vpaddq ymm0, ymm0, ymm4",
-    "    vpaddq ymm1, ymm1, ymm5",
-    "    vpaddq ymm2, ymm2, ymm6",
-    "    vpaddq ymm3, ymm3, ymm7",
-    "    vpaddq ymm0, ymm0, ymm8",
-    "    vpaddq ymm1, ymm1, ymm9",
-    "    vpaddq ymm2, ymm2, ymm10",
-    "    vpaddq ymm3, ymm3, ymm11",
-    "    .endr",
-    "    dec rdi",
-    "    jnz 2b",
-    "    vzeroupper",
-    "    ret",
-    "    .cfi_endproc",
-    "    .size widelane_port_limit_fma, . - widelane_port_limit_fma",
-);
+port_limit_fma!("widelane_port_limit_fma_ymm", "ymm");
+#[cfg(target_arch = "x86_64")]
+port_limit_fma!("widelane_port_limit_fma_zmm", "zmm");
 
 #[cfg(test)]
 mod tests {

@@ -5,12 +5,12 @@
 //! such as a size of modulus, which kernels belong together. The enum of the family, its
 //! documentation, the list of all kernels, the symbols and the set that callers hold follow.
 
-use widelane_cpu::{Product, Target};
+use widelane_cpu::Target;
 
 use crate::allocate::{Allocated, allocate};
 use crate::analysis::Report;
 use crate::bounds::{Bounds, BoundsError, Holds, Proof};
-use crate::lower::lower;
+use crate::lower::{is_lowered, lower};
 use crate::machine::{Array, Machine};
 use crate::model::Model;
 use crate::print::print;
@@ -129,9 +129,9 @@ pub trait Definition: Copy + PartialEq {
 fn allocated(kernel: impl Definition, target: Target) -> Allocated {
     let mut trace = Trace::new(target);
     kernel.run(&mut trace);
-    let ops = match target.product() {
-        Product::Vpmadd52 => trace.ops,
-        Product::Fma => lower(&trace.ops),
+    let ops = match is_lowered(target) {
+        true => lower(&trace.ops, target),
+        false => trace.ops,
     };
     let order = schedule(&ops, kernel.multipliers(), target.registers());
     allocate(&order, target.registers())

@@ -1,11 +1,12 @@
 //! All kernels of all families.
 
-use widelane_cpu::{Product, Target};
+use widelane_cpu::Target;
 
 use crate::chacha20poly1305::ChaCha20Poly1305;
 use crate::curve25519::Curve25519;
 use crate::definition::{ArraySpec, Definition};
 use crate::keccak::Keccak;
+use crate::lower::is_lowered;
 use crate::machine::Machine;
 use crate::mldsa::MlDsa;
 use crate::mlkem::MlKem;
@@ -89,7 +90,7 @@ impl Kernel {
     /// Whether there is the kernel for a target. ChaCha20-Poly1305, the only family with loops, is not
     /// lowered: other code is as fast.
     pub fn is_for(self, target: Target) -> bool {
-        target.product() == Product::Vpmadd52 || !matches!(self, Kernel::ChaCha20Poly1305(_))
+        !is_lowered(target) || !matches!(self, Kernel::ChaCha20Poly1305(_))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Lowering: a trace for a CPU without VPMADD52, without masks and with fewer instructions.
+//! Lowering: a trace for a CPU without VPMADD52, or without masks and with fewer instructions, or both.
 //!
 //! Products of 52-bit digits by floating-point multiply-adds, bit for bit those of VPMADD52 (the method of
 //! Emmart, Zheng and Weems, "Faster modular exponentiation using double precision floating point
@@ -18,16 +18,25 @@
 
 use std::collections::HashMap;
 
+use widelane_cpu::{Product, Registers, Target};
+
 use crate::machine::{DIGIT_BITS, DIGIT_MASK};
 use crate::trace::{CompareOp, Name, Op, ShiftOp, ThreeOp, TwoOp};
 
-/// The same computation with the instructions of AVX2 and FMA, on four lanes.
+/// Whether a target lacks instructions that traces have.
+pub(crate) fn is_lowered(target: Target) -> bool {
+    (target.product(), target.registers()) != (Product::Vpmadd52, Registers::Avx512)
+}
+
+/// The same computation with the instructions of a target.
 ///
 /// # Panics
 ///
 /// If the trace has a loop.
-pub(crate) fn lower(ops: &[Op]) -> Vec<Op> {
+pub(crate) fn lower(ops: &[Op], target: Target) -> Vec<Op> {
     let mut lowering = Lowering {
+        product: target.product(),
+        is_evex: target.registers() == Registers::Avx512,
         from: ops,
         values: Vec::with_capacity(ops.len()),
         ops: Vec::with_capacity(2 * ops.len()),
@@ -54,6 +63,9 @@ struct Value {
 }
 
 struct Lowering<'a> {
+    product: Product,
+    /// Whether there are masks, functions of three bits, rotations, signed shifts and choices from two vectors.
+    is_evex: bool,
     from: &'a [Op],
     values: Vec<Value>,
     ops: Vec<Op>,
@@ -78,6 +90,10 @@ impl Lowering<'_> {
             Op::Two(op, a, b) => self.two(op, a, b),
             Op::Shift(op, a, bits) => self.shift(op, a, bits),
             Op::Three(op, first, second, third) => self.three(op, [first, second, third]),
+            Op::Compare(op, a, b) if self.is_evex => {
+                let (a, b) = (self.plain(a), self.plain(b));
+                plain(self.push(Op::Compare(op, a, b)))
+            }
             Op::Compare(op, a, b) => {
                 let (a, b) = (self.plain(a), self.plain(b));
                 let (a, b, is_inverted) = match op {
@@ -96,6 +112,9 @@ impl Lowering<'_> {
             Op::Select(mask, yes, no) => {
                 let mask = self.values[mask.0];
                 let (yes, no) = (self.plain(yes), self.plain(no));
+                if self.is_evex {
+                    return plain(self.push(Op::Select(mask.name, yes, no)));
+                }
                 let (yes, no) = match mask.is_inverted {
                     true => (no, yes),
                     false => (yes, no),
@@ -151,7 +170,7 @@ impl Lowering<'_> {
             }
             // floor(a / 2^bits) of a signed lane is that of a + 2^63, which is not negative, less
             // 2^(63 - bits).
-            ShiftOp::RightSigned => {
+            ShiftOp::RightSigned if !self.is_evex => {
                 let mut value = self.values[a.0];
                 value.bias = value.bias.wrapping_sub(1 << 63);
                 let unsigned = self.unbiased(value);
@@ -160,8 +179,8 @@ impl Lowering<'_> {
                     ..plain(self.push(Op::Shift(ShiftOp::Right, unsigned, bits)))
                 };
             }
-            ShiftOp::Rotate => (ShiftOp::Left, ShiftOp::Right, 64),
-            ShiftOp::Rotate32 => (ShiftOp::Left32, ShiftOp::Right32, 32),
+            ShiftOp::Rotate if !self.is_evex => (ShiftOp::Left, ShiftOp::Right, 64),
+            ShiftOp::Rotate32 if !self.is_evex => (ShiftOp::Left32, ShiftOp::Right32, 32),
             _ => {
                 let a = self.plain(a);
                 return plain(self.push(Op::Shift(op, a, bits)));
@@ -175,6 +194,16 @@ impl Lowering<'_> {
 
     fn three(&mut self, op: ThreeOp, [first, second, third]: [Name; 3]) -> Value {
         match op {
+            ThreeOp::MaddLo | ThreeOp::MaddHi | ThreeOp::MulLo
+                if self.product == Product::Vpmadd52 =>
+            {
+                let (a, b) = (self.plain(second), self.plain(third));
+                let acc = self.values[first.0];
+                Value {
+                    bias: acc.bias,
+                    ..plain(self.push(Op::Three(op, acc.name, a, b)))
+                }
+            }
             ThreeOp::MaddHi => {
                 let high = self.high(second, third);
                 self.accumulate(first, high, HIGH)
@@ -196,7 +225,15 @@ impl Lowering<'_> {
             }
             ThreeOp::Ternary(table) => {
                 let operands = [first, second, third].map(|name| self.plain(name));
-                plain(self.ternary(operands, table))
+                let [a, b, c] = operands;
+                plain(match self.is_evex {
+                    true => self.push(Op::Three(op, a, b, c)),
+                    false => self.ternary(operands, table),
+                })
+            }
+            ThreeOp::Pick2 if self.is_evex => {
+                let [low, index, high] = [first, second, third].map(|name| self.plain(name));
+                plain(self.push(Op::Three(op, low, index, high)))
             }
             ThreeOp::Pick2 => {
                 let (low, high) = (self.plain(first), self.plain(third));
@@ -440,8 +477,6 @@ const ONES_32: u64 = 1 << 32 | 1;
 
 #[cfg(test)]
 mod tests {
-    use widelane_cpu::Target;
-
     use super::*;
     use crate::machine::{Array, Machine};
     use crate::trace::Trace;
@@ -472,7 +507,10 @@ mod tests {
             let [a, b, c] = [0, 1, 2].map(|index| trace.load(Array(1), index));
             let found = trace.ternary(a, b, c, table);
             trace.store(Array(0), 0, found);
-            let found = bitwise(&lower(&trace.ops), [0b1111_0000, 0b1100_1100, 0b1010_1010]);
+            let found = bitwise(
+                &lower(&trace.ops, Target::Avx2),
+                [0b1111_0000, 0b1100_1100, 0b1010_1010],
+            );
             assert_eq!(found as u8, table);
         }
     }
@@ -492,7 +530,7 @@ mod tests {
             sum = trace.madd_hi(sum, factor, a);
         }
         trace.store(Array(0), 0, sum);
-        let ops = lower(&trace.ops);
+        let ops = lower(&trace.ops, Target::Avx2);
         assert_eq!(
             count(&ops, |op| matches!(op, Op::Three(ThreeOp::Fma, ..))),
             4

@@ -137,7 +137,7 @@ impl TwoOp {
         use TwoOp::*;
         matches!(
             self,
-            Add | Sub | And | Or | Xor | Mul32 | UnpackLow64 | UnpackHigh64
+            Add | Sub | And | Or | Xor | Mul32 | UnpackLow64 | UnpackHigh64 | SubDouble
         )
     }
 }

@@ -79,7 +79,7 @@ pub fn runs(class: Class) -> bool {
             Class::Scalar | Class::Vector128 => true,
             Class::Light256 | Class::Heavy256 => widelane_cpu::has_avx2(),
             Class::Light512 => widelane_cpu::has_avx512f(),
-            Class::Heavy512 => widelane_cpu::Target::Avx512Ifma.is_available(),
+            Class::Heavy512 => widelane_cpu::has_avx512f(),
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -111,7 +111,10 @@ pub(crate) fn spin(class: Class, rounds: u64) -> u64 {
             Class::Light256 => chain!(rounds, "vpaddq ymm", ", ymm12, ymm13", "vzeroupper"),
             Class::Heavy256 => chain!(rounds, "vpmuludq ymm", ", ymm12, ymm13", "vzeroupper"),
             Class::Light512 => chain!(rounds, "vpaddq zmm", ", zmm12, zmm13", "vzeroupper"),
-            Class::Heavy512 => chain!(rounds, "vpmadd52luq zmm", ", zmm12, zmm13", "vzeroupper"),
+            Class::Heavy512 if widelane_cpu::Target::Avx512Ifma.is_available() => {
+                chain!(rounds, "vpmadd52luq zmm", ", zmm12, zmm13", "vzeroupper")
+            }
+            Class::Heavy512 => chain!(rounds, "vpmuludq zmm", ", zmm12, zmm13", "vzeroupper"),
         }
     }
     #[cfg(not(target_arch = "x86_64"))]

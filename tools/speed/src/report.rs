@@ -23,7 +23,7 @@ pub struct Report {
 pub struct Row {
     /// The operation's name.
     pub operation: &'static str,
-    /// `avx512ifma`, `avx512ifma-256`, `aws-lc`, `auto` (the engine, which chooses among them),
+    /// a name of lanes, like `avx512ifma`, `aws-lc`, `auto` (the engine, which chooses among them),
     /// `openssl` or another library; for ChaCha20-Poly1305, the form instead of a vector backend.
     pub backend: String,
     /// Jobs that wait together.
