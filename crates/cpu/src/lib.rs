@@ -9,6 +9,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "emulation")]
+pub mod emulation;
 mod environment;
 mod lanes;
 pub mod licence;
@@ -31,8 +33,8 @@ pub fn has_avx512f() -> bool {
 }
 
 /// The environment variable that takes features away, so that tests play other CPUs: a list of
-/// `avx2`, `fma`, `avx512f`, `avx512dq`, `avx512ifma` and `avx512vl`, separated by commas. Each takes away what
-/// needs it: `avx512f` plays a CPU without AVX-512, `avx512ifma` one with AVX-512 of the first generation, `avx2` one
+/// `avx2`, `fma`, `avxifma`, `avx512f`, `avx512dq`, `avx512ifma` and `avx512vl`, separated by commas. Each takes away
+/// what needs it: `avx512f` plays a CPU without AVX-512, `avx512ifma` one with AVX-512 of the first generation, `avx2` one
 /// without AVX2. Read once.
 ///
 /// AWS-LC and OpenSSL do not read it.
@@ -48,6 +50,7 @@ struct Features {
     avx2: bool,
     /// With AVX2: there are 256-bit integer instructions, too.
     fma: bool,
+    avxifma: bool,
     avx512f: bool,
     dq: bool,
     ifma: bool,
@@ -58,35 +61,45 @@ impl Features {
     const NONE: Self = Self {
         avx2: false,
         fma: false,
+        avxifma: false,
         avx512f: false,
         dq: false,
         ifma: false,
         vl: false,
     };
-    #[cfg(test)]
-    const ALL: Self = Self {
+    /// Those of servers with AVX-512 IFMA: none has AVX-IFMA, too.
+    const SERVER: Self = Self {
         avx2: true,
         fma: true,
+        avxifma: false,
         avx512f: true,
         dq: true,
         ifma: true,
         vl: true,
     };
+    #[cfg(test)]
+    const ALL: Self = Self {
+        avxifma: true,
+        ..Self::SERVER
+    };
 }
 
 fn features() -> Features {
     static FEATURES: OnceLock<Features> = OnceLock::new();
-    *FEATURES.get_or_init(|| {
+    let found = *FEATURES.get_or_init(|| {
         let list = variable(DISABLE_VARIABLE).unwrap_or_default();
         let (features, unknown) = disable(hardware(), list.to_str().unwrap_or_default());
         for name in unknown {
             eprintln!(
                 "widelane: {DISABLE_VARIABLE} names `{name}`, which is not a feature; the \
-                 features are avx2, fma, avx512f, avx512dq, avx512ifma and avx512vl"
+                 features are avx2, fma, avxifma, avx512f, avx512dq, avx512ifma and avx512vl"
             );
         }
         features
-    })
+    });
+    #[cfg(feature = "emulation")]
+    let found = emulation::added_to(found);
+    found
 }
 
 /// What is left of `features` without those that `list` names, and what it names in vain.
@@ -103,9 +116,14 @@ fn disable(mut features: Features, list: &str) -> (Features, Vec<&str>) {
                 fma: false,
                 ..features
             },
+            "avxifma" => Features {
+                avxifma: false,
+                ..features
+            },
             "avx512f" => Features {
                 avx2: features.avx2,
                 fma: features.fma,
+                avxifma: features.avxifma,
                 ..Features::NONE
             },
             "avx512dq" => Features {
@@ -140,6 +158,7 @@ fn hardware() -> Features {
     Features {
         avx2,
         fma: avx2 && std::arch::is_x86_feature_detected!("fma"),
+        avxifma: avx2 && std::arch::is_x86_feature_detected!("avxifma"),
         avx512f,
         dq: avx512bw && std::arch::is_x86_feature_detected!("avx512dq"),
         ifma,
@@ -164,19 +183,21 @@ mod tests {
             let Features {
                 avx2,
                 fma,
+                avxifma,
                 avx512f,
                 dq,
                 ifma,
                 vl,
             } = left;
-            [avx2, fma, avx512f, dq, ifma, vl].map(u8::from)
+            [avx2, fma, avxifma, avx512f, dq, ifma, vl].map(u8::from)
         };
-        assert_eq!(left(" avx512vl "), [1, 1, 1, 1, 1, 0]);
-        assert_eq!(left("avx512ifma"), [1, 1, 1, 1, 0, 0]);
-        assert_eq!(left("avx512dq"), [1, 1, 1, 0, 1, 1]);
-        assert_eq!(left("fma"), [1, 0, 1, 1, 1, 1]);
-        assert_eq!(left("avx512f"), [1, 1, 0, 0, 0, 0]);
-        assert_eq!(left("avx512vl,avx2"), [0; 6]);
+        assert_eq!(left(" avx512vl "), [1, 1, 1, 1, 1, 1, 0]);
+        assert_eq!(left("avx512ifma"), [1, 1, 1, 1, 1, 0, 0]);
+        assert_eq!(left("avx512dq"), [1, 1, 1, 1, 0, 1, 1]);
+        assert_eq!(left("avxifma"), [1, 1, 0, 1, 1, 1, 1]);
+        assert_eq!(left("fma"), [1, 0, 1, 1, 1, 1, 1]);
+        assert_eq!(left("avx512f"), [1, 1, 1, 0, 0, 0, 0]);
+        assert_eq!(left("avx512vl,avx2"), [0; 7]);
     }
 
     #[test]

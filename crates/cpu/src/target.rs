@@ -14,6 +14,8 @@ use crate::{Features, features};
 /// say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
+    /// AVX-IFMA (ymm, four lanes).
+    AvxIfma,
     /// AVX2 and FMA (ymm, four lanes).
     Avx2,
     /// AVX-512 without IFMA (zmm, eight lanes).
@@ -35,6 +37,8 @@ struct Row {
     product: Product,
     symbols: &'static str,
     class: Class,
+    /// What users should know beside that.
+    caveat: Option<&'static str>,
 }
 
 /// The registers that code changes besides general ones.
@@ -51,13 +55,16 @@ pub enum Registers {
 pub enum Product {
     /// By floating-point multiply-adds that round towards zero.
     Fma,
-    /// By VPMADD52 with EVEX prefixes.
+    /// By VPMADD52.
     Vpmadd52,
 }
 
 impl Target {
     /// Every target, in the order of preference. The build assembles them in this order.
-    pub const ALL: [Self; 4] = [
+    ///
+    /// One that is [never measured](Self::caveat) comes before the others: only a measurement prefers it.
+    pub const ALL: [Self; 5] = [
+        Self::AvxIfma,
         Self::Avx2,
         Self::Avx512F,
         Self::Avx512Ifma256,
@@ -69,6 +76,17 @@ impl Target {
 
     const fn row(self) -> Row {
         match self {
+            Self::AvxIfma => Row {
+                name: "avxifma",
+                instructions: "AVX-IFMA",
+                needs: "AVX-IFMA and AVX2",
+                bits: 256,
+                registers: Registers::Avx2,
+                product: Product::Vpmadd52,
+                symbols: "avxifma",
+                class: Class::Heavy256,
+                caveat: Some("tested by emulation, never measured"),
+            },
             Self::Avx2 => Row {
                 name: "avx2",
                 instructions: "AVX2 with FMA",
@@ -78,6 +96,7 @@ impl Target {
                 product: Product::Fma,
                 symbols: "avx2",
                 class: Class::Heavy256,
+                caveat: None,
             },
             Self::Avx512F => Row {
                 name: "avx512f",
@@ -88,6 +107,7 @@ impl Target {
                 product: Product::Fma,
                 symbols: "avx512f",
                 class: Class::Heavy512,
+                caveat: None,
             },
             Self::Avx512Ifma256 => Row {
                 name: "avx512ifma-256",
@@ -98,6 +118,7 @@ impl Target {
                 product: Product::Vpmadd52,
                 symbols: "mb4",
                 class: Class::Heavy256,
+                caveat: None,
             },
             Self::Avx512Ifma => Row {
                 name: "avx512ifma",
@@ -108,6 +129,7 @@ impl Target {
                 product: Product::Vpmadd52,
                 symbols: "mb8",
                 class: Class::Heavy512,
+                caveat: None,
             },
         }
     }
@@ -115,6 +137,7 @@ impl Target {
     /// Whether a CPU with these features runs the code.
     pub(crate) const fn runs_on(self, features: Features) -> bool {
         match self {
+            Self::AvxIfma => features.avxifma,
             Self::Avx2 => features.fma,
             Self::Avx512F => features.fma && features.dq,
             Self::Avx512Ifma256 => features.vl,
@@ -150,6 +173,11 @@ impl Target {
     /// What a CPU needs for it, for people.
     pub const fn needs(self) -> &'static str {
         self.row().needs
+    }
+
+    /// What users should know about it: whether anybody has seen it run on a CPU that has its instructions.
+    pub const fn caveat(self) -> Option<&'static str> {
+        self.row().caveat
     }
 
     /// Bits of a register.
@@ -304,5 +332,12 @@ mod tests {
             assert!([4, 8].contains(&target.lanes()), "{target}");
         }
         assert_eq!(Target::named("avx512"), None);
+    }
+
+    #[test]
+    fn what_was_never_measured_is_not_preferred() {
+        let is_measured = |target: &Target| target.caveat().is_none();
+        assert!(Target::ALL.iter().is_sorted_by_key(is_measured));
+        assert!(is_measured(&Target::LEAST));
     }
 }

@@ -4,28 +4,31 @@
 //! same minute, because clocks change.
 #![allow(unsafe_code)]
 
-use widelane_cpu::{Product, Token};
+use widelane_cpu::{Product, Registers, Token};
 
 /// Runs `rounds` of the loop (0 counts as 1) with the multiply-adds of a target, and returns how many
 /// that was.
 pub fn run<const L: usize>(token: Token<L>, rounds: u32) -> u64 {
     let rounds = u64::from(rounds.max(1));
     let target = token.target();
-    match (target.product(), target.bits()) {
+    match (target.product(), target.registers(), target.bits()) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that the CPU has VPMADD52 on 256-bit registers. The function
         // takes a count above zero, touches no memory, and changes only its argument, rax, flags
         // and vector registers, which its calling convention lets it.
-        (Product::Vpmadd52, 256) => unsafe { widelane_port_limit_ymm(rounds) },
+        (Product::Vpmadd52, Registers::Avx2, _) => unsafe { widelane_port_limit_vex(rounds) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above, with EVEX prefixes.
+        (Product::Vpmadd52, _, 256) => unsafe { widelane_port_limit_ymm(rounds) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above, with 512-bit registers: there are no others.
-        (Product::Vpmadd52, _) => unsafe { widelane_port_limit_zmm(rounds) },
+        (Product::Vpmadd52, ..) => unsafe { widelane_port_limit_zmm(rounds) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above; the token proves that the CPU has FMA on 256-bit registers.
-        (Product::Fma, 256) => unsafe { widelane_port_limit_fma_ymm(rounds) },
+        (Product::Fma, _, 256) => unsafe { widelane_port_limit_fma_ymm(rounds) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above, with 512-bit registers: there are no others.
-        (Product::Fma, _) => unsafe { widelane_port_limit_fma_zmm(rounds) },
+        (Product::Fma, ..) => unsafe { widelane_port_limit_fma_zmm(rounds) },
         #[cfg(not(target_arch = "x86_64"))]
         _ => {}
     }
@@ -33,20 +36,21 @@ pub fn run<const L: usize>(token: Token<L>, rounds: u32) -> u64 {
 }
 
 /// Multiply-adds in a round: four on each of 16 accumulators, which is twice what a CPU with two
-/// ports and a latency of four cycles needs to keep both busy.
+/// ports and a latency of four cycles needs to keep both busy. With 16 registers, eight on each of eight.
 const MULTIPLY_ADDS: u64 = 64;
 
 #[cfg(target_arch = "x86_64")]
 unsafe extern "sysv64" {
     fn widelane_port_limit_zmm(rounds: u64);
     fn widelane_port_limit_ymm(rounds: u64);
+    fn widelane_port_limit_vex(rounds: u64);
     fn widelane_port_limit_fma_ymm(rounds: u64);
     fn widelane_port_limit_fma_zmm(rounds: u64);
 }
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! port_limit {
-    ($symbol:literal, $register:literal) => {
+    ($symbol:literal, $register:literal, $madd:literal, $a:literal, $b:literal, $times:literal, $accumulators:literal) => {
         core::arch::global_asm!(
             "    .text",
             "    .p2align 6",
@@ -58,32 +62,20 @@ macro_rules! port_limit {
             // Multiplicands with many ones: a multiplication of zeros draws less power, and a
             // core may clock higher for it.
             "    mov rax, 0x000b6db6db6db6db",
-            concat!("    vpbroadcastq ", $register, "16, rax"),
+            "    vmovq xmm0, rax",
+            concat!("    vpbroadcastq ", $register, $a, ", xmm0"),
             "    mov rax, 0x000d5ab56ad5ab57",
-            concat!("    vpbroadcastq ", $register, "17, rax"),
-            "    .irp i, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
-            concat!(
-                "    vpxorq ",
-                $register,
-                "\\i, ",
-                $register,
-                "\\i, ",
-                $register,
-                "\\i"
-            ),
+            "    vmovq xmm0, rax",
+            concat!("    vpbroadcastq ", $register, $b, ", xmm0"),
+            concat!("    .irp i, ", $accumulators),
+            "    vpxor xmm\\i, xmm\\i, xmm\\i",
             "    .endr",
             "    .p2align 6",
             "2:",
-            "    .rept 4",
-            "    .irp i, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+            concat!("    .rept ", $times),
+            concat!("    .irp i, ", $accumulators),
             concat!(
-                "    vpmadd52luq ",
-                $register,
-                "\\i, ",
-                $register,
-                "16, ",
-                $register,
-                "17"
+                "    ", $madd, " ", $register, "\\i, ", $register, $a, ", ", $register, $b
             ),
             "    .endr",
             "    .endr",
@@ -98,9 +90,35 @@ macro_rules! port_limit {
 }
 
 #[cfg(target_arch = "x86_64")]
-port_limit!("widelane_port_limit_zmm", "zmm");
+port_limit!(
+    "widelane_port_limit_zmm",
+    "zmm",
+    "vpmadd52luq",
+    "16",
+    "17",
+    "4",
+    "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"
+);
 #[cfg(target_arch = "x86_64")]
-port_limit!("widelane_port_limit_ymm", "ymm");
+port_limit!(
+    "widelane_port_limit_ymm",
+    "ymm",
+    "vpmadd52luq",
+    "16",
+    "17",
+    "4",
+    "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"
+);
+#[cfg(target_arch = "x86_64")]
+port_limit!(
+    "widelane_port_limit_vex",
+    "ymm",
+    "{{vex}} vpmadd52luq",
+    "8",
+    "9",
+    "8",
+    "0,1,2,3,4,5,6,7"
+);
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! port_limit_fma {

@@ -376,7 +376,7 @@ fn vector(instruction: &Instruction) -> Result<(), String> {
         Vpaddq | Vpsubq | Vpandq | Vpandnq | Vporq | Vpxorq => 0,
         Vmovdqu | Vmovdqa | Vpand | Vpandn | Vpor | Vpxor => 0,
         // No operand is ever subnormal, see `lower.rs` of `widelane-lanes`.
-        Vfmadd231pd | Vsubpd => 0,
+        Vfmadd231pd | Vsubpd | Vcvtuqq2pd => 0,
         Vblendvpd => 0,
         Vpaddd | Vpsubd | Vpaddw | Vpsubw => 0,
         Vpmadd52luq | Vpmadd52huq | Vpmuludq | Vpmullw | Vpmulhw => 0,

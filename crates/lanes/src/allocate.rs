@@ -41,6 +41,8 @@ pub(crate) enum Instruction {
         a: Operand,
         bits: u32,
     },
+    /// `to := a`, as a double-precision number
+    Double { to: Register, a: Operand },
     /// `acc := op(acc, a, b)`
     Three {
         op: ThreeOp,
@@ -80,6 +82,7 @@ impl Instruction {
         match *self {
             Instruction::Load { from, .. } => Some(Operand::Memory(from)),
             Instruction::Shift { a: operand, .. }
+            | Instruction::Double { a: operand, .. }
             | Instruction::Two { b: operand, .. }
             | Instruction::Three { b: operand, .. }
             | Instruction::Compare { b: operand, .. }
@@ -224,6 +227,13 @@ impl<'a> Allocator<'a> {
             }
             Op::Two(op, a, b) => self.two(at, op, a, b),
             Op::Shift(op, a, bits) => self.shift(at, op, a, bits),
+            Op::Double(a) => {
+                let a = self.operand(at, a, &[], true);
+                self.done(at, op);
+                let to = self.result(a.register());
+                self.out.push(Instruction::Double { to, a });
+                self.define(at, to);
+            }
             Op::Three(op, acc, a, b) => self.three(at, op, acc, a, b),
             Op::Compare(compare, a, b) => {
                 let keep: Vec<_> = self.register_of[b.0].into_iter().collect();
@@ -502,7 +512,8 @@ impl<'a> Allocator<'a> {
     fn overwritable(&mut self, at: usize, name: Name, keep: &[Register]) -> Register {
         let again = self.next_use_after(name, at) < NEVER;
         // The addend of each product: a register costs less than a load for each.
-        if again && !self.is_evex && matches!(self.ops[name.0], Op::Splat(_)) {
+        let is_addend = matches!(self.ops[at], Op::Three(ThreeOp::Fma, ..));
+        if again && is_addend && matches!(self.ops[name.0], Op::Splat(_)) {
             self.in_register(name, keep);
         }
         match self.register_of[name.0] {

@@ -121,6 +121,7 @@ impl Report {
             Instruction::Two { op, .. } if op.multiplies() => self.multiplies += 1,
             Instruction::Two { .. }
             | Instruction::Shift { .. }
+            | Instruction::Double { .. }
             | Instruction::Three { .. }
             | Instruction::Compare { .. }
             | Instruction::Select { .. }

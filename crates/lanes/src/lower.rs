@@ -121,7 +121,7 @@ impl Lowering<'_> {
                 };
                 plain(self.push(Op::Blend(mask.name, yes, no)))
             }
-            Op::Blend(..) => unreachable!("kernels select"),
+            Op::Blend(..) | Op::Double(_) => unreachable!("kernels have neither"),
             Op::Repeat(_) | Op::Carried(_) | Op::Next(_) | Op::End => {
                 panic!("kernels with loops are not lowered")
             }
@@ -314,8 +314,11 @@ impl Lowering<'_> {
         double
     }
 
-    /// A digit is the fraction of the double 2^52 plus the digit.
+    /// Without an instruction for it: a digit is the fraction of the double 2^52 plus the digit.
     fn converted(&mut self, digit: Name) -> Name {
+        if self.is_evex {
+            return self.push(Op::Double(digit));
+        }
         let offset = self.splat(LOW);
         let sum = self.push(Op::Two(TwoOp::Or, digit, offset));
         self.push(Op::Two(TwoOp::SubDouble, sum, offset))

@@ -135,6 +135,9 @@ impl Printer<'_> {
                 let (to, a, b) = (self.register(to), self.register(a), self.operand(b));
                 format!("{mnemonic} {to}, {a}, {b}")
             }
+            Instruction::Double { to, a } => {
+                format!("vcvtuqq2pd {}, {}", self.register(to), self.operand(a))
+            }
             Instruction::Shift { op, to, a, bits } => {
                 let mnemonic = match op {
                     ShiftOp::Left => "vpsllq",
@@ -157,8 +160,14 @@ impl Printer<'_> {
             Instruction::Three { op, acc, a, b } => {
                 let (acc, a, b) = (self.register(acc), self.register(a), self.operand(b));
                 match op {
-                    ThreeOp::MaddLo | ThreeOp::MulLo => format!("vpmadd52luq {acc}, {a}, {b}"),
-                    ThreeOp::MaddHi => format!("vpmadd52huq {acc}, {a}, {b}"),
+                    ThreeOp::MaddLo | ThreeOp::MulLo => {
+                        let mnemonic = self.by_prefix("{vex} vpmadd52luq", "vpmadd52luq");
+                        format!("{mnemonic} {acc}, {a}, {b}")
+                    }
+                    ThreeOp::MaddHi => {
+                        let mnemonic = self.by_prefix("{vex} vpmadd52huq", "vpmadd52huq");
+                        format!("{mnemonic} {acc}, {a}, {b}")
+                    }
                     ThreeOp::Pick2 => format!("vpermt2q {acc}, {a}, {b}"),
                     ThreeOp::Ternary(table) => format!("vpternlogq {acc}, {a}, {b}, {table:#x}"),
                     ThreeOp::Fma => format!("vfmadd231pd {acc}, {a}, {b}"),
@@ -204,7 +213,8 @@ impl Printer<'_> {
         }
     }
 
-    /// The mnemonic of an instruction that has another one with an EVEX prefix.
+    /// The mnemonic of an instruction that has another one with an EVEX prefix, or the prefix that assemblers
+    /// need to be told.
     fn by_prefix(&self, vex: &'static str, evex: &'static str) -> &'static str {
         match self.target.registers() {
             Registers::Avx2 => vex,

@@ -64,6 +64,7 @@ pub(crate) fn schedule(ops: &[Op], multipliers: Multipliers, registers: Register
     // Operations that start in a cycle: multiplications, other arithmetic, stores.
     let (starts, window) = match (registers, multipliers) {
         (Registers::Avx2, _) => ([2, 2, 1], WINDOW_OF_FEW),
+        _ if ops.iter().any(is_fma) => ([2, 2, 1], WINDOW_OF_FMA),
         (_, Multipliers::One) => ([1, 2, 1], WINDOW),
         (_, Multipliers::Two) if ops.len() < LONG => ([2, 2, 1], WINDOW),
         (_, Multipliers::Two) => ([2, 2, 1], WINDOW_OF_LONG),
@@ -182,6 +183,10 @@ fn rename(ops: &[Op], order: &[usize]) -> Vec<Op> {
         .collect()
 }
 
+fn is_fma(op: &Op) -> bool {
+    matches!(op, Op::Three(ThreeOp::Fma, ..))
+}
+
 fn port(op: Op) -> usize {
     match op {
         Op::Three(ThreeOp::MaddLo | ThreeOp::MaddHi | ThreeOp::MulLo | ThreeOp::Fma, ..) => 0,
@@ -195,7 +200,7 @@ fn latency(op: Op) -> usize {
     match op {
         Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..) => 0,
         Op::Three(ThreeOp::MaddLo | ThreeOp::MaddHi | ThreeOp::MulLo | ThreeOp::Fma, ..) => 4,
-        Op::Two(TwoOp::SubDouble, ..) => 4,
+        Op::Two(TwoOp::SubDouble, ..) | Op::Double(_) => 4,
         Op::Three(ThreeOp::Pick2, ..) | Op::Two(TwoOp::Permute32, ..) => 3,
         Op::Two(op, ..) if op.multiplies() => 4,
         Op::Compare(CompareOp::Eq | CompareOp::Test, ..) => 3,
@@ -214,5 +219,7 @@ const WINDOW: usize = 48;
 const WINDOW_OF_LONG: usize = 32;
 /// The same for few registers: they hold nothing that is not needed yet, and CPUs look ahead themselves.
 const WINDOW_OF_FEW: usize = 2;
+/// Of products by FMA, which want registers for what their halves have in common.
+const WINDOW_OF_FMA: usize = 12;
 /// A source with so many operations is long: it needs more registers than there are.
 const LONG: usize = 2500;

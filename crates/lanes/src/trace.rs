@@ -30,6 +30,8 @@ pub(crate) enum Op {
     Store(Array, usize, Name),
     Two(TwoOp, Name, Name),
     Shift(ShiftOp, Name, u32),
+    /// A number below 2^52 as a double-precision one. Of lowered traces alone.
+    Double(Name),
     /// The operand that the instruction overwrites, then the others.
     Three(ThreeOp, Name, Name, Name),
     Compare(CompareOp, Name, Name),
@@ -209,6 +211,7 @@ impl Op {
             Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..) => ([Name(0); 3], 0),
             Op::Repeat(_) | Op::End => ([Name(0); 3], 0),
             Op::Store(_, _, a) | Op::Shift(_, a, _) | Op::Carried(a) | Op::Next(a) => ([a; 3], 1),
+            Op::Double(a) => ([a; 3], 1),
             Op::Two(_, a, b) | Op::Compare(_, a, b) => ([a, b, b], 2),
             Op::Three(_, acc, a, b) => ([acc, a, b], 3),
             Op::Select(mask, yes, no) | Op::Blend(mask, yes, no) => ([no, yes, mask], 3),
@@ -226,6 +229,7 @@ impl Op {
             Op::Next(a) => Op::Next(n(a)),
             Op::Store(array, index, a) => Op::Store(array, index, n(a)),
             Op::Two(op, a, b) => Op::Two(op, n(a), n(b)),
+            Op::Double(a) => Op::Double(n(a)),
             Op::Shift(op, a, bits) => Op::Shift(op, n(a), bits),
             Op::Three(op, acc, a, b) => Op::Three(op, n(acc), n(a), n(b)),
             Op::Compare(op, a, b) => Op::Compare(op, n(a), n(b)),

@@ -1,0 +1,29 @@
+//! Instructions that this CPU lacks and a handler of signals computes: for tests alone, with the feature
+//! `emulation`.
+
+use std::cell::Cell;
+
+use crate::{Features, hardware};
+
+thread_local! {
+    static AVX_IFMA: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this CPU has AVX-IFMA itself.
+pub fn has_avx_ifma() -> bool {
+    hardware().avxifma
+}
+
+/// From now on this thread finds tokens of targets with AVX-IFMA: a signal for each product takes long, so that no
+/// other test should find them. The caller has installed the handler without which their code ends the process.
+pub fn allow_avx_ifma() {
+    AVX_IFMA.set(true);
+}
+
+pub(crate) fn added_to(features: Features) -> Features {
+    let is_emulated = features.avx2 && AVX_IFMA.get();
+    Features {
+        avxifma: features.avxifma || is_emulated,
+        ..features
+    }
+}
