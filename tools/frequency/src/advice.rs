@@ -1,12 +1,13 @@
 //! What follows from a profile, or from what is published about a machine.
 
+use crate::forms::{self, Form, forms};
 use crate::policy::clock;
 use crate::profile::{Penalty, Profile};
 use crate::subject::{Subject, deepest};
 use serde::Serialize;
 use widelane_batching::{Clock, Core, PlacementChoice, Topology, Width, placement, width};
-use widelane_cpu::licence::{Class, Generation, Level, Range, Turbo};
-use widelane_cpu::{Lanes, Registers};
+use widelane_cpu::licence::{Class, Generation, Level, Range, Turbo, ports};
+use widelane_cpu::{Lanes, Product, Registers, Target};
 
 /// Advice, in words and for programs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -29,6 +30,8 @@ pub struct Advice {
     pub share: Option<f64>,
     /// Scalar time that an isolated burst destroys, in microseconds.
     pub burst_us: Option<[f64; 2]>,
+    /// The forms of Widelane's code that a published processor without AVX-512 IFMA could run, predicted.
+    pub forms: Vec<Form>,
     /// The same for people, a statement a line.
     pub words: Vec<String>,
 }
@@ -57,6 +60,7 @@ fn measured(profile: &Profile, lanes: Lanes) -> Advice {
     };
     let figures = Figures {
         lanes,
+        forms: Vec::new(),
         clock: clock(Subject::Measured(profile)),
         // One of them would be a vector core.
         others: profile.cpus.len().saturating_sub(1),
@@ -96,6 +100,7 @@ fn published(turbo: &Turbo, lanes: Lanes) -> Advice {
     };
     Figures {
         lanes,
+        forms: forms(turbo),
         clock: clock(Subject::Published(turbo)),
         // The row is about active cores; a machine has more.
         others: turbo.cores as usize,
@@ -126,6 +131,8 @@ fn tail(profile: &Profile) -> Option<Range> {
 /// What advice is made of: losses of clock as shares, by class.
 struct Figures {
     lanes: Lanes,
+    /// Those of a published processor.
+    forms: Vec<Form>,
     clock: Clock,
     /// Cores beside one vector core.
     others: usize,
@@ -193,8 +200,8 @@ impl Figures {
                 }
             }
         }
-        // `batching` decides, as it does for a server. On a core that runs only passes, the same work
-        // takes half as many passes in wide registers.
+        words.extend(forms::words(&self.forms));
+        // `batching` decides, as it does for a server, on a core that runs only passes.
         let topology = Topology::new((0..=self.others).collect(), (0..1).collect());
         let placement = placement(PlacementChoice::Auto, &self.clock, &topology).choice();
         let time = |passes: f64, depth: f64| (passes * 1e6 / (1.0 - depth.min(0.99))) as u64;
@@ -202,7 +209,7 @@ impl Figures {
             dedicated: true,
             since: Some(0),
         };
-        let (wide, narrow) = (time(1.0, heavy512), time(2.0, heavy256));
+        let (wide, narrow) = (time(1.0, heavy512), time(self.narrow_passes(), heavy256));
         let wished = match width(&self.clock, &dedicated, wide, narrow) {
             Width::Wide => 512,
             Width::Narrow => 256,
@@ -259,15 +266,29 @@ impl Figures {
             penalty,
             placement,
             heavy_width: available(wished),
-            // The forms of ChaCha20-Poly1305 have AVX-512.
+            // The forms of ChaCha20-Poly1305 have AVX-512 IFMA.
             light_width: available(light).filter(|_| {
                 let mut targets = self.lanes.targets();
-                targets.any(|target| target.registers() == Registers::Avx512)
+                targets.any(|target| {
+                    target.registers() == Registers::Avx512 && target.product() == Product::Vpmadd52
+                })
             }),
             share,
             burst_us: burst_us.map(|burst| [burst.low, burst.high]),
+            forms: self.forms,
             words,
         }
+    }
+
+    /// How long the work of a pass in wide registers takes in narrow ones, at one clock: twice as long where both
+    /// multiply by VPMADD52, less where products are bound by other ports.
+    fn narrow_passes(&self) -> f64 {
+        if self.lanes.targets().next() != Some(Target::Avx512F) {
+            return 2.0;
+        }
+        let published = self.forms.first().and_then(|form| form.per_cycle);
+        let with_two_units = || ports::speed_up(Target::Avx512F, 2);
+        published.or_else(with_two_units).unwrap_or(1.0)
     }
 }
 
@@ -341,12 +362,26 @@ mod tests {
         }
     }
 
+    /// With two 512-bit units wide passes are a third faster at one clock, with one a ninth.
     #[test]
-    fn a_processor_without_ifma_is_advised_the_lanes_that_it_has() {
-        let rows = turbo_of("Gold 6130");
-        let advice = advise(Subject::Published(rows.last().unwrap()), Lanes::ALL);
-        assert_eq!((advice.heavy_width, advice.light_width), (Some(256), None));
-        assert!(!advice.words.join("\n").contains("no lanes"));
+    fn a_processor_without_ifma_is_advised_the_form_that_gains_more() {
+        for (name, width, form) in [("Gold 6130", 512, "avx512f"), ("Silver 4116", 256, "avx2")] {
+            let rows = turbo_of(name);
+            let advice = advise(Subject::Published(rows.last().unwrap()), Lanes::ALL);
+            assert_eq!(
+                (advice.heavy_width, advice.light_width),
+                (Some(width), None)
+            );
+            let words = advice.words.join("\n");
+            let said = format!("Of these, {form} gains most there");
+            assert!(
+                words.contains(&said) && words.contains("Predicted for"),
+                "{words}"
+            );
+            assert!(!words.contains("no lanes"), "{words}");
+        }
+        let advice = advise(Subject::Published(turbo_of("8269CY")[0]), Lanes::ALL);
+        assert_eq!((advice.penalty, advice.forms.len()), (None, 2));
     }
 
     #[test]
