@@ -11,6 +11,7 @@ use crate::tally::{Tally, Window};
 use crate::{After, http};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
@@ -131,12 +132,8 @@ impl Worker {
             } else {
                 self.longest_wait(&schedule, now)
             };
-            match epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                Some(&wait),
-            ) {
-                Ok(_) => {}
+            match ready(&self.epoll, &mut events, &wait) {
+                Ok(()) => {}
                 Err(Errno::INTR) => continue,
                 Err(errno) => {
                     return Err(LoadError::System {
@@ -495,6 +492,18 @@ impl Reading {
             waited,
         }
     }
+}
+
+/// Waits until a socket is ready or the time has passed, and adds what is ready to `events`.
+///
+/// The wait is that of `ppoll`, whose timeouts are nanoseconds on every kernel: an arrival schedule of
+/// thousands a second cannot be kept in the milliseconds of `epoll_wait`, and `epoll_pwait2` takes Linux 5.11.
+fn ready(epoll: &OwnedFd, events: &mut Vec<Event>, longest: &Timespec) -> Result<(), Errno> {
+    if *longest != NO_WAIT {
+        poll(&mut [PollFd::new(epoll, PollFlags::IN)], Some(longest))?;
+    }
+    let space = rustix::buffer::spare_capacity(events);
+    epoll::wait(epoll, space, Some(&NO_WAIT)).map(drop)
 }
 
 fn flags(interest: Interest) -> EventFlags {

@@ -10,6 +10,7 @@
 //! Nothing here is measured on this machine. Where no source says anything, the answer is `None`.
 
 pub mod machine;
+pub mod ports;
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
 //! The scenarios that are part of the program.
 
 /// Name and text of each scenario, in the order of `--all`.
-pub const BUILTIN: [(&str, &str); 15] = [
+pub const BUILTIN: [(&str, &str); 16] = [
     (
         "cloudflare-2017",
         include_str!("../../scenarios/cloudflare-2017.toml"),
@@ -45,6 +45,10 @@ pub const BUILTIN: [(&str, &str); 15] = [
     (
         "handshakes-2026",
         include_str!("../../scenarios/handshakes-2026.toml"),
+    ),
+    (
+        "skylake-2026",
+        include_str!("../../scenarios/skylake-2026.toml"),
     ),
     (
         "granite-rapids",

@@ -1,6 +1,8 @@
 //! What operations cost where we have measured them.
 
 use widelane_batching::Costs;
+use widelane_cpu::Target;
+use widelane_cpu::licence::ports;
 
 use crate::error::ScenarioError;
 
@@ -29,6 +31,45 @@ pub(crate) fn costs(cpu: &str, operation: &str) -> Result<Costs, ScenarioError> 
             )))
         }
     }
+}
+
+/// The costs on a processor with lanes by floating-point multiply-adds: those of lanes of AVX2 on [`WITH_AVX2`], with
+/// each pass as many times as long as its products take the ports, for as many more requests as there are more lanes.
+/// Predicted, not measured.
+///
+/// # Errors
+///
+/// When the operation was not measured, the target multiplies in another way, or no source says what units the CPU has.
+pub(crate) fn predicted(
+    cpu: &str,
+    target: Target,
+    operation: &str,
+) -> Result<Costs, ScenarioError> {
+    let measured = costs(WITH_AVX2, operation)?;
+    if target == Target::Avx2 {
+        return Ok(measured);
+    }
+    let wrong = |what: String| ScenarioError::Wrong(what);
+    let units = ports::wide_multipliers(cpu)
+        .ok_or_else(|| wrong(format!("no source says what 512-bit units {cpu} has")))?;
+    let cycles = |target| {
+        ports::product_cycles(target, units).ok_or_else(|| {
+            wrong(format!(
+                "{target} does not multiply by floating-point numbers; take avx2 or avx512f"
+            ))
+        })
+    };
+    let longer = cycles(target)? / cycles(Target::Avx2)?;
+    let wider = target.lanes() / Target::Avx2.lanes();
+    let full = measured.pass(measured.lanes) as f64 * longer;
+    let first = measured.first as f64 * longer;
+    let lanes = measured.lanes * wider;
+    Ok(Costs {
+        lanes,
+        first: first as u64,
+        further: ((full - first).max(0.0) / (lanes - 1).max(1) as f64) as u64,
+        alone: measured.alone,
+    })
 }
 
 /// A row of the table.
@@ -61,6 +102,8 @@ fn rows() -> impl Iterator<Item = Row> {
     })
 }
 
+/// The machine on which lanes of AVX2 were measured, as the table calls it.
+pub(crate) const WITH_AVX2: &str = "Xeon in lanes of AVX2";
 const TABLE: &str = include_str!("../data/operations.csv");
 
 #[cfg(test)]
@@ -76,7 +119,7 @@ mod tests {
     #[test]
     fn the_table_follows_from_the_records() {
         let mut table = String::from(HEAD);
-        for (cpu, name) in RECORDS {
+        for (cpu, name, backend) in RECORDS {
             let path = Path::new(env!("CARGO_MANIFEST_DIR"))
                 .join("../records")
                 .join(name);
@@ -87,7 +130,9 @@ mod tests {
                 .of("speed")
                 .map(|line| &line.value["result"])
                 .collect();
-            table.push_str(&lines(cpu, &results));
+            let clocks = record.run["state"]["clock_ghz"].as_object();
+            let state = clocks.and_then(|clocks| clocks.values().next()?.as_f64());
+            table.push_str(&lines(cpu, backend, state, &results));
         }
         assert!(
             table == TABLE,
@@ -96,9 +141,9 @@ mod tests {
         assert_eq!(rows().count(), table.lines().count() - HEAD.lines().count());
     }
 
-    /// The lines of one CPU. Both CPUs begin two 512-bit multiply-adds a cycle, so that the most that
-    /// were measured give the clock.
-    fn lines(cpu: &str, results: &[&Value]) -> String {
+    /// The lines of one CPU. Those with VPMADD52 begin two 512-bit multiply-adds a cycle, so that the most that
+    /// were measured give the clock; others have the clock that the record says.
+    fn lines(cpu: &str, backend: &str, clock: Option<f64>, results: &[&Value]) -> String {
         let rate = |operation: &str, backend: &str, in_flight: u64| {
             let found = results.iter().find(|one| {
                 one["operation"] == operation
@@ -107,17 +152,20 @@ mod tests {
             });
             found.and_then(|one| one["ops_per_s"].as_f64())
         };
-        let ghz = rate("port-limit", "avx512ifma", 1).expect("a port limit") / 2e9;
+        let ghz = match backend {
+            "avx512ifma" => rate("port-limit", backend, 1).expect("a port limit") / 2e9,
+            _ => clock.expect("the record says it"),
+        };
         let mut lines = String::new();
         for operation in OPERATIONS {
             let cycles = |backend, in_flight| {
                 rate(operation, backend, in_flight).map(|rate| ghz * 1e9 / rate)
             };
-            let (Some(first), Some(alone)) = (cycles("avx512ifma", 1), cycles("aws-lc", 1)) else {
+            let (Some(first), Some(alone)) = (cycles(backend, 1), cycles("aws-lc", 1)) else {
                 continue;
             };
             // From the lanes of a pass on, more in flight raise the rate no more.
-            let pass = |in_flight: u64| Some((in_flight, cycles("avx512ifma", in_flight)?));
+            let pass = |in_flight: u64| Some((in_flight, cycles(backend, in_flight)?));
             let passes: Vec<_> = [1, 2, 4, 8].into_iter().filter_map(pass).collect();
             let best = passes
                 .iter()
@@ -131,6 +179,26 @@ mod tests {
             ));
         }
         lines
+    }
+
+    #[test]
+    fn wide_lanes_are_predicted_from_narrow_ones_by_the_ports() {
+        let of = |cpu, target| predicted(cpu, target, "rsa2048-sign").expect("it can be");
+        let each = |costs: Costs| costs.pass(costs.lanes) as f64 / costs.lanes as f64;
+        let narrow = of("Xeon Gold 6130", Target::Avx2);
+        for (cpu, gain) in [
+            ("Xeon Gold 6130", 4.0 / 3.0),
+            ("Xeon Silver 4116", 10.0 / 9.0),
+        ] {
+            let wide = of(cpu, Target::Avx512F);
+            assert_eq!((wide.lanes, wide.alone), (2 * narrow.lanes, narrow.alone));
+            let found = each(narrow) / each(wide);
+            assert!((found / gain - 1.0).abs() < 0.001, "{cpu}: {found}");
+        }
+        let fails = |cpu, target| predicted(cpu, target, "rsa2048-sign").expect_err("not known");
+        assert!(fails("Z80", Target::Avx512F).to_string().contains("Z80"));
+        let told = fails("Xeon Gold 6130", Target::Avx512Ifma).to_string();
+        assert!(told.contains("take avx2 or avx512f"), "{told}");
     }
 
     #[test]
@@ -156,12 +224,18 @@ mod tests {
 # A test makes this table anew and compares.
 cpu,operation,lanes,first,full,alone
 ";
-    const RECORDS: [(&str, &str); 2] = [
+    const RECORDS: [(&str, &str, &str); 3] = [
         (
             "Xeon with two 512-bit multipliers",
             "2026-11-23-intel-r-xeon-r-processor-speed.jsonl",
+            "avx512ifma",
         ),
-        ("Zen 5", "2026-11-21-amd-epyc.jsonl"),
+        ("Zen 5", "2026-11-21-amd-epyc.jsonl", "avx512ifma"),
+        (
+            WITH_AVX2,
+            "2026-11-28-intel-r-xeon-r-processor-speed.jsonl",
+            "avx2",
+        ),
     ];
     const OPERATIONS: [&str; 12] = [
         "rsa2048-sign",

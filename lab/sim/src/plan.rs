@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use widelane_batching::{Clock, ClockPenalty, Costs};
+use widelane_cpu::Target;
 use widelane_cpu::licence::machine::{Request, Rules, Spread};
 use widelane_cpu::licence::{Class, Generation, Level, Turbo, turbo, turbo_of};
 
@@ -39,6 +40,8 @@ pub struct Plan {
     pub(crate) operations: Vec<Operation>,
     /// By core, the class that runs on a hyperthread all the time.
     pub(crate) background: Option<(usize, Vec<Class>)>,
+    /// The target whose lanes all passes use, if the run says one.
+    pub(crate) lanes: Option<Target>,
     pub(crate) transfer: Transfer,
     pub(crate) transition: Option<Transition>,
     pub(crate) seed: u64,
@@ -127,7 +130,17 @@ impl Scenario {
         if let (true, Some(rules)) = (run.oracle, &mut machine.rules) {
             rules.tail = Spread::exactly(0);
         }
-        let operations = self.operations(&numbers)?;
+        let lanes = match &run.lanes {
+            None => None,
+            Some(name) => match Target::named(name) {
+                None => return wrong(format!("lanes: there is no target {name:?}")),
+                found => found,
+            },
+        };
+        let operations = match lanes {
+            Some(target) => self.predicted_operations(&machine.model, target)?,
+            None => self.operations(&numbers)?,
+        };
         let mut kinds = self.kinds(&numbers)?;
         let mut transfer = numbers.transfer(&self.transfer)?;
         if let Some(vector_cores) = &run.vector_cores {
@@ -207,6 +220,7 @@ impl Scenario {
             kinds,
             operations,
             background,
+            lanes,
             transfer,
             transition,
             seed: numbers.seed,
@@ -224,6 +238,22 @@ impl Scenario {
                     Some(cpu) => one.measured_costs(cpu)?,
                     None => one.written_costs(numbers)?,
                 },
+            })
+        });
+        ready.collect()
+    }
+
+    /// The same in lanes by floating-point numbers on a processor.
+    fn predicted_operations(
+        &self,
+        cpu: &str,
+        target: Target,
+    ) -> Result<Vec<Operation>, ScenarioError> {
+        let ready = self.operations.iter().map(|one| {
+            Ok(Operation {
+                class: target.class(),
+                dense: one.dense,
+                costs: measured::predicted(cpu, target, &one.name)?,
             })
         });
         ready.collect()
@@ -375,7 +405,7 @@ impl Plan {
         let depth = |level: Level| 1.0 - clocks[level as usize] as f64 / clocks[0] as f64;
         let tail = rules.tail.median();
         let down = rules.to_level1.median();
-        Clock {
+        let clock = Clock {
             wide: ClockPenalty {
                 depth: depth(Level::L2),
                 stall: down + rules.to_level2.median(),
@@ -386,6 +416,10 @@ impl Plan {
                 stall: down,
                 tail,
             },
+        };
+        match self.lanes {
+            Some(target) => clock.of_registers(target.bits()),
+            None => clock,
         }
     }
 

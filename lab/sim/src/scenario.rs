@@ -271,6 +271,9 @@ pub struct RunText {
     pub placement: String,
     /// The model of its processor, in place of the scenario's.
     pub model: Option<String>,
+    /// Passes run in the lanes of this target, `avx2` or `avx512f`: classes and costs of operations are predicted for
+    /// the processor, from what lanes of AVX2 took where they were measured.
+    pub lanes: Option<String>,
     /// Parameters with other values.
     #[serde(default)]
     pub set: BTreeMap<String, f64>,

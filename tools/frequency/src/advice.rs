@@ -1,12 +1,13 @@
 //! What follows from a profile, or from what is published about a machine.
 
+use crate::forms::{self, Form, forms};
 use crate::policy::clock;
 use crate::profile::{Penalty, Profile};
 use crate::subject::{Subject, deepest};
 use serde::Serialize;
 use widelane_batching::{Clock, Core, PlacementChoice, Topology, Width, placement, width};
-use widelane_cpu::licence::{Class, Generation, Level, Range, Turbo};
-use widelane_cpu::{Lanes, Registers};
+use widelane_cpu::licence::{Class, Generation, Level, Range, Turbo, ports};
+use widelane_cpu::{Lanes, Product, Registers, Target};
 
 /// Advice, in words and for programs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -29,6 +30,8 @@ pub struct Advice {
     pub share: Option<f64>,
     /// Scalar time that an isolated burst destroys, in microseconds.
     pub burst_us: Option<[f64; 2]>,
+    /// The forms of Widelane's code that a published processor without AVX-512 IFMA could run, predicted.
+    pub forms: Vec<Form>,
     /// The same for people, a statement a line.
     pub words: Vec<String>,
 }
@@ -57,6 +60,7 @@ fn measured(profile: &Profile, lanes: Lanes) -> Advice {
     };
     let figures = Figures {
         lanes,
+        forms: Vec::new(),
         clock: clock(Subject::Measured(profile)),
         // One of them would be a vector core.
         others: profile.cpus.len().saturating_sub(1),
@@ -68,6 +72,7 @@ fn measured(profile: &Profile, lanes: Lanes) -> Advice {
         heavy512: deepest(profile, Class::Heavy512),
         heavy256: deepest(profile, Class::Heavy256),
         light512: deepest(profile, Class::Light512),
+        is_measured: !profile.clocks.is_empty(),
         burst: tail(profile).or_else(|| {
             let full = 1.0;
             let lowered = 1.0 - deepest(profile, Class::Heavy512)?;
@@ -75,7 +80,7 @@ fn measured(profile: &Profile, lanes: Lanes) -> Advice {
         }),
     };
     let mut advice = figures.advice();
-    if let Penalty::None { at_most } = profile.penalty() {
+    if let (Penalty::None { at_most }, Some(_)) = (profile.penalty(), advice.penalty) {
         advice.words.push(format!(
             "The measurement leaves room for a loss of at most {:.1} %.",
             100.0 * at_most
@@ -95,6 +100,7 @@ fn published(turbo: &Turbo, lanes: Lanes) -> Advice {
     };
     Figures {
         lanes,
+        forms: forms(turbo),
         clock: clock(Subject::Published(turbo)),
         // The row is about active cores; a machine has more.
         others: turbo.cores as usize,
@@ -103,6 +109,7 @@ fn published(turbo: &Turbo, lanes: Lanes) -> Advice {
         heavy512: depth(Class::Heavy512),
         heavy256: depth(Class::Heavy256),
         light512: depth(Class::Light512),
+        is_measured: false,
         burst: burst(),
     }
     .advice()
@@ -124,6 +131,8 @@ fn tail(profile: &Profile) -> Option<Range> {
 /// What advice is made of: losses of clock as shares, by class.
 struct Figures {
     lanes: Lanes,
+    /// Those of a published processor.
+    forms: Vec<Form>,
     clock: Clock,
     /// Cores beside one vector core.
     others: usize,
@@ -132,6 +141,9 @@ struct Figures {
     heavy512: Option<f64>,
     heavy256: Option<f64>,
     light512: Option<f64>,
+    /// Whether this machine was measured. Classes without a figure are then those that it has no
+    /// instructions for.
+    is_measured: bool,
     burst: Option<Range>,
 }
 
@@ -155,6 +167,11 @@ impl Figures {
         let heavy256 = self.heavy256.unwrap_or(0.0);
         let light512 = self.light512.unwrap_or(0.0);
         match penalty {
+            None if self.is_measured => words.push(
+                "There is no code here that could cost clock: this CPU has no instructions in registers of 256 bits \
+                 or more that can be used here."
+                    .to_owned(),
+            ),
             None => words.push(
                 "Nothing is known about what wide code costs here: run `widelane probe`."
                     .to_owned(),
@@ -183,8 +200,8 @@ impl Figures {
                 }
             }
         }
-        // `batching` decides, as it does for a server. On a core that runs only passes, the same work
-        // takes half as many passes in wide registers.
+        words.extend(forms::words(&self.forms));
+        // `batching` decides, as it does for a server, on a core that runs only passes.
         let topology = Topology::new((0..=self.others).collect(), (0..1).collect());
         let placement = placement(PlacementChoice::Auto, &self.clock, &topology).choice();
         let time = |passes: f64, depth: f64| (passes * 1e6 / (1.0 - depth.min(0.99))) as u64;
@@ -192,7 +209,7 @@ impl Figures {
             dedicated: true,
             since: Some(0),
         };
-        let (wide, narrow) = (time(1.0, heavy512), time(2.0, heavy256));
+        let (wide, narrow) = (time(1.0, heavy512), time(self.narrow_passes(), heavy256));
         let wished = match width(&self.clock, &dedicated, wide, narrow) {
             Width::Wide => 512,
             Width::Narrow => 256,
@@ -249,15 +266,29 @@ impl Figures {
             penalty,
             placement,
             heavy_width: available(wished),
-            // The forms of ChaCha20-Poly1305 have AVX-512.
+            // The forms of ChaCha20-Poly1305 have AVX-512 IFMA.
             light_width: available(light).filter(|_| {
                 let mut targets = self.lanes.targets();
-                targets.any(|target| target.registers() == Registers::Avx512)
+                targets.any(|target| {
+                    target.registers() == Registers::Avx512 && target.product() == Product::Vpmadd52
+                })
             }),
             share,
             burst_us: burst_us.map(|burst| [burst.low, burst.high]),
+            forms: self.forms,
             words,
         }
+    }
+
+    /// How long the work of a pass in wide registers takes in narrow ones, at one clock: twice as long where both
+    /// multiply by VPMADD52, less where products are bound by other ports.
+    fn narrow_passes(&self) -> f64 {
+        if self.lanes.targets().next() != Some(Target::Avx512F) {
+            return 2.0;
+        }
+        let published = self.forms.first().and_then(|form| form.per_cycle);
+        let with_two_units = || ports::speed_up(Target::Avx512F, 2);
+        published.or_else(with_two_units).unwrap_or(1.0)
     }
 }
 
@@ -331,12 +362,26 @@ mod tests {
         }
     }
 
+    /// With two 512-bit units wide passes are a third faster at one clock, with one a ninth.
     #[test]
-    fn a_processor_without_ifma_is_advised_the_lanes_that_it_has() {
-        let rows = turbo_of("Gold 6130");
-        let advice = advise(Subject::Published(rows.last().unwrap()), Lanes::ALL);
-        assert_eq!((advice.heavy_width, advice.light_width), (Some(256), None));
-        assert!(!advice.words.join("\n").contains("no lanes"));
+    fn a_processor_without_ifma_is_advised_the_form_that_gains_more() {
+        for (name, width, form) in [("Gold 6130", 512, "avx512f"), ("Silver 4116", 256, "avx2")] {
+            let rows = turbo_of(name);
+            let advice = advise(Subject::Published(rows.last().unwrap()), Lanes::ALL);
+            assert_eq!(
+                (advice.heavy_width, advice.light_width),
+                (Some(width), None)
+            );
+            let words = advice.words.join("\n");
+            let said = format!("Of these, {form} gains most there");
+            assert!(
+                words.contains(&said) && words.contains("Predicted for"),
+                "{words}"
+            );
+            assert!(!words.contains("no lanes"), "{words}");
+        }
+        let advice = advise(Subject::Published(turbo_of("8269CY")[0]), Lanes::ALL);
+        assert_eq!((advice.penalty, advice.forms.len()), (None, 2));
     }
 
     #[test]
@@ -361,6 +406,27 @@ mod tests {
         let words = advice.words.join("\n");
         assert!(words.contains("no CPU to spare"), "{words}");
         assert!(!words.contains("cores of its own"), "{words}");
+    }
+
+    #[test]
+    fn a_machine_without_wide_code_is_not_told_to_measure_it() {
+        let mut narrow = profile(3.0, 3.0);
+        narrow.clocks.retain(|clock| {
+            !clock
+                .class
+                .starts_with(|first| first == '2' || first == '5')
+        });
+        assert!(!narrow.clocks.is_empty());
+        let words = advise(Subject::Measured(&narrow), Lanes::NONE).words;
+        let words = words.join("\n");
+        assert!(
+            words.contains("no code here that could cost clock"),
+            "{words}"
+        );
+        assert!(
+            !words.contains("probe") && !words.contains("leaves room"),
+            "{words}"
+        );
     }
 
     #[test]

@@ -107,7 +107,7 @@ fn compile(name: &str) -> Result<PathBuf, String> {
     let built = Command::new("cc")
         .args(["-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
         .arg(&program)
-        .args([&source, "-lcrypto"])
+        .args([&source, "-lcrypto", "-lm"])
         .output();
     let built = built.map_err(|error| format!("cc: {error}"))?;
     assert!(built.status.success(), "{built:?}");

@@ -37,6 +37,16 @@ pub fn nginx_of_shell(files: Files, http: &str) -> Server {
     })
 }
 
+/// As [`nginx`], but started by a shell, after these commands.
+pub fn nginx_after(files: Files, commands: &str, http: &str) -> Server {
+    start(files, "", http, With::Shim, |program, arguments| {
+        let script = format!("{commands}; exec \"$@\"");
+        let program = program.to_str().expect("a path of text").to_owned();
+        let shell = ["-c".to_owned(), script, "sh".to_owned(), program];
+        ("/bin/sh".into(), [&shell[..], arguments].concat())
+    })
+}
+
 fn start(
     files: Files,
     main: &str,

@@ -1,0 +1,63 @@
+//! A program that rounds in its own way and takes signals at floating-point exceptions: lanes that multiply by
+//! floating-point numbers must neither be disturbed by it nor disturb it.
+
+#![forbid(unsafe_code)]
+
+mod common;
+mod programs;
+
+use common::Folder;
+use programs::{KEYS, Scratch, With, text, watch};
+use widelane_cpu::{DISABLE_VARIABLE, Product, Target};
+
+/// Lanes that multiply so, and what is taken away from a CPU that they are its best.
+fn without() -> Vec<(Target, &'static str)> {
+    let mut lanes = Vec::new();
+    for (target, disabled) in [(Target::Avx2, "avx512f"), (Target::Avx512F, "avx512ifma")] {
+        assert_eq!(target.product(), Product::Fma);
+        match target.is_available() {
+            true => lanes.push((target, disabled)),
+            false => println!("SKIP: no {}", target.needs()),
+        }
+    }
+    lanes
+}
+
+#[test]
+fn the_rounding_of_a_program_changes_no_signature_and_stays() {
+    for scratch in Scratch::all("") {
+        let folder = Folder::new();
+        let Some(program) = folder.build("rounding") else {
+            return;
+        };
+        scratch.keys();
+        for (target, disabled) in without() {
+            for (name, _) in KEYS
+                .iter()
+                .filter(|(name, _)| ["rsa", "p256"].contains(name))
+            {
+                let key = scratch.path(&format!("{name}.pem"));
+                let mut command = scratch.openssl(With::Widelane, "");
+                let environment: Vec<_> = command
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
+                    .collect();
+                command = std::process::Command::new(&program);
+                command
+                    .arg(&key)
+                    .envs(environment)
+                    .env(DISABLE_VARIABLE, disabled);
+                let (ended, report) = watch(command);
+                let said = text(&ended);
+                assert!(
+                    ended.status.success(),
+                    "{target}, {name}: {}: {said}",
+                    ended.status
+                );
+                let report = report.expect("the provider has counted");
+                let passes: u64 = report.operations.iter().map(|row| row.totals.passes).sum();
+                assert!(passes > 0, "{target}, {name}: no pass in lanes: {said}");
+            }
+        }
+    }
+}
