@@ -8,8 +8,8 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-use widelane_crypto::Backend;
 use widelane_crypto::agreement::{Curve, GROUPS, Group, KEM_SETTING};
+use widelane_crypto::{Backend, Preference};
 use widelane_engine::calibration;
 
 use crate::defaults::Defaults;
@@ -83,6 +83,11 @@ impl Choices {
 
     fn decide(options: &Options, backend: Backend, with: &str, known: &[i64]) -> Self {
         let has_lanes = backend != Backend::AwsLc;
+        // Who names lanes wants their code to run.
+        let prefer = match (options.prefer, options.backend) {
+            (Prefer::Measured, Preference::Exactly(_)) if has_lanes => Prefer::Widelane,
+            (prefer, _) => prefer,
+        };
         let mut choices = Self {
             backend,
             rows: Vec::new(),
@@ -91,7 +96,7 @@ impl Choices {
         let defaults = Defaults::get();
         let mut add = |setting, operations: &[&'static str]| {
             let (by, why) = match options.operations.contains(&setting) {
-                true => decide(options.prefer, has_lanes, cost(operations, backend, with)),
+                true => decide(prefer, has_lanes, cost(operations, backend, with)),
                 false => (By::OpenSsl, Why::Configured),
             };
             let rows = operations
@@ -117,7 +122,7 @@ impl Choices {
             let is_known = known.contains(&group.tls_number.into());
             let (by, why) = match is_known {
                 _ if !options.operations.contains(&KEM_SETTING) => (By::OpenSsl, Why::Configured),
-                true => decide(options.prefer, has_lanes, None),
+                true => decide(prefer, has_lanes, None),
                 false => (ours(has_lanes), Why::OnlyHere),
             };
             // The default provider's keys of ML-KEM alone are also for other uses than TLS.

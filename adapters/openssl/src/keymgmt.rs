@@ -137,10 +137,26 @@ fn answer(share: &Share, list: Params<'_>) -> Option<()> {
     Some(())
 }
 
-unsafe extern "C" fn gettable_params<const FAMILY: usize>(_: Object) -> *const Param {
-    let defaults = Defaults::get();
-    // SAFETY: the default provider's function with its own context.
-    unsafe { (defaults.keys(Family::numbered(FAMILY)).gettable_params)(defaults.context()) }
+/// Lists of what there is: those of the default provider, which looks at no generation for them.
+macro_rules! lists {
+    ($($name:ident($($argument:ident: $type:ty),*) = |$functions:ident, $context:ident| $list:expr;)+) => { $(
+        unsafe extern "C" fn $name<const FAMILY: usize>($($argument: $type),*) -> *const Param {
+            let $context = Defaults::get().context();
+            let $functions = Defaults::get().keys(Family::numbered(FAMILY));
+            // SAFETY: the default provider's function with its own context, or of a number.
+            let list = || Some(unsafe { $list });
+            list().unwrap_or(ptr::null())
+        }
+    )+ };
+}
+
+lists! {
+    gettable_params(_provider: Object) = |functions, context| (functions.gettable_params)(context);
+    settable_params(_provider: Object) = |functions, context| functions.settable_params?(context);
+    import_types(selection: c_int) = |functions, _context| (functions.import_types)(selection);
+    export_types(selection: c_int) = |functions, _context| (functions.export_types)(selection);
+    gen_settable_params(_generation: Object, _provider: Object)
+        = |functions, context| functions.gen_settable_params?(ptr::null_mut(), context);
 }
 
 unsafe extern "C" fn set_params(key: Object, params: *const Param) -> c_int {
@@ -163,15 +179,6 @@ unsafe extern "C" fn set_params(key: Object, params: *const Param) -> c_int {
                 .set_params
                 .map_or(0, |set| unsafe { set(inner, params) })
         })
-    })
-}
-
-unsafe extern "C" fn settable_params<const FAMILY: usize>(_: Object) -> *const Param {
-    let defaults = Defaults::get();
-    let settable = defaults.keys(Family::numbered(FAMILY)).settable_params;
-    // SAFETY: the default provider's function with its own context.
-    settable.map_or(ptr::null(), |settable| unsafe {
-        settable(defaults.context())
     })
 }
 
@@ -223,11 +230,6 @@ unsafe extern "C" fn import(key: Object, selection: c_int, params: *const Param)
     })
 }
 
-unsafe extern "C" fn import_types<const FAMILY: usize>(selection: c_int) -> *const Param {
-    // SAFETY: the default provider's function of a number.
-    unsafe { (Defaults::get().keys(Family::numbered(FAMILY)).import_types)(selection) }
-}
-
 unsafe extern "C" fn export(
     key: Object,
     selection: c_int,
@@ -245,11 +247,6 @@ unsafe extern "C" fn export(
         });
         exported.unwrap_or(0)
     })
-}
-
-unsafe extern "C" fn export_types<const FAMILY: usize>(selection: c_int) -> *const Param {
-    // SAFETY: the default provider's function of a number.
-    unsafe { (Defaults::get().keys(Family::numbered(FAMILY)).export_types)(selection) }
 }
 
 unsafe extern "C" fn dup(key: Object, selection: c_int) -> Object {
@@ -451,18 +448,6 @@ unsafe extern "C" fn gen_set_params(context: Object, params: *const Param) -> c_
         let set = Defaults::get().keys(context.family).gen_set_params;
         // SAFETY: the default provider's function with a context of its own and the caller's list.
         set.map_or(1, |set| unsafe { set(context.inner, params) })
-    })
-}
-
-unsafe extern "C" fn gen_settable_params<const FAMILY: usize>(
-    _: Object,
-    _: Object,
-) -> *const Param {
-    let defaults = Defaults::get();
-    let settable = defaults.keys(Family::numbered(FAMILY)).gen_settable_params;
-    // SAFETY: the default provider's function; it looks at no context of a generation.
-    settable.map_or(ptr::null(), |settable| unsafe {
-        settable(ptr::null_mut(), defaults.context())
     })
 }
 

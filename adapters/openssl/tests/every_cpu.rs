@@ -6,6 +6,8 @@ mod programs;
 
 use std::fs;
 
+use widelane_crypto::Preference;
+
 use programs::{KEYS, Scratch, Server, With, handshake, has_lanes, text};
 
 /// What the provider says of each operation: who computes it, and why.
@@ -181,8 +183,13 @@ fn a_setting_decides_who_computes() {
                 }
             }
         }
-        // Lanes are left out in the same way.
+        // Lanes are left out in the same way, and a backend that is named is not compared.
         if has_lanes() {
+            let backend = Preference::Auto.resolve().unwrap();
+            let scratch = plain.with(&format!("log = info\nbackend = {backend}"));
+            let lanes = format!("lanes ({backend}), as configured");
+            let of_lanes = |(_, decision): &(String, String)| *decision == lanes;
+            assert!(decisions(&scratch).iter().any(of_lanes));
             let scratch = plain.with("log = info\nprefer = openssl");
             let of_openssl =
                 |(_, decision): &(String, String)| decision == "OpenSSL, as configured";
