@@ -48,7 +48,15 @@ impl Options {
             return command;
         };
         let mut outer = Command::new(&self.lab);
-        outer.args(["emulate", "--json", "--as", model, "--cpus"]);
+        // Published experiments are repeated with code as wide as theirs, whatever it multiplies by.
+        outer.args([
+            "emulate",
+            "--json",
+            "--all-instructions",
+            "--as",
+            model,
+            "--cpus",
+        ]);
         outer
             .arg(format!("{},{}", self.server_cpu, self.load_cpu))
             .arg("--");

@@ -10,6 +10,8 @@ use widelane_affinity::{Cpus, allow, allowed, siblings};
 use widelane_brake::{Brake, BrakeError, Exactness, Model, Summary};
 use widelane_cli::failure::{Failure, status_of_program, status_of_unstarted};
 use widelane_cli::output;
+use widelane_cpu::licence::Generation;
+use widelane_cpu::{DISABLE_VARIABLE, Lanes};
 
 /// Run a program on CPUs that behave as the named model's do under wide code
 ///
@@ -50,6 +52,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LEVEL", conflicts_with = "check",
         value_parser = clap::value_parser!(u8).range(1..=2))]
     unmarked: Option<u8>,
+
+    /// Leave the program the instructions that the model does not have. Without it, models without AVX-512 IFMA
+    /// hide it from Widelane, OpenSSL and AWS-LC
+    #[arg(long, conflicts_with = "check")]
+    all_instructions: bool,
 
     /// Tell on standard error what was taken as JSON
     #[arg(long)]
@@ -93,8 +100,15 @@ fn ran(args: Args) -> Result<u8, Failure> {
     if let Some(level) = args.unmarked {
         unmarked::watch(&mut brake, level)?;
     }
+    let hidden = match args.all_instructions {
+        true => Vec::new(),
+        false => hidden(model.generation, |name| std::env::var(name).ok()),
+    };
     if !args.json {
         output::complain(&introduction(&model, &cpus, brake.exactness()));
+        if !hidden.is_empty() {
+            output::complain(HIDDEN);
+        }
         output::complain(match args.unmarked {
             Some(_) => SEEN_BY_SLICES,
             None => SEEN_BY_MARKS,
@@ -103,6 +117,7 @@ fn ran(args: Args) -> Result<u8, Failure> {
     let mut command = Command::new(program);
     command.args(arguments);
     command.env(widelane_marks::VARIABLE, brake.variable());
+    command.envs(hidden);
     let all = allowed(None).unwrap_or_default();
     allow(None, &cpus).map_err(|error| Failure::Failed(format!("the CPUs {cpus}: {error}")))?;
     let ended = widelane_child::run(&mut command, || _ = allow(None, &all));
@@ -121,6 +136,26 @@ fn ran(args: Args) -> Result<u8, Failure> {
         false => summaries.iter().map(|one| summary(&model, one)).collect(),
     });
     Ok(status)
+}
+
+/// Variables that hide from a program what processors of this generation do not have, given those that are `set`.
+fn hidden(
+    generation: Generation,
+    set: impl Fn(&str) -> Option<String>,
+) -> Vec<(&'static str, String)> {
+    if Lanes::of_generation(generation) != Some(Lanes::WITHOUT_IFMA) {
+        return Vec::new();
+    }
+    let also = set(DISABLE_VARIABLE).filter(|list| !list.is_empty());
+    let list = also.map_or(LATER_FEATURES.to_owned(), |list| {
+        format!("{list},{LATER_FEATURES}")
+    });
+    let mut variables = vec![(DISABLE_VARIABLE, list)];
+    // What the user says of OpenSSL stays.
+    if set(OPENSSL_VARIABLE).is_none() {
+        variables.push((OPENSSL_VARIABLE, WITHOUT_IFMA.to_owned()));
+    }
+    variables
 }
 
 /// Whether these CPUs can behave as this model: an error names what is missing.
@@ -207,6 +242,13 @@ fn json(model: &Model, exactness: &[Exactness], summaries: &[Summary]) -> serde_
     })
 }
 
+/// Features of [`DISABLE_VARIABLE`] that came after AVX-512 of the first generation.
+const LATER_FEATURES: &str = "avx512ifma,avxifma";
+/// What OpenSSL and AWS-LC take of CPUID's leaf 7: all but bit 21 of EBX, which is AVX-512 IFMA.
+const OPENSSL_VARIABLE: &str = "OPENSSL_ia32cap";
+const WITHOUT_IFMA: &str = ":~0x200000";
+const HIDDEN: &str = "widelane-lab: this model has no AVX-512 IFMA: the program finds none either \
+     (WIDELANE_CPU_DISABLE, OPENSSL_ia32cap); --all-instructions leaves it\n";
 const SEEN_BY_MARKS: &str = "widelane-lab: only wide code that its program marks is seen: Widelane's own, \
      and what calls widelane_mark_wide; --unmarked sees that of others\n";
 const SEEN_BY_SLICES: &str = "widelane-lab: of programs that do not mark, whole time slices at whose end \
@@ -219,3 +261,35 @@ Examples:
   sudo widelane-lab emulate --as \"Silver 4116\" --unmarked 1 -- openssl speed -evp chacha20-poly1305
   sudo widelane-lab emulate --as \"Gold 6130\" --check 5
       whether the brake does what it should on this machine";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use widelane_cpu::Target;
+
+    #[test]
+    fn a_model_without_ifma_hides_it_and_keeps_what_the_user_has_set() {
+        let list = |variables: &[(&str, String)], name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| value.clone())
+        };
+        let alone = hidden(Generation::Skylake, |_| None);
+        assert_eq!(
+            list(&alone, DISABLE_VARIABLE).as_deref(),
+            Some("avx512ifma,avxifma")
+        );
+        assert_eq!(
+            list(&alone, OPENSSL_VARIABLE).as_deref(),
+            Some(":~0x200000")
+        );
+        let beside = hidden(Generation::CascadeLake, |_| Some("avx512vl".to_owned()));
+        let expected = Some("avx512vl,avx512ifma,avxifma".to_owned());
+        assert_eq!(list(&beside, DISABLE_VARIABLE), expected);
+        assert_eq!(list(&beside, OPENSSL_VARIABLE), None);
+        assert!(hidden(Generation::IceLake, |_| None).is_empty());
+        assert!(hidden(Generation::Unknown, |_| None).is_empty());
+        // What is left is what such a CPU has.
+        let targets: Vec<_> = Lanes::WITHOUT_IFMA.targets().collect();
+        assert_eq!(targets, [Target::Avx512F, Target::Avx2]);
+    }
+}

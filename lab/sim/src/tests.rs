@@ -430,3 +430,37 @@ fn a_workload_is_advised_with_fewer_cores_than_its_vector_cores() {
     let counts = advice.options.iter().filter_map(|one| one.vector_cores);
     assert_eq!(counts.max(), Some(1));
 }
+
+/// Full handshakes on a Gold 6130 gain by 512-bit registers, on a Silver 4116, which has one unit for them, by those
+/// of 256 bits. Both gain less than the passes do, whose clock the rest of a handshake shares.
+#[test]
+fn lanes_by_multiply_adds_are_predicted_net_of_the_clock() {
+    let mut all = BUILTIN.iter();
+    let text = all.find(|(name, _)| *name == "skylake-2026").expect("it");
+    let scenario = Scenario::parse(text.1).expect("a scenario");
+    let rate = |name: &str| {
+        let run = scenario.run(name).expect("the run");
+        let plan = scenario.plan(run, &Settings::default());
+        let outcome = simulate(&plan.expect("a plan"));
+        let rate = figure(&outcome, Figure::Throughput);
+        println!(
+            "{name}: {rate:.0}, p99 {:.0}",
+            figure(&outcome, Figure::P99)
+        );
+        rate
+    };
+    let gains = |cpu: &str| {
+        let alone = rate(&format!("{cpu}: AWS-LC"));
+        ["avx2", "avx512f"].map(|lanes| rate(&format!("{cpu}: {lanes}, inline")) / alone)
+    };
+    let [narrow, wide] = gains("gold");
+    assert!(
+        1.1 < narrow && narrow < wide && wide < 1.5,
+        "{narrow} {wide}"
+    );
+    let [narrow, wide] = gains("silver");
+    assert!(
+        wide < narrow && 1.1 < narrow && narrow < 1.5,
+        "{narrow} {wide}"
+    );
+}
