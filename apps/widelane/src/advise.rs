@@ -108,6 +108,7 @@ fn words(advice: &Advice) -> String {
         (Some(heavy), Some(light)) => {
             format!("registers of {heavy} bits for kernels that multiply, of {light} for others")
         }
+        (Some(heavy), None) => format!("registers of {heavy} bits for kernels"),
         _ => "no registers for kernels of Widelane, which has no lanes there".to_owned(),
     };
     let _ = writeln!(text, "  placement {}; {registers}\n", advice.placement);

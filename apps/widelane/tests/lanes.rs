@@ -63,6 +63,20 @@ fn advise_names_no_width_of_registers() {
     }
 }
 
+/// Of a processor that has lanes without AVX-512 IFMA.
+#[test]
+fn advise_names_registers_and_forms_of_a_skylake() {
+    let said = text(&widelane("", &["advise", "Gold 6130"]).stdout);
+    assert!(said.contains("registers of 512 bits for kernels"), "{said}");
+    assert!(said.contains("Predicted for avx512f"), "{said}");
+    assert!(!said.contains("no registers"), "{said}");
+    let lines = text(&widelane("", &["advise", "Silver 4116", "--json"]).stdout);
+    for line in lines.lines() {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(line["forms"][0]["target"], "avx512f", "{line}");
+    }
+}
+
 #[test]
 fn probe_names_the_classes_that_it_could_not_measure() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -71,13 +71,13 @@ pub(crate) fn words(forms: &[Form]) -> Vec<String> {
     let mut words = Vec::new();
     for form in forms {
         let mut line = format!(
-            "Predicted for {}, registers of {} bits: ",
+            "Predicted for {}, registers of {} bits",
             form.target, form.bits
         );
-        line += &match (form.per_cycle, form.target) {
-            (_, "avx2") => "the fewest products a cycle".to_owned(),
-            (Some(times), _) => format!("{times:.2} times as many products a cycle as avx2"),
-            (None, _) => "how many products a cycle, no source says".to_owned(),
+        line += &match (form.target, form.per_cycle) {
+            ("avx2", _) => String::new(),
+            (_, Some(times)) => format!(", {times:.2} times as many products a cycle as avx2"),
+            (_, None) => ", with units for products that no source counts".to_owned(),
         };
         line += &match form.ghz {
             Some(ghz) => format!(", at {ghz} GHz"),
