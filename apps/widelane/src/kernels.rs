@@ -74,7 +74,7 @@ fn measure(json: bool) -> Result<(), Failure> {
             text,
             "{:>4} {:<14} {:<16} {:>12.1} {:>10.1} %  {}",
             speed.bits,
-            speed.target,
+            speed.backend,
             speed.method,
             speed.microseconds,
             100.0 * speed.share_of_port_limit,

@@ -45,7 +45,7 @@ impl Backend {
     }
 
     /// The backend that measurements compare with this one, the preferred of those that run here: one with narrower
-    /// registers or, if there is none, one with as wide registers that nobody has measured yet.
+    /// registers or, if there is none, one with as wide registers that was never measured.
     ///
     /// An engine measures the preferred one of all, this, and aws-lc-rs, however many more run here: VPMADD52 is
     /// never slower than multiply-adds in registers of the same width.

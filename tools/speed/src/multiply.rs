@@ -144,8 +144,6 @@ pub struct MethodSpeed {
     pub backend: &'static str,
     /// Exponentiations at once.
     pub lanes: usize,
-    /// The name of their kind.
-    pub target: &'static str,
     /// The method's name.
     pub method: &'static str,
     /// Microseconds of exponentiations in all lanes.
@@ -207,7 +205,6 @@ fn speeds_of<const L: usize>(
                 bits,
                 backend: token.target().name(),
                 lanes: L,
-                target: token.target().name(),
                 method: power.method.name(),
                 microseconds: seconds * 1e6,
                 share_of_port_limit: power.multiply_adds as f64 / 1e6 * million / seconds,
