@@ -23,7 +23,7 @@ fn pass<O: Operation>(operation: &O) -> (Vec<O::Request>, Vec<Output<O>>) {
     let requests: Vec<_> = specimens.collect();
     let outputs = operation.pass(&requests);
     assert_eq!(outputs.len(), requests.len(), "{name}");
-    for failure in outputs.iter().filter_map(O::Request::failure) {
+    if let Some(failure) = outputs.iter().find_map(O::Request::failure) {
         panic!("{name}: {failure}");
     }
     (requests, outputs)
