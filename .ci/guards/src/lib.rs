@@ -140,7 +140,8 @@ pub fn shipped_test_features(metadata: &Value) -> Vec<String> {
             let to = text(dependency, "name");
             for feature in dependency["features"].as_array().into_iter().flatten() {
                 let feature = feature.as_str().unwrap_or("");
-                if text(dependency, "kind") != "dev" && for_tests(to, feature) {
+                let ships = text(dependency, "kind") != "dev" && !TEST_CRATES.contains(&name);
+                if ships && for_tests(to, feature) {
                     violations.push(format!(
                         "{name}: must not turn on {to}/{feature} but for tests"
                     ));
@@ -361,6 +362,7 @@ pub const UNSAFE_ROOMS: &[&str] = &[
     "adapters/openssl/shim/src/table.rs",
     "adapters/rustls/src/generation.rs",
     "adapters/rustls/src/suspend.rs",
+    "crates/emulation/src/handler.rs",
     "crates/engine/src/background.rs",
     "crates/engine/src/slot.rs",
     "crates/engine/tests/exit.rs",
@@ -398,6 +400,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (FILES, &[]),
     (TEXT, &[]),
     ("widelane-poison", &[]),
+    ("widelane-emulation", &[CPU]),
     ("widelane-c", &[CPU, MARKS, WIDE]),
     (
         "widelane-openssl",
@@ -572,9 +575,14 @@ pub const LABORATORY_ONLY: &[&str] = &[
 
 const PROGRAMS: &[&str] = &["widelane", "widelane-terminator", "widelane-load"];
 /// Crates that only tests use.
-pub const TEST_CRATES: &[&str] = &["widelane-poison"];
-/// Features that only tests may turn on, by dev-dependencies: they put code into every kernel call.
-pub const TEST_FEATURES: &[(&str, &str)] = &[(KERNELS, "fault-injection"), (KERNELS, "model")];
+pub const TEST_CRATES: &[&str] = &["widelane-emulation", "widelane-poison"];
+/// Features that only tests may turn on, by dev-dependencies and in [`TEST_CRATES`]: they put code into every kernel
+/// call, or let code run that the CPU cannot run.
+pub const TEST_FEATURES: &[(&str, &str)] = &[
+    (CPU, "emulation"),
+    (KERNELS, "fault-injection"),
+    (KERNELS, "model"),
+];
 const FORBIDDEN: &[&str] = &["unsafe", "asm", "global_asm", "naked_asm"];
 
 #[cfg(test)]
@@ -746,8 +754,12 @@ mod tests {
     fn planted_features_for_tests_are_found() {
         let to_kernels = |kind: Option<&str>, feature: &str| json!({"name": KERNELS, "kind": kind, "features": ["other", feature]});
         let metadata = json!({
-            "workspace_members": [KERNELS, CRYPTO, ENGINE],
+            "workspace_members": [KERNELS, CRYPTO, ENGINE, "widelane-poison"],
             "packages": [
+                {
+                    "id": "widelane-poison", "name": "widelane-poison", "features": {},
+                    "dependencies": [to_kernels(None, "model")],
+                },
                 {
                     "id": KERNELS, "name": KERNELS, "dependencies": [],
                     "features": {"fault-injection": ["model"], "model": [], "default": ["model"]},

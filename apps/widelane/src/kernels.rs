@@ -12,8 +12,7 @@ use widelane_text::json_line;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Print the assembly of a kernel, like amm52x20_mb8; without _mb8, _mb4 or _avx2, for all
-    /// targets
+    /// Print the assembly of a kernel, like amm52x20_mb8; without the last part, for all targets
     #[arg(long, value_name = "NAME", conflicts_with = "json")]
     assembly: Option<String>,
 
@@ -67,15 +66,15 @@ fn measure(json: bool) -> Result<(), Failure> {
         return output::print(&lines.collect::<String>());
     }
     let mut text = format!(
-        "{:>4} {:>5} {:<16} {:>12} {:>12}  {}\n",
-        "bits", "lanes", "method", "microseconds", "of the limit", "used"
+        "{:>4} {:<14} {:<16} {:>12} {:>12}  {}\n",
+        "bits", "target", "method", "microseconds", "of the limit", "used"
     );
     for speed in speeds {
         let _ = writeln!(
             text,
-            "{:>4} {:>5} {:<16} {:>12.1} {:>10.1} %  {}",
+            "{:>4} {:<14} {:<16} {:>12.1} {:>10.1} %  {}",
             speed.bits,
-            speed.lanes,
+            speed.backend,
             speed.method,
             speed.microseconds,
             100.0 * speed.share_of_port_limit,
@@ -90,6 +89,9 @@ fn measure(json: bool) -> Result<(), Failure> {
 #[derive(Serialize)]
 struct Line {
     kernel: String,
+    target: &'static str,
+    /// What users should know about the target.
+    caveat: Option<&'static str>,
     symbol: String,
     formula: &'static str,
     reference: &'static str,
@@ -152,6 +154,8 @@ fn line(kernel: Kernel, target: Target, proof: &Proof) -> Line {
     let report: Report = kernel.report(target);
     Line {
         kernel: kernel.name(),
+        target: target.name(),
+        caveat: target.caveat(),
         symbol: kernel.symbol(target),
         formula: kernel.formula(),
         reference: kernel.reference(),
@@ -180,9 +184,9 @@ fn line(kernel: Kernel, target: Target, proof: &Proof) -> Line {
 
 fn table(proved: &[(Kernel, Target, Proof)]) -> String {
     let mut text = format!(
-        "{:<24} {:>5} {:>5} {:>6} {:>6} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>8} {:>8} {:>6}\n",
+        "{:<24} {:<14} {:>5} {:>6} {:>6} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>8} {:>8} {:>6}\n",
         "kernel",
-        "lanes",
+        "target",
         "instr",
         "madds",
         "muls",
@@ -201,9 +205,9 @@ fn table(proved: &[(Kernel, Target, Proof)]) -> String {
         let line = line(*kernel, *target, proof);
         let _ = writeln!(
             text,
-            "{:<24} {:>5} {:>5} {:>6} {:>6} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>8} {:>8} {:>6}",
+            "{:<24} {:<14} {:>5} {:>6} {:>6} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>8} {:>8} {:>6}",
             line.kernel,
-            line.lanes,
+            line.target,
             line.instructions,
             line.multiply_adds,
             line.multiplies,
@@ -223,6 +227,17 @@ fn table(proved: &[(Kernel, Target, Proof)]) -> String {
                 kernels.push(kernel.name());
             }
         }
+    }
+    text.push('\n');
+    for target in Target::ALL.into_iter().rev() {
+        let _ = write!(
+            text,
+            "{target}: {}, {} lanes",
+            target.needs(),
+            target.lanes()
+        );
+        let caveat = target.caveat().map(|caveat| format!("; {caveat}"));
+        let _ = writeln!(text, "{}", caveat.unwrap_or_default());
     }
     text.push_str(LEGEND);
     for ((why, bits), kernels) in claims {
@@ -260,7 +275,7 @@ fn targets_of(kernel: Kernel) -> impl Iterator<Item = Target> {
     all.filter(move |&target| kernel.is_for(target))
 }
 
-const LEGEND: &str = "
+const LEGEND: &str = "\
 madds: 52-bit multiply-adds; muls: other multiplications. cycles/a: the least cycles on a core that
 starts two of these in a cycle and has separate ports for other arithmetic; cycles/b: on a core
 where all vector arithmetic shares two ports. widest: bits of the widest value that a lane ever

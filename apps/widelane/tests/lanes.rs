@@ -8,7 +8,7 @@ use std::process::Output;
 use widelane_frequency::{Machine, Profile};
 
 /// Machines without lanes: without AVX2, and without FMA and any AVX-512.
-const WITHOUT: [&str; 2] = ["avx2", "fma,avx512f"];
+const WITHOUT: [&str; 2] = ["avx2", "fma,avxifma,avx512f"];
 
 fn widelane(disabled: &str, arguments: &[&str]) -> Output {
     let mut command = under_test::widelane();

@@ -44,13 +44,20 @@ impl Backend {
         }
     }
 
-    /// The preferred backend of those that run here and have narrower registers than this one.
+    /// The backend that measurements compare with this one, the preferred of those that run here: one with narrower
+    /// registers or, if there is none, one with as wide registers that was never measured.
     ///
     /// An engine measures the preferred one of all, this, and aws-lc-rs, however many more run here: VPMADD52 is
     /// never slower than multiply-adds in registers of the same width.
-    pub fn narrower(self) -> Option<Self> {
-        let bits = self.target()?.bits();
-        let target = Target::available().rfind(|target| target.bits() < bits)?;
+    pub fn alternative(self) -> Option<Self> {
+        let this = self.target()?;
+        let narrower = |target: &Target| target.bits() < this.bits();
+        let unmeasured = |target: &Target| {
+            target.bits() == this.bits() && *target != this && target.caveat().is_some()
+        };
+        let target = Target::available()
+            .rfind(narrower)
+            .or_else(|| Target::available().rfind(unmeasured))?;
         Some(Self::Lanes(target))
     }
 
@@ -161,7 +168,14 @@ mod tests {
     #[test]
     fn spelling_is_stable_and_round_trips() {
         let spelt: Vec<String> = Backend::ALL.iter().map(Backend::to_string).collect();
-        let expected = ["aws-lc", "avx2", "avx512f", "avx512ifma-256", "avx512ifma"];
+        let expected = [
+            "aws-lc",
+            "avxifma",
+            "avx2",
+            "avx512f",
+            "avx512ifma-256",
+            "avx512ifma",
+        ];
         assert_eq!(spelt, expected);
         for backend in Backend::ALL {
             assert_eq!(backend.name().parse(), Ok(backend));
@@ -177,8 +191,8 @@ mod tests {
         for text in ["", "AWS-LC", "avx512", "Auto", "aws-lc "] {
             let error = text.parse::<Preference>().unwrap_err();
             let message = format!(
-                "unknown backend `{text}`; use auto, avx512ifma, avx512ifma-256, avx512f, avx2 or \
-                 aws-lc"
+                "unknown backend `{text}`; use auto, avx512ifma, avx512ifma-256, avx512f, avx2, \
+                 avxifma or aws-lc"
             );
             assert_eq!(error.to_string(), message);
         }

@@ -33,8 +33,8 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Goes on behind the multiplications that stand there, or lets the instruction fail as it did before.
 extern "C" fn on_illegal_instruction(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: with SA_SIGINFO the system passes the registers of the interrupted code, which nobody else has while
-    // the handler runs.
+    // SAFETY: with SA_SIGINFO the system passes the registers of the interrupted code, and no other code has them
+    // while the handler runs.
     let context = unsafe { &mut *context.cast::<ucontext_t>() };
     let mut any = false;
     // What follows is often a multiplication, too, and a signal takes long.

@@ -31,7 +31,8 @@ pub struct OperationCounters {
     pub passes: u64,
     /// Passes on vector cores. If it equals `passes`, no wide code ran beside scalar code.
     pub on_vector_cores: u64,
-    /// Passes in narrower registers than the widest, because that cost the core less in total.
+    /// Passes in narrower registers than the widest, or in lanes of the other kind, because that cost the core less in
+    /// total.
     pub narrow: u64,
     /// Jobs in passes, including those that panicked; divided by `passes`, the mean fill.
     pub lanes_filled: u64,

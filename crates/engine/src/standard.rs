@@ -33,7 +33,7 @@ impl Operations {
         let clock = backend
             .target()
             .map_or(clock, |target| clock.of_registers(target.bits()));
-        let narrow = backend.narrower().filter(|_| measured);
+        let narrow = backend.alternative().filter(|_| measured);
         tracing::debug!(%backend, ?narrow, "standard operations");
         let mut registration = Registration {
             operations: Self::new(),
@@ -100,7 +100,8 @@ struct Registration {
     backend: Backend,
     /// Whether measured costs decide between the backend and aws-lc-rs.
     measured: bool,
-    /// The backend with narrower registers, if there is a choice, and the clock that decides for each pass.
+    /// The backend with narrower registers, or an unmeasured one, if there is a choice; and the clock that decides
+    /// for each pass.
     narrow: Option<(Backend, Clock)>,
 }
 

@@ -178,7 +178,7 @@ fn an_isolated_pass_is_narrow_where_wide_ones_cost_their_neighbours() {
     let derive = of(&engine, derivation.name());
     // This thread had run none before.
     let preferred = Preference::Auto.resolve().unwrap();
-    let narrow = preferred.narrower().map_or(0, |_| derive.passes);
+    let narrow = preferred.alternative().map_or(0, |_| derive.passes);
     assert_eq!(derive.narrow, narrow, "{derive:?}");
     assert_eq!((derive.jobs, derive.on_vector_cores), (lanes as u64, 0));
     skip_without_lanes(&engine);
@@ -323,7 +323,10 @@ fn available_backends() -> Vec<Backend> {
         .into_iter()
         .partition(|backend| backend.is_available());
     for backend in missing {
-        eprintln!("SKIP: {backend} does not run here");
+        backend
+            .target()
+            .into_iter()
+            .for_each(widelane_crypto::Target::tell_skipped);
     }
     available
 }

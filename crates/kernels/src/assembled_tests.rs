@@ -17,7 +17,7 @@ fn compare<const L: usize>(token: Token<L>) {
     let mut random = Random(0x5eed);
     // A signal for each product takes long.
     let rounds = match token.target().caveat() {
-        Some(_) => ROUNDS / 8,
+        Some(_) => ROUNDS / 16,
         None => ROUNDS,
     };
     for kernel in Kernel::all_for(token.target()) {

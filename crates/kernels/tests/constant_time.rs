@@ -5,7 +5,7 @@
 //! this test itself, or the one that `WIDELANE_CONSTANT_TIME_BINARY` names, relative to the
 //! directory of the workspace, for example `target/release/widelane`.
 //!
-//! The rules, for every function `widelane_*_mb4` and `widelane_*_mb8`:
+//! The rules, for every function whose name begins with `widelane_` and ends like those of a target:
 //!
 //! * Every instruction is in a list: vector loads, stores, additions, logic, shifts and rotations
 //!   by constants, multiplications, permutations of registers, compares into masks, masked moves
@@ -18,19 +18,20 @@
 //! * The one kind of branch is back to the head of a loop while a counter, set to a constant and
 //!   decreased by constants, is not zero. The function ends with its only return.
 //! * Stores are not masked.
+//! * Code for AVX2 and AVX-IFMA has no EVEX prefix.
 //!
 //! A program that is named must not have any kernel in portable Rust: those are for tests, they are
 //! larger than the machine code of all kernels, and nothing looks at what compilers make of them.
 #![cfg(target_arch = "x86_64")]
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpAccess, OpKind, Register, RflagsBits,
+    Code, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, InstructionInfoFactory,
+    Mnemonic, OpAccess, OpKind, Register, RflagsBits,
 };
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use std::collections::BTreeSet;
 use std::path::Path;
-use widelane_cpu::Token;
+use widelane_cpu::{Registers, Token};
 use widelane_kernels::Montgomery;
 use widelane_lanes::{Definition, Kernel, Target};
 
@@ -123,6 +124,9 @@ fn check_program(data: &[u8], expected: &BTreeSet<String>) -> Result<Checked, St
             .map_err(|error| fault(error.to_string()))?
             .ok_or_else(|| fault("reaches beyond its section".to_owned()))?;
         checked.instructions += check_function(bytes, address).map_err(fault)?;
+        if target_of(&name).is_some_and(|target| target.registers() == Registers::Avx2) {
+            check_encoding(bytes, address).map_err(fault)?;
+        }
         // What follows belongs to another symbol, or only fills the gap.
         let end = address + size;
         let next = match starts.range((index.0, end)..).next() {
@@ -151,12 +155,28 @@ fn portable(data: &[u8]) -> Result<Vec<String>, String> {
 }
 
 fn is_kernel(name: &str) -> bool {
-    let mut endings = Target::ALL.into_iter().map(Target::symbols);
-    let of = |ending: &str| {
-        name.strip_suffix(ending)
+    target_of(name).is_some()
+}
+
+/// The target of the kernel with this symbol.
+fn target_of(name: &str) -> Option<Target> {
+    let name = name.strip_prefix("widelane_")?;
+    let of = |target: &Target| {
+        name.strip_suffix(target.symbols())
             .is_some_and(|rest| rest.ends_with('_'))
     };
-    name.starts_with("widelane_") && endings.any(of)
+    Target::ALL.into_iter().find(of)
+}
+
+/// Checks that a function for AVX2 has nothing that needs AVX-512: an assembler may choose another form of an
+/// instruction, and a CPU that has both runs it.
+fn check_encoding(bytes: &[u8], address: u64) -> Result<(), String> {
+    let decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+    let mut code = decoder.into_iter();
+    match code.find(|instruction| instruction.code().encoding() == EncodingKind::EVEX) {
+        Some(evex) => Err(format!("`{evex}` at {:#x} has an EVEX prefix", evex.ip())),
+        None => Ok(()),
+    }
 }
 
 /// Whether nothing lies here but what assemblers and linkers align functions with.
@@ -749,6 +769,17 @@ mod planted {
 
         let fault = check_program(&elf("main", &good, length), &wanted).unwrap_err();
         assert!(fault.contains("no kernel was found"), "{fault}");
+    }
+
+    #[test]
+    fn evex_prefixes_in_code_without_avx512() {
+        // vpmadd52luq ymm1, ymm2, ymm3, with the one prefix and with the other.
+        let [evex, vex] = [
+            &[0x62, 0xf2, 0xed, 0x28, 0xb4, 0xcb][..],
+            &[0xc4, 0xe2, 0xed, 0xb4, 0xcb],
+        ];
+        assert!(check_encoding(evex, ADDRESS).is_err());
+        assert_eq!(check_encoding(vex, ADDRESS), Ok(()));
     }
 
     #[test]

@@ -282,7 +282,7 @@ fn kernels() -> impl Iterator<Item = Operation> {
     };
     let limit = Operation {
         name: PORT_LIMIT,
-        what: "independent vector multiply-adds (VPMADD52): the most that the ports can do",
+        what: "independent vector multiply-adds (VPMADD52 or FMA): the most that the ports can do",
         beside: &[],
         openssl: None,
         bytes: None,

@@ -49,7 +49,7 @@ pub struct Row {
     pub times_aws_lc: Option<f64>,
     /// `ops_per_s` as a multiple of that of the library `libcrux` in the same run.
     pub times_libcrux: Option<f64>,
-    /// Vector multiply-adds (VPMADD52 of any width) a nanosecond.
+    /// Vector multiply-adds (VPMADD52 or FMA, of any width) a nanosecond.
     pub multiply_adds_per_ns: Option<f64>,
     /// The same as a share of what the ports can do, measured in the same run.
     pub port_limit_share: Option<f64>,

@@ -313,7 +313,10 @@ pub(crate) fn engines() -> Vec<Engine> {
             };
             engines.push(Engine::start(config).unwrap());
         } else {
-            eprintln!("SKIP: {backend} does not run here");
+            backend
+                .target()
+                .into_iter()
+                .for_each(widelane_crypto::Target::tell_skipped);
         }
     }
     engines

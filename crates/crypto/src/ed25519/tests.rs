@@ -25,7 +25,10 @@ fn works() -> impl Iterator<Item = (Signing, Verification)> {
     let available = Backend::ALL.into_iter().filter(|backend| {
         let available = backend.is_available();
         if !available {
-            eprintln!("SKIP: {backend} does not run here");
+            backend
+                .target()
+                .into_iter()
+                .for_each(crate::Target::tell_skipped);
         }
         available
     });

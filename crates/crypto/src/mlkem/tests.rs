@@ -30,7 +30,7 @@ fn vector_backends() -> Vec<Backend> {
     let here = backends.into_iter().filter(|backend| {
         let available = backend.is_available();
         if !available {
-            eprintln!("SKIP: {backend} is not available");
+            backend.target().into_iter().for_each(Target::tell_skipped);
         }
         available
     });

@@ -8,10 +8,11 @@ use widelane_cpu::Target;
 /// Passes of every target that there is here, by name. The model is slow.
 pub(crate) fn subjects(curve: Curve) -> Vec<(&'static str, Box<dyn Lanes>)> {
     let mut subjects = vec![("model", model(curve))];
-    for backend in Target::ALL.map(Backend::Lanes) {
+    for target in Target::ALL {
+        let backend = Backend::Lanes(target);
         match lanes(backend, curve) {
             Ok(Some(lanes)) => subjects.push((backend.name(), lanes)),
-            _ => eprintln!("SKIP: {backend} does not run here"),
+            _ => target.tell_skipped(),
         }
     }
     subjects

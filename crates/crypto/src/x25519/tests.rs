@@ -32,7 +32,10 @@ fn works() -> impl Iterator<Item = (Keygen, Derivation)> {
     let available = Backend::ALL.into_iter().filter(|backend| {
         let available = backend.is_available();
         if !available {
-            eprintln!("SKIP: {backend} does not run here");
+            backend
+                .target()
+                .into_iter()
+                .for_each(crate::Target::tell_skipped);
         }
         available
     });
