@@ -529,7 +529,7 @@ mod tests {
         let lacking = without_lanes(false, Lanes::NONE).expect("a note");
         assert!(lacking.starts_with("This CPU has no lanes"), "{lacking}");
         assert!(
-            lacking.contains("the cost of the loaded provider"),
+            lacking.contains("operations run one at a time"),
             "{lacking}"
         );
     }
