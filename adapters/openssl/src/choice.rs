@@ -260,7 +260,8 @@ const CLEAR: u64 = 8;
 
 static CHOICES: OnceLock<Choices> = OnceLock::new();
 
-#[cfg(test)]
+// The tests start an engine outside of a model.
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use widelane_crypto::sign::Algorithm;
