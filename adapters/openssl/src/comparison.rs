@@ -21,21 +21,17 @@ use crate::keys::{Inner, Key};
 use crate::libcrypto::LibCrypto;
 use crate::params::OwnParams;
 
-/// Measures what passes and OpenSSL's own operations cost here, unless that is known. The processes that this one forks inherit the
-/// figures, and start no thread to measure them again.
+/// Measures what passes and OpenSSL's own operations cost here, unless that is known. The processes that this one
+/// forks inherit the figures, and start no thread to measure them again.
 pub(crate) fn calibrate() {
     if let Ok(engine) = engine() {
         engine.calibrate();
     }
-    measure();
-}
-
-/// Measures what is not known of this OpenSSL, and keeps it.
-fn measure() {
     Measure::new(false).run();
 }
 
-/// The same, unless the figures could not be kept: the next process would measure again.
+/// Measures what is not known of this OpenSSL, unless the figures could not be kept: the next process would
+/// measure again.
 pub(crate) fn measure_if_kept() {
     Measure::new(true).run();
 }

@@ -48,9 +48,10 @@ unsafe extern "sysv64" {
     fn widelane_port_limit_fma_zmm(rounds: u64);
 }
 
+/// A function that runs a loop as often as its argument says.
 #[cfg(target_arch = "x86_64")]
-macro_rules! port_limit {
-    ($symbol:literal, $register:literal, $madd:literal, $a:literal, $b:literal, $times:literal, $accumulators:literal) => {
+macro_rules! function {
+    ($symbol:literal, [$($before:expr),* $(,)?], [$($round:expr),* $(,)?]) => {
         core::arch::global_asm!(
             "    .text",
             "    .p2align 6",
@@ -59,26 +60,10 @@ macro_rules! port_limit {
             concat!("    .type ", $symbol, ", @function"),
             concat!($symbol, ":"),
             "    .cfi_startproc",
-            // Multiplicands with many ones: a multiplication of zeros draws less power, and a
-            // core may clock higher for it.
-            "    mov rax, 0x000b6db6db6db6db",
-            "    vmovq xmm0, rax",
-            concat!("    vpbroadcastq ", $register, $a, ", xmm0"),
-            "    mov rax, 0x000d5ab56ad5ab57",
-            "    vmovq xmm0, rax",
-            concat!("    vpbroadcastq ", $register, $b, ", xmm0"),
-            concat!("    .irp i, ", $accumulators),
-            "    vpxor xmm\\i, xmm\\i, xmm\\i",
-            "    .endr",
+            $($before,)*
             "    .p2align 6",
             "2:",
-            concat!("    .rept ", $times),
-            concat!("    .irp i, ", $accumulators),
-            concat!(
-                "    ", $madd, " ", $register, "\\i, ", $register, $a, ", ", $register, $b
-            ),
-            "    .endr",
-            "    .endr",
+            $($round,)*
             "    dec rdi",
             "    jnz 2b",
             "    vzeroupper",
@@ -89,204 +74,106 @@ macro_rules! port_limit {
     };
 }
 
+/// An instruction on three registers.
+#[cfg(target_arch = "x86_64")]
+macro_rules! three {
+    ($mnemonic:literal $register:literal: $to:literal, $a:literal, $b:literal) => {
+        concat!(
+            "    ", $mnemonic, " ", $register, $to, ", ", $register, $a, ", ", $register, $b
+        )
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! port_limit {
+    ($symbol:literal, $madd:literal $register:literal: $a:literal, $b:literal, $times:literal of $accumulators:literal) => {
+        function!(
+            $symbol,
+            [
+                // Multiplicands with many ones: a multiplication of zeros draws less power, and a
+                // core may clock higher for it.
+                "    mov rax, 0x000b6db6db6db6db",
+                "    vmovq xmm0, rax",
+                concat!("    vpbroadcastq ", $register, $a, ", xmm0"),
+                "    mov rax, 0x000d5ab56ad5ab57",
+                "    vmovq xmm0, rax",
+                concat!("    vpbroadcastq ", $register, $b, ", xmm0"),
+                concat!("    .irp i, ", $accumulators),
+                "    vpxor xmm\\i, xmm\\i, xmm\\i",
+                "    .endr",
+            ],
+            [
+                concat!("    .rept ", $times),
+                concat!("    .irp i, ", $accumulators),
+                three!($madd $register: "\\i", $a, $b),
+                "    .endr",
+                "    .endr",
+            ]
+        );
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
 port_limit!(
     "widelane_port_limit_zmm",
-    "zmm",
-    "vpmadd52luq",
-    "16",
-    "17",
-    "4",
-    "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"
+    "vpmadd52luq" "zmm": "16", "17", "4" of "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"
 );
 #[cfg(target_arch = "x86_64")]
 port_limit!(
     "widelane_port_limit_ymm",
-    "ymm",
-    "vpmadd52luq",
-    "16",
-    "17",
-    "4",
-    "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"
+    "vpmadd52luq" "ymm": "16", "17", "4" of "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"
 );
 #[cfg(target_arch = "x86_64")]
 port_limit!(
     "widelane_port_limit_vex",
-    "ymm",
-    "{{vex}} vpmadd52luq",
-    "8",
-    "9",
-    "8",
-    "0,1,2,3,4,5,6,7"
+    "{{vex}} vpmadd52luq" "ymm": "8", "9", "8" of "0,1,2,3,4,5,6,7"
 );
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! port_limit_fma {
     ($symbol:literal, $register:literal) => {
-        core::arch::global_asm!(
-            "    .text",
-            "    .p2align 6",
-            concat!("    .globl ", $symbol),
-            concat!("    .hidden ", $symbol),
-            concat!("    .type ", $symbol, ", @function"),
-            concat!($symbol, ":"),
-            "    .cfi_startproc",
-            // 2^104, 2^104 + 2^52, and two factors with many ones.
-            "    mov rax, 0x4670000000000000",
-            "    vmovq xmm15, rax",
-            "    inc rax",
-            "    vmovq xmm14, rax",
-            "    mov rax, 0x4326db6db6db6db6",
-            "    vmovq xmm13, rax",
-            "    mov rax, 0x432ab56ad5ab56ad",
-            "    vmovq xmm12, rax",
-            "    .irp i, 12,13,14,15",
-            concat!("    vpbroadcastq ", $register, "\\i, xmm\\i"),
-            "    .endr",
-            "    .irp i, 0,1,2,3",
-            "    vpxor xmm\\i, xmm\\i, xmm\\i",
-            "    .endr",
-            "    .p2align 6",
-            "2:",
-            "    .rept 8",
-            "    .irp i, 4,6,8,10",
-            concat!("    vmovapd ", $register, "\\i, ", $register, "15"),
-            concat!(
-                "    vfmadd231pd ",
-                $register,
-                "\\i, ",
-                $register,
-                "13, ",
-                $register,
-                "12"
-            ),
-            "    .endr",
-            concat!(
-                "    vsubpd ",
-                $register,
-                "5, ",
-                $register,
-                "14, ",
-                $register,
-                "4"
-            ),
-            concat!(
-                "    vsubpd ",
-                $register,
-                "7, ",
-                $register,
-                "14, ",
-                $register,
-                "6"
-            ),
-            concat!(
-                "    vsubpd ",
-                $register,
-                "9, ",
-                $register,
-                "14, ",
-                $register,
-                "8"
-            ),
-            concat!(
-                "    vsubpd ",
-                $register,
-                "11, ",
-                $register,
-                "14, ",
-                $register,
-                "10"
-            ),
-            "    .irp i, 5,7,9,11",
-            concat!(
-                "    vfmadd231pd ",
-                $register,
-                "\\i, ",
-                $register,
-                "13, ",
-                $register,
-                "12"
-            ),
-            "    .endr",
-            concat!(
-                "    vpaddq ",
-                $register,
-                "0, ",
-                $register,
-                "0, ",
-                $register,
-                "4"
-            ),
-            concat!(
-                "    vpaddq ",
-                $register,
-                "1, ",
-                $register,
-                "1, ",
-                $register,
-                "5"
-            ),
-            concat!(
-                "    vpaddq ",
-                $register,
-                "2, ",
-                $register,
-                "2, ",
-                $register,
-                "6"
-            ),
-            concat!(
-                "    vpaddq ",
-                $register,
-                "3, ",
-                $register,
-                "3, ",
-                $register,
-                "7"
-            ),
-            concat!(
-                "    vpaddq ",
-                $register,
-                "0, ",
-                $register,
-                "0, ",
-                $register,
-                "8"
-            ),
-            concat!(
-                "    vpaddq ",
-                $register,
-                "1, ",
-                $register,
-                "1, ",
-                $register,
-                "9"
-            ),
-            concat!(
-                "    vpaddq ",
-                $register,
-                "2, ",
-                $register,
-                "2, ",
-                $register,
-                "10"
-            ),
-            concat!(
-                "    vpaddq ",
-                $register,
-                "3, ",
-                $register,
-                "3, ",
-                $register,
-                "11"
-            ),
-            "    .endr",
-            "    dec rdi",
-            "    jnz 2b",
-            "    vzeroupper",
-            "    ret",
-            "    .cfi_endproc",
-            concat!("    .size ", $symbol, ", . - ", $symbol),
+        function!(
+            $symbol,
+            [
+                // 2^104, 2^104 + 2^52, and two factors with many ones.
+                "    mov rax, 0x4670000000000000",
+                "    vmovq xmm15, rax",
+                "    inc rax",
+                "    vmovq xmm14, rax",
+                "    mov rax, 0x4326db6db6db6db6",
+                "    vmovq xmm13, rax",
+                "    mov rax, 0x432ab56ad5ab56ad",
+                "    vmovq xmm12, rax",
+                "    .irp i, 12,13,14,15",
+                concat!("    vpbroadcastq ", $register, "\\i, xmm\\i"),
+                "    .endr",
+                "    .irp i, 0,1,2,3",
+                "    vpxor xmm\\i, xmm\\i, xmm\\i",
+                "    .endr",
+            ],
+            [
+                "    .rept 8",
+                "    .irp i, 4,6,8,10",
+                concat!("    vmovapd ", $register, "\\i, ", $register, "15"),
+                three!("vfmadd231pd" $register: "\\i", "13", "12"),
+                "    .endr",
+                three!("vsubpd" $register: "5", "14", "4"),
+                three!("vsubpd" $register: "7", "14", "6"),
+                three!("vsubpd" $register: "9", "14", "8"),
+                three!("vsubpd" $register: "11", "14", "10"),
+                "    .irp i, 5,7,9,11",
+                three!("vfmadd231pd" $register: "\\i", "13", "12"),
+                "    .endr",
+                three!("vpaddq" $register: "0", "0", "4"),
+                three!("vpaddq" $register: "1", "1", "5"),
+                three!("vpaddq" $register: "2", "2", "6"),
+                three!("vpaddq" $register: "3", "3", "7"),
+                three!("vpaddq" $register: "0", "0", "8"),
+                three!("vpaddq" $register: "1", "1", "9"),
+                three!("vpaddq" $register: "2", "2", "10"),
+                three!("vpaddq" $register: "3", "3", "11"),
+                "    .endr",
+            ]
         );
     };
 }

@@ -87,8 +87,7 @@ impl Kernel {
         all
     }
 
-    /// Whether there is the kernel for a target. ChaCha20-Poly1305, the only family with loops, is not
-    /// lowered: other code is as fast.
+    /// Whether there is the kernel for a target. ChaCha20-Poly1305 is not lowered: other code is as fast.
     pub fn is_for(self, target: Target) -> bool {
         !is_lowered(target) || !matches!(self, Kernel::ChaCha20Poly1305(_))
     }

