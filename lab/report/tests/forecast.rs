@@ -7,7 +7,7 @@ use widelane_samples::Record;
 
 #[test]
 fn the_forecast_is_the_quotient_of_the_record() {
-    let file = "../records/2026-11-28-intel-r-xeon-r-processor-speed.jsonl";
+    let file = "../records/2026-11-28-intel-r-xeon-r-processor-speed-2.jsonl";
     let (record, faults) = Record::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file));
     assert!(faults.is_empty(), "{faults:?}");
     let record = record.expect("a record");
