@@ -466,10 +466,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "widelane-usage",
         ],
     ),
-    (
-        FREQUENCY,
-        &[CPU, MARKS, AFFINITY, BATCHING, WIDE, FILES, THREADS],
-    ),
+    (FREQUENCY, &[CPU, MARKS, AFFINITY, BATCHING, WIDE, FILES]),
     (THREADS, &[FILES]),
     ("widelane-scan", &[CPU, THREADS]),
     ("widelane-setup", &[CPU, FILES]),

@@ -13,12 +13,13 @@
 //! - Files whose content decides what a program does are in a folder that only root and this user can change:
 //!   [`folder`], [`check_folder`], [`read_trusted`].
 //! - [`Root`] is a folder that stands for the whole system, such as an image: no link leads out of it.
-//! - [`kernel`] is for `/proc` and `/sys`, where no user can lay anything.
+//! - [`kernel`] is for `/proc` and `/sys`, where no user can lay anything; [`cpuinfo`] reads one of its texts.
 //!
 //! The folder of a path is resolved once, and everything happens in that one.
 
 #![forbid(unsafe_code)]
 
+pub mod cpuinfo;
 mod folder;
 mod kernel;
 mod named;

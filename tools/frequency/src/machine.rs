@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::spin::ticks;
 use widelane_cpu::licence::{Class, Generation, Level};
-use widelane_threads::cpu_info;
+use widelane_files::cpuinfo;
 
 /// What a profile depends on: on another processor or microcode it is stale.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,17 +58,18 @@ impl Machine {
     }
 
     fn from_cpuinfo(text: &str) -> Self {
-        let (first, cpus) = cpu_info(text).unwrap_or_default();
-        let value = |name: &str| first.get(name).cloned().unwrap_or_default();
+        let first = cpuinfo::cpus(text).next();
+        let value = |name| first.and_then(|cpu| cpu.value(name)).unwrap_or_default();
+        let text_of = |name| value(name).to_owned();
         let number = |name| value(name).parse().unwrap_or(0);
         Self {
-            vendor: value("vendor_id"),
+            vendor: text_of("vendor_id"),
             family: number("cpu family"),
             model: number("model"),
             stepping: number("stepping"),
-            name: value("model name"),
-            microcode: value("microcode"),
-            cpus,
+            name: text_of("model name"),
+            microcode: text_of("microcode"),
+            cpus: cpuinfo::cpus(text).count(),
             virtual_machine: value("flags").split(' ').any(|flag| flag == "hypervisor"),
             emulates: None,
         }

@@ -37,8 +37,8 @@ pub(crate) fn thread_time() -> Duration {
 /// The model name of the CPU.
 pub(crate) fn cpu_model() -> Option<String> {
     let text = widelane_files::kernel_text("/proc/cpuinfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
+    let first = widelane_files::cpuinfo::cpus(&text).next()?;
+    first.value("model name").map(str::to_owned)
 }
 
 #[cfg(test)]

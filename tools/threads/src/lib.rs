@@ -29,6 +29,6 @@ pub use cgroup::{Cgroups, Container, unit};
 pub use code::{Code, Mapping};
 pub use file::{Identity, RegularFile};
 pub use memory::Memory;
-pub use proc::{Avx512, Proc, Stat, Thread, Times, cpu_info};
+pub use proc::{Avx512, Proc, Stat, Thread, Times};
 pub use sockets::Socket;
 pub use weight::Weights;

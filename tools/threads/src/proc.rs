@@ -1,6 +1,5 @@
 //! `/proc`: which threads there are, and what the kernel says of each.
 
-use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -297,16 +296,6 @@ impl Avx512 {
     }
 }
 
-/// What `/proc/cpuinfo` says of the first CPU, by the kernel's keys, and how many CPUs it lists.
-/// `None` if it lists none.
-pub fn cpu_info(text: &str) -> Option<(HashMap<String, String>, usize)> {
-    let info = procfs_core::CpuInfo::from_read(text.as_bytes()).ok()?;
-    let first = info.get_info(0)?;
-    first.contains_key("processor").then_some(())?;
-    let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
-    Some((first.into_iter().map(owned).collect(), info.num_cores()))
-}
-
 fn status(path: &Path) -> Option<Status> {
     // The name in it is bytes, and need not be text.
     let bytes = widelane_files::kernel(path).ok()?;
@@ -376,7 +365,6 @@ mod tests {
             let _ = Times::parse(&bytes);
             let _ = Avx512::parse(&bytes);
             let _ = Cgroups::parse(&bytes);
-            let _ = cpu_info(&String::from_utf8_lossy(&bytes));
         }
     }
 
@@ -455,14 +443,5 @@ mod tests {
         let thread = Thread::first_of(u32::MAX);
         assert!(!proc.has(thread) && proc.stat(thread).is_none());
         assert!(proc.name(thread).is_empty() && proc.threads_of(u32::MAX).is_empty());
-    }
-
-    #[test]
-    fn the_first_cpu_is_described_or_none() {
-        let text = "processor\t: 0\nmodel name\t: X\n\nprocessor\t: 1\nmodel name\t: X\n\n";
-        let (first, count) = cpu_info(text).unwrap();
-        assert_eq!((first["model name"].as_str(), count), ("X", 2));
-        assert_eq!(cpu_info(""), None);
-        assert_eq!(cpu_info("nothing\n"), None);
     }
 }

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Instant;
 use widelane_affinity::Cpus;
+use widelane_files::cpuinfo::{Cpu, cpus};
 
 /// Where clocks come from, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -200,26 +201,17 @@ fn online(root: &std::path::Path) -> Cpus {
     Cpus::read(&root.join("sys/devices/system/cpu/online")).unwrap_or_default()
 }
 
+/// The clocks that `/proc/cpuinfo` has, as it does on most machines.
 fn cpuinfo(text: &str) -> Vec<Core> {
-    let mut cores = Vec::new();
-    let mut cpu = None;
-    for line in text.lines() {
-        let Some((key, value)) = line.split_once(':') else {
-            continue;
-        };
-        match key.trim() {
-            "processor" => cpu = value.trim().parse().ok(),
-            "cpu MHz" => {
-                let ghz = value.trim().parse::<f64>().ok().map(|mhz| mhz / 1e3);
-                if let (Some(cpu), Some(ghz)) = (cpu.take(), ghz.filter(|ghz| ghz.is_finite())) {
-                    let ghz = Some(ghz);
-                    cores.push(Core { cpu, ghz });
-                }
-            }
-            _ => {}
-        }
-    }
-    cores
+    let core = |cpu: Cpu| {
+        let mhz: f64 = cpu.value("cpu MHz")?.parse().ok()?;
+        Some(Core {
+            cpu: cpu.value("processor")?.parse().ok()?,
+            ghz: mhz.is_finite().then_some(mhz / 1e3),
+        })
+    };
+    let cores = cpus(text).filter_map(core);
+    cores.filter(|core| core.ghz.is_some()).collect()
 }
 
 const TIME_STAMP: u64 = 0x10;

@@ -12,6 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use widelane_batching::Costs;
 use widelane_crypto::Backend;
+use widelane_files::cpuinfo::cpus;
 
 /// The contents of a calibration file:
 ///
@@ -312,13 +313,8 @@ fn file_mapped_at(maps: &str, address: usize) -> Option<&Path> {
 
 /// CPU and version, from the text of `/proc/cpuinfo`; a question mark for what is missing there.
 fn describe(cpuinfo: &str) -> String {
-    let value = |key: &str| {
-        let line = cpuinfo.lines().find_map(|line| {
-            let (name, value) = line.split_once(':')?;
-            (name.trim() == key).then(|| value.trim())
-        });
-        line.filter(|value| !value.is_empty()).unwrap_or("?")
-    };
+    let first = cpus(cpuinfo).next();
+    let value = |key| first.and_then(|cpu| cpu.value(key)).unwrap_or("?");
     format!(
         "{} {} {} {} ({}), microcode {}, widelane {}",
         value("vendor_id"),
