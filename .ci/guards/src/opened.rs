@@ -201,11 +201,6 @@ pub const EXCEPTIONS: &[Exception] = &[
         "a folder of its own that must be new",
     ),
     except(
-        "apps/terminator/src/names_lookup.rs",
-        &["fs::read"],
-        "/etc/hosts and /etc/resolv.conf",
-    ),
-    except(
         "apps/terminator/src/ocsp/store.rs",
         &[],
         "a folder of its own, which it hands to the user that it becomes",

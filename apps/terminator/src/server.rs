@@ -1,7 +1,7 @@
 //! The server: how it starts, reloads its configuration and stops.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ use crate::cores::{Cores, Machine, Workers};
 use crate::endpoint::Endpoint;
 use crate::lending::Borrowers;
 use crate::material::{self, Material};
-use crate::names::{FIRST_ANSWER, Names, Wanted};
+use crate::names::{FIRST_ANSWER, Names, Resolver, Wanted};
 use crate::ocsp::{Renewal, Staples};
 use crate::resumption::TicketKeys;
 use crate::routes::Routes;
@@ -80,6 +80,20 @@ impl ServerError {
 impl Server {
     /// Starts a server: reads files, binds, drops privileges, starts the threads.
     pub fn start(document: &Document) -> Result<Self, ServerError> {
+        Self::start_with(document, Resolver::system())
+    }
+
+    /// As [`Self::start`], but `look_up` finds the addresses of host names, not the system. An error of the kind
+    /// `NotFound` says that waiting does not help.
+    #[doc(hidden)]
+    pub fn start_looking_up(
+        document: &Document,
+        look_up: impl Fn(&str) -> std::io::Result<Vec<IpAddr>> + Send + Sync + 'static,
+    ) -> Result<Self, ServerError> {
+        Self::start_with(document, Resolver::new(look_up))
+    }
+
+    fn start_with(document: &Document, resolver: Resolver) -> Result<Self, ServerError> {
         let config = document.config();
         let locate = |fault| ServerError::Config(document.locate(fault));
         resources::raise_descriptor_limit();
@@ -165,7 +179,7 @@ impl Server {
             (&Staples::default(), &mut staples),
         )
         .map_err(locate)?;
-        let followed = follow_names(config, &shared)?;
+        let followed = follow_names(config, &shared, resolver)?;
         tell_missing_later(document, &shared)?;
         shared.access_log.adopt(log, config);
         staples.take_waiting(UnixTime::now());
@@ -240,6 +254,10 @@ impl Server {
 
     /// Checks a configuration as [`Server::start`] does, without binding or serving.
     pub fn check(document: &Document) -> Result<(), ServerError> {
+        Self::check_with(document, Resolver::system())
+    }
+
+    fn check_with(document: &Document, resolver: Resolver) -> Result<(), ServerError> {
         let config = document.config();
         let locate = |fault| ServerError::Config(document.locate(fault));
         let material = material::read(config).map_err(locate)?;
@@ -276,7 +294,7 @@ impl Server {
         .map_err(locate)?;
         staples.take_waiting(UnixTime::now());
         shared.note_files(&sites);
-        let _followed = follow_names(config, &shared)?;
+        let _followed = follow_names(config, &shared, resolver)?;
         let then = "a start would go on, and look it up again";
         tell_missing(document, &shared.upstreams, then);
         Ok(())
@@ -447,25 +465,10 @@ impl Server {
         let before = Wanted::by(state.document.config());
         let mut wanted = Wanted::by(document.config());
         let new: BTreeSet<String> = wanted.hosts.difference(&before.hosts).cloned().collect();
-        let missing = if wanted.has_servers_of(&before) {
-            wanted.hosts.extend(before.hosts);
-            wanted.anew = true;
-            state.names.follow(wanted).map_err(no_names_thread)?;
-            upstreams.wait_for(&new, FIRST_ANSWER, is_cut_off)
-        } else {
-            // Apart from the names in use: they must not follow the new servers before the new
-            // configuration is in force.
-            let apart = Arc::new(Upstreams::default());
-            let hosts = wanted.hosts.clone();
-            let mut names = Names::new(apart.clone());
-            names.follow(wanted).map_err(no_names_thread)?;
-            let missing = apart.wait_for(&hosts, FIRST_ANSWER, is_cut_off);
-            upstreams.follow(&hosts.union(&before.hosts).cloned().collect());
-            for host in &new {
-                upstreams.learned(host, apart.addresses_of(host));
-            }
-            missing
-        };
+        wanted.hosts.extend(before.hosts);
+        wanted.anew = true;
+        state.names.follow(wanted).map_err(no_names_thread)?;
+        let missing = upstreams.wait_for(&new, FIRST_ANSWER, is_cut_off);
         match missing.first() {
             Some((host, fault)) => {
                 let fault = name_fault(document.config(), host, fault);
@@ -889,14 +892,18 @@ fn name_fault(config: &Config, host: &str, fault: &NoAnswer) -> Fault {
         ..Fault::new(
             key.unwrap_or_default(),
             format!("cannot look up `{host}`: {fault}"),
-            "correct the name, /etc/resolv.conf or `name_servers` (`getent ahosts` asks for a name)",
+            "correct the name, /etc/hosts or /etc/resolv.conf (`getent ahosts` asks for a name)",
         )
     }
 }
 
 /// Has the host names of backends looked up from now on.
-fn follow_names(config: &Config, shared: &Shared) -> Result<Names, ServerError> {
-    let mut names = Names::new(shared.upstreams.clone());
+fn follow_names(
+    config: &Config,
+    shared: &Shared,
+    resolver: Resolver,
+) -> Result<Names, ServerError> {
+    let mut names = Names::new(shared.upstreams.clone(), resolver);
     names.follow(Wanted::by(config)).map_err(no_names_thread)?;
     Ok(names)
 }
@@ -1105,6 +1112,43 @@ mod tests {
             .reload_unless(&document(&config), &mut is_cut_off)
             .unwrap();
         assert_eq!(asked, 2, "in the wait and after it");
+    }
+
+    /// A lookup cannot be cut off: the reload, the server and this process go on without it.
+    #[test]
+    fn a_reload_that_is_cut_off_and_a_stop_do_not_wait_for_a_lookup() {
+        let directory = TempDir::new().unwrap();
+        let mut config = config_in(&directory);
+        let document = |config: &Config| Document::from_flags(config.clone()).unwrap();
+        let (asked, questions) = std::sync::mpsc::channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let released = Mutex::new(released);
+        let resolver = Resolver::new(move |_| {
+            asked.send(()).unwrap();
+            let _ = released.lock().unwrap().recv();
+            Ok(Vec::new())
+        });
+        let server = Server::start_with(&document(&config), resolver).unwrap();
+        config.listeners[0].backend = vec!["slow.test:1".parse().unwrap()];
+        let mut is_cut_off = || questions.try_recv().is_ok();
+        let error = server
+            .reload_unless(&document(&config), &mut is_cut_off)
+            .unwrap_err();
+        assert!(error.is_passing(), "{error}");
+        assert!(error.to_string().contains("no answer in time"), "{error}");
+        drop(server);
+        drop(release);
+    }
+
+    /// The unit of systemd calls it before each start.
+    #[test]
+    fn a_check_only_warns_of_a_name_without_an_address() {
+        let directory = TempDir::new().unwrap();
+        let mut config = config_in(&directory);
+        config.listeners[0].backend = vec!["none.test:1".parse().unwrap()];
+        let document = Document::from_flags(config).unwrap();
+        let none = Resolver::new(|_| Err(std::io::ErrorKind::NotFound.into()));
+        Server::check_with(&document, none).unwrap();
     }
 
     /// So that a reload is tried again by itself.

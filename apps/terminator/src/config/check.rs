@@ -61,15 +61,6 @@ pub(super) fn check(config: &Config) -> Result<(), Fault> {
             ));
         }
     }
-    for (place, server) in config.name_servers.iter().enumerate() {
-        if server.port() == 0 || server.ip().to_canonical().is_unspecified() {
-            return Err(Fault::new(
-                format!("name_servers[{place}]"),
-                format!("{server} is no address of a server"),
-                "write for example name_servers = [\"10.96.0.10:53\"]",
-            ));
-        }
-    }
     let mut seen = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
         check_listener(&format!("listener[{index}]"), listener)?;

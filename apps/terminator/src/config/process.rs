@@ -11,7 +11,7 @@ use widelane_crypto::chacha20poly1305::Choice;
 
 use super::batching::Batching;
 use super::listener::Listener;
-use super::values::{LogFormat, LogTarget, choice, metrics_address, name_servers, seconds};
+use super::values::{LogFormat, LogTarget, choice, metrics_address, seconds};
 
 /// A whole configuration. `Config::default()` listens nowhere; every other field has a usable
 /// value.
@@ -37,9 +37,6 @@ pub struct Config {
     /// Read certificates, keys, authorities, revocation lists and ticket keys again when their files
     /// change.
     pub watch: bool,
-    /// DNS servers for the host names of backends. Empty: those of `/etc/resolv.conf`.
-    #[serde(deserialize_with = "name_servers")]
-    pub name_servers: Vec<SocketAddr>,
     /// Where a line for each client connection goes when it ends.
     pub access_log: LogTarget,
     /// How these lines are written.
@@ -135,7 +132,6 @@ impl Default for Config {
             group: None,
             core_files: false,
             chacha20poly1305: Choice::default(),
-            name_servers: Vec::new(),
             watch: true,
             access_log: LogTarget::default(),
             access_log_format: LogFormat::default(),

@@ -71,20 +71,10 @@ fn a_mistyped_address_is_shown_with_an_example() {
         );
         assert!(message.starts_with(&expected), "{message}");
     }
-    for (lines, expected) in [
-        (
-            "name_servers = [\"10.0.0.1\"]",
-            "w.toml:1: name_servers[0]: `10.0.0.1` is no address with a port; write for example 10.0.0.1:53",
-        ),
-        (
-            "[metrics]\nlisten = \"localhost:9090\"",
-            "w.toml:2: metrics.listen: `localhost:9090` is no address with a port; write for example \
-             127.0.0.1:9090",
-        ),
-    ] {
-        let message = error(&format!("{lines}\n{GOOD}"));
-        assert!(message.starts_with(expected), "{message}");
-    }
+    let message = error(&format!("[metrics]\nlisten = \"localhost:9090\"\n{GOOD}"));
+    let expected = "w.toml:2: metrics.listen: `localhost:9090` is no address with a port; write for example \
+                    127.0.0.1:9090";
+    assert!(message.starts_with(expected), "{message}");
 }
 
 #[test]

@@ -318,7 +318,7 @@ impl FromStr for HostPort {
 }
 
 /// Letters, digits, `-` and `_` in labels of 63 bytes, 253 bytes in all. A name whose last label is a
-/// number is a mistyped address.
+/// number is a mistyped address: the system would take `0x7f000001` for 127.0.0.1.
 fn is_host_name(host: &str) -> bool {
     let name = host.strip_suffix('.').unwrap_or(host);
     let is_label = |label: &str| {
@@ -332,6 +332,14 @@ fn is_host_name(host: &str) -> bool {
     name.len() <= 253
         && name.split('.').all(is_label)
         && !last.bytes().all(|byte| byte.is_ascii_digit())
+        && !is_hexadecimal(last)
+}
+
+fn is_hexadecimal(label: &str) -> bool {
+    let digits = label
+        .strip_prefix("0x")
+        .or_else(|| label.strip_prefix("0X"));
+    digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 impl fmt::Display for HostPort {
@@ -442,13 +450,6 @@ pub(super) fn listen_addresses<'de, D: Deserializer<'de>>(
 ) -> Result<Vec<SocketAddr>, D::Error> {
     let example = Address("0.0.0.0:443 for all of IPv4, [::]:443 for all of IPv6");
     deserializer.deserialize_seq(Addresses(example))
-}
-
-/// Addresses of DNS servers.
-pub(super) fn name_servers<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Vec<SocketAddr>, D::Error> {
-    deserializer.deserialize_seq(Addresses(Address("10.0.0.1:53")))
 }
 
 /// The address at which Prometheus may ask.

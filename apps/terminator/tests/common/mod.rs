@@ -6,7 +6,6 @@
     reason = "each test file uses its own part"
 )]
 
-pub mod dns;
 pub mod named;
 
 use std::io::{self, Read, Write};
