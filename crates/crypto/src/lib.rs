@@ -57,5 +57,5 @@ pub mod x25519;
 pub use agreement::{AgreeError, Shared};
 pub use backend::{Backend, BackendUnavailable, ParseBackendError, Preference};
 pub use hash::Hash;
-pub use operation::{Operation, Request};
+pub use operation::{OnBackend, Operation, Request, Task};
 pub use widelane_cpu::Target;
