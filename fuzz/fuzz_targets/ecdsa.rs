@@ -6,13 +6,13 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use widelane_crypto::ecdsa::{Curve, PublicKey, Signing, Verification, VerifyRequest};
 use widelane_crypto::sign::{Input, Key, Request};
-use widelane_crypto::{Backend, Hash, Operation, Preference};
+use widelane_crypto::{Backend, Hash, OnBackend, Operation, Preference, Task};
 
-static WORKS: LazyLock<[(Signing, Verification); 2]> = LazyLock::new(|| {
+static WORKS: LazyLock<[(OnBackend<Signing>, OnBackend<Verification>); 2]> = LazyLock::new(|| {
     let backend = Preference::Auto.resolve().unwrap_or(Backend::AwsLc);
     Curve::ALL.map(|curve| {
-        let signing = Signing::new(backend, curve).expect("an available backend");
-        let verification = Verification::new(backend, curve).expect("an available backend");
+        let signing = Signing(curve).on(backend).expect("an available backend");
+        let verification = Verification(curve).on(backend).expect("an available backend");
         (signing, verification)
     })
 });
@@ -47,7 +47,8 @@ fuzz_target!(|data: &[u8]| {
         VerifyRequest::new(&public, own, message, &damaged),
         VerifyRequest::new(&public, other, message, &signature),
         VerifyRequest::new(&public, other, message, made_up),
-    ];
+    ]
+    .map(Into::into);
     let verdicts = verification.pass(&requests);
     assert!(verdicts[0].is_ok());
     for (request, ours) in requests.iter().zip(verdicts) {

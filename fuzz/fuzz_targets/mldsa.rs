@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use widelane_crypto::mldsa::{PublicKey, Signing, Size, Verification, VerifyRequest};
 use widelane_crypto::sign::{Algorithm, Input, Key, Request};
-use widelane_crypto::{Operation, Preference};
+use widelane_crypto::{OnBackend, Operation, Preference, Task};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&first, data)) = data.split_first() else {
@@ -28,7 +28,8 @@ fuzz_target!(|data: &[u8]| {
         VerifyRequest::new(&unchanged, MESSAGE, &signature),
         VerifyRequest::new(&unchanged, MESSAGE, data),
         VerifyRequest::new(&unchanged, MESSAGE, &sound.signature),
-    ];
+    ]
+    .map(Into::into);
     let answers = sound.verification.pass(&requests);
     assert!(answers[0].is_ok() && answers[4].is_ok());
     for (request, answer) in requests.iter().zip(&answers) {
@@ -43,7 +44,7 @@ fuzz_target!(|data: &[u8]| {
         Ok(key) if key.algorithm() == Algorithm::MlDsa(sound.size) => {
             let answers = sound.signing.pass(&[request(&key)]);
             let signature = answers[0].as_ref().expect("an accepted key signs");
-            let request = VerifyRequest::new(&public_key(&key), MESSAGE, signature);
+            let request = VerifyRequest::new(&public_key(&key), MESSAGE, signature).into();
             assert!(sound.verification.alone(&request).is_ok());
         }
         Ok(_) => {}
@@ -55,14 +56,14 @@ struct Sound {
     size: Size,
     key: Key,
     signature: Vec<u8>,
-    signing: Signing,
-    verification: Verification,
+    signing: OnBackend<Signing>,
+    verification: OnBackend<Verification>,
 }
 
 impl Sound {
     fn new(size: Size) -> Self {
         let backend = Preference::Auto.resolve().expect("some backend runs here");
-        let signing = Signing::new(backend, size).expect("the backend runs here");
+        let signing = Signing(size).on(backend).expect("the backend runs here");
         let key = Key::from_secret(Algorithm::MlDsa(size), &[5; 32]).expect("a seed has 32 bytes");
         Self {
             size,
@@ -71,7 +72,7 @@ impl Sound {
                 .expect("a sound key signs"),
             key,
             signing,
-            verification: Verification::new(backend, size).expect("the backend runs here"),
+            verification: Verification(size).on(backend).expect("the backend runs here"),
         }
     }
 
