@@ -22,7 +22,7 @@ use widelane_crypto::sign::{self, Algorithm};
 use zeroize::Zeroizing;
 
 use crate::family::Family;
-use crate::forks::{Forked, InUse};
+use crate::forked::{Forked, InUse};
 use crate::params::{Params, sized};
 use crate::{choice, log};
 

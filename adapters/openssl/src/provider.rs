@@ -18,10 +18,9 @@ use crate::choice::{Choices, Prefer};
 use crate::defaults::Defaults;
 use crate::family::Family;
 use crate::forks;
-use crate::keymgmt::guarded;
 use crate::libcrypto::LibCrypto;
 use crate::log;
-use crate::objects;
+use crate::objects::{self, guarded};
 use crate::options::{Options, Prepare};
 use crate::params::{self, OwnParams, Params, described};
 use crate::{
@@ -41,6 +40,7 @@ pub unsafe extern "C" fn OSSL_provider_init(
     out: *mut *const Dispatch,
     context: *mut Object,
 ) -> c_int {
+    log::count_by(status::count_reason);
     let started = std::panic::catch_unwind(|| {
         // SAFETY: OpenSSL's contract.
         let options = unsafe { Options::read(handle, functions) };

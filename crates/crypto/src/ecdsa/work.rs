@@ -6,7 +6,9 @@ use super::request::{SignRequest, VerifyRequest};
 use crate::nist::{self, ADDED_BYTES, Curve, Pass, ToSign, ToVerify};
 use crate::operation::in_passes;
 use crate::secrecy;
-use crate::sign::{self, Error, Key, Kind, Outcome, Prepared, Request, Verdict, VerifyError};
+use crate::sign::{
+    self, Algorithm, Error, Key, Kind, Outcome, Prepared, Request, Verdict, VerifyError,
+};
 use crate::{Hash, Task};
 use aws_lc_rs::rand;
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair};
@@ -27,10 +29,7 @@ impl Task for Signing {
     type Family = Curve;
 
     fn name(self) -> &'static str {
-        match self.0 {
-            Curve::P256 => "p256-ecdsa-sign",
-            Curve::P384 => "p384-ecdsa-sign",
-        }
+        Algorithm::Ecdsa(self.0).operations()[0]
     }
 
     fn family(self) -> Curve {

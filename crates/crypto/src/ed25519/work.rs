@@ -4,7 +4,7 @@ use super::pass;
 use super::{PrivateKey, SignRequest, VerifyRequest};
 use crate::Task;
 use crate::lanes25519::{Kind, Pass};
-use crate::sign::{self, Outcome, Prepared, Request, ToVerify, Verdict};
+use crate::sign::{self, Algorithm, Outcome, Prepared, Request, ToVerify, Verdict};
 
 /// Signatures, `ed25519-sign`.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ impl Task for Signing {
     type Family = Kind;
 
     fn name(self) -> &'static str {
-        "ed25519-sign"
+        Algorithm::Ed25519.operations()[0]
     }
 
     fn family(self) -> Kind {

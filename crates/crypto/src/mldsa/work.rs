@@ -8,7 +8,7 @@ use super::sign::{Job, sign};
 use super::size::Size;
 use super::verify::{Claim, verify};
 use crate::Task;
-use crate::sign::{self, Error, Outcome, Prepared, Request, ToVerify, Verdict};
+use crate::sign::{self, Algorithm, Error, Outcome, Prepared, Request, ToVerify, Verdict};
 use aws_lc_rs::rand;
 use std::sync::OnceLock;
 
@@ -26,11 +26,7 @@ impl Task for Signing {
     type Family = Kind;
 
     fn name(self) -> &'static str {
-        match self.0 {
-            Size::MlDsa44 => "mldsa44-sign",
-            Size::MlDsa65 => "mldsa65-sign",
-            Size::MlDsa87 => "mldsa87-sign",
-        }
+        Algorithm::MlDsa(self.0).operations()[0]
     }
 
     fn family(self) -> Kind {

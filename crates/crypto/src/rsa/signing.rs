@@ -3,7 +3,7 @@
 use super::Size;
 use super::pass::{Pass, Signatures};
 use super::request::{Scheme, SignRequest};
-use crate::sign::{Key, Kind, Outcome, Prepared, Request};
+use crate::sign::{Algorithm, Key, Kind, Outcome, Prepared, Request};
 use crate::{Operation, Task};
 use std::sync::OnceLock;
 use widelane_kernels::Method;
@@ -22,11 +22,7 @@ impl Task for Signing {
     type Family = Signatures;
 
     fn name(self) -> &'static str {
-        match self.0 {
-            Size::Rsa2048 => "rsa2048-sign",
-            Size::Rsa3072 => "rsa3072-sign",
-            Size::Rsa4096 => "rsa4096-sign",
-        }
+        Algorithm::Rsa.operations()[self.0 as usize]
     }
 
     fn family(self) -> Signatures {
