@@ -36,10 +36,6 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(sound.verification.alone(request).is_ok(), answer.is_ok());
     }
 
-    // A message must be possible for every error.
-    if let Err(error) = PublicKey::from_spki(data) {
-        assert!(!error.to_string().is_empty());
-    }
     match Key::from_pkcs8_der(data) {
         Ok(key) if key.algorithm() == Algorithm::MlDsa(sound.size) => {
             let answers = sound.signing.pass(&[request(&key)]);
@@ -103,7 +99,12 @@ fn request(key: &Key) -> Request {
 }
 
 fn public_key(key: &Key) -> PublicKey {
-    PublicKey::from_spki(&key.public_key_info_der()).expect("a sound key")
+    let Algorithm::MlDsa(size) = key.algorithm() else {
+        unreachable!("keys here are for ML-DSA");
+    };
+    let info = key.public_key_info_der();
+    let bytes = &info[info.len() - size.public_key_len()..];
+    PublicKey::from_bytes(size, bytes).expect("a sound key")
 }
 
 const MESSAGE: &[u8] = b"message";

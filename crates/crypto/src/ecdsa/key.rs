@@ -1,7 +1,7 @@
 //! Keys: parsing and checks.
 
 use crate::nist::{self, Curve, Scalar, UNCOMPRESSED};
-use crate::sign::{KeyError, malformed, public_key_info, read_public_key_info, unsupported};
+use crate::sign::{KeyError, malformed, public_key_info};
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair, KeyPair, ParsedPublicKey};
 use pkcs8::der::asn1::AnyRef;
 use pkcs8::der::{Decode, Encode};
@@ -165,19 +165,6 @@ impl PublicKey {
             }),
             Err(_) => Err(KeyError::OffCurve { curve }),
         }
-    }
-
-    /// Takes DER of `SubjectPublicKeyInfo` (RFC 5480).
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError`] if it is malformed, for another algorithm or curve, or not on its curve.
-    pub fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
-        let (algorithm, point) = read_public_key_info(der)?;
-        if algorithm.oid != PUBLIC_KEY {
-            return Err(unsupported(algorithm.oid));
-        }
-        Self::from_point(curve_named(algorithm.parameters)?, point)
     }
 
     /// The curve.

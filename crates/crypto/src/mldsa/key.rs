@@ -2,8 +2,8 @@
 
 use super::prepared::Prepared;
 use super::size::Size;
+use crate::sign::public_key_info;
 use crate::sign::{KeyError, check_no_parameters, malformed};
-use crate::sign::{public_key_info, read_public_key_info, unsupported};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::encoding::AsRawBytes;
 use aws_lc_rs::signature::{KeyPair, ParsedPublicKey, PqdsaKeyPair};
@@ -140,21 +140,6 @@ struct Public {
 }
 
 impl PublicKey {
-    /// Reads DER of `SubjectPublicKeyInfo` (RFC 9881, section 4).
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError`] says what is wrong.
-    pub fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
-        let (algorithm, key) = read_public_key_info(der)?;
-        let size = Size::ALL
-            .into_iter()
-            .find(|size| size.oid() == algorithm.oid);
-        let size = size.ok_or_else(|| unsupported(algorithm.oid))?;
-        check_no_parameters(&algorithm, "the public key")?;
-        Self::from_bytes(size, key)
-    }
-
     /// Reads the encoding of FIPS 204, algorithm 22. Of the right length every one is a key.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ fn signatures_are_accepted_by_aws_lc_rs() {
                 .into_iter()
                 .enumerate()
                 .map(|(i, signature)| {
-                    let public = PublicKey::from_spki(&key.public_key().to_spki()).unwrap();
+                    let public = key.public_key().clone();
                     VerifyRequest::new(&public, &message(i), &signature.unwrap())
                 })
                 .collect();

@@ -28,11 +28,7 @@ impl Task for KeyGeneration {
     type Family = Size;
 
     fn name(self) -> &'static str {
-        match self.0 {
-            Size::MlKem512 => "mlkem512-keygen",
-            Size::MlKem768 => "mlkem768-keygen",
-            Size::MlKem1024 => "mlkem1024-keygen",
-        }
+        self.0.operations()[0]
     }
 
     fn family(self) -> Size {
@@ -70,11 +66,7 @@ impl Task for Encapsulation {
     type Family = Size;
 
     fn name(self) -> &'static str {
-        match self.0 {
-            Size::MlKem512 => "mlkem512-encaps",
-            Size::MlKem768 => "mlkem768-encaps",
-            Size::MlKem1024 => "mlkem1024-encaps",
-        }
+        self.0.operations()[1]
     }
 
     fn family(self) -> Size {
@@ -120,11 +112,7 @@ impl Task for Decapsulation {
     type Family = Size;
 
     fn name(self) -> &'static str {
-        match self.0 {
-            Size::MlKem512 => "mlkem512-decaps",
-            Size::MlKem768 => "mlkem768-decaps",
-            Size::MlKem1024 => "mlkem1024-decaps",
-        }
+        self.0.operations()[2]
     }
 
     fn family(self) -> Size {

