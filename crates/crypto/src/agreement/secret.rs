@@ -2,13 +2,13 @@
 
 use super::{Answer, Outcome, Request};
 use crate::nist::{self, Scalar, random_scalar};
+use crate::secrecy::opaque;
 use crate::{AgreeError, Shared, ecdsa};
 use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey};
 use aws_lc_rs::encoding::{AsBigEndian, EcPrivateKeyBin};
 use aws_lc_rs::rand;
 use std::borrow::Cow;
 use std::ffi::CStr;
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 use zeroize::Zeroizing;
 
@@ -152,7 +152,7 @@ impl Curve {
 }
 
 /// A secret key on a curve. Cloning copies a counted reference; the key is wiped with the last clone.
-/// [`Debug`](fmt::Debug) shows nothing of it.
+/// [`Debug`](std::fmt::Debug) shows nothing of it.
 ///
 /// A generated key on a curve of NIST's gets its value when it is first used, from whichever code uses
 /// it first: aws-lc-rs imports foreign keys at a price that would double the cost of a lone agreement.
@@ -298,11 +298,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Secret").finish_non_exhaustive()
-    }
-}
+opaque!(Secret {});
 
 /// Asks for the share of a secret: 32 bytes, or an uncompressed point (SEC 1, section 2.3.3).
 #[derive(Clone, Debug)]

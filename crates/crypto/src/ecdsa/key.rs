@@ -1,13 +1,13 @@
 //! Keys: parsing and checks.
 
 use crate::nist::{self, Curve, Scalar, UNCOMPRESSED};
+use crate::secrecy::opaque;
 use crate::sign::{KeyError, malformed, public_key_info};
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair, KeyPair, ParsedPublicKey};
 use pkcs8::der::asn1::AnyRef;
 use pkcs8::der::{Decode, Encode};
 use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
 use sec1::{EcParameters, EcPrivateKey};
-use std::fmt;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -129,13 +129,7 @@ impl PrivateKey {
     }
 }
 
-impl fmt::Debug for PrivateKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PrivateKey")
-            .field("curve", &self.curve())
-            .finish_non_exhaustive()
-    }
-}
+opaque!(PrivateKey { curve });
 
 /// A public key: a point that is known to be on its curve. Cloning copies a counted reference.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Private and public keys: parsing and checks.
 
 use super::pass::{ORDER, sha512};
+use crate::secrecy::opaque;
 use crate::sign::public_key_info;
 use crate::sign::{KeyError, check_no_parameters, malformed};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
@@ -127,13 +128,7 @@ impl Expanded {
     }
 }
 
-impl fmt::Debug for PrivateKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PrivateKey")
-            .field("public", &self.inner.public)
-            .finish_non_exhaustive()
-    }
-}
+opaque!(PrivateKey { public_key });
 
 /// An Ed25519 public key: 32 bytes.
 ///

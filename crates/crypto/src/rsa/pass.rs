@@ -23,6 +23,7 @@ use super::request::SignRequest;
 use crate::faults;
 use crate::passes::{Family, lock, memory};
 use crate::secrecy;
+use crate::secrecy::opaque;
 use crate::sign::{Error, Outcome};
 use std::borrow::Borrow;
 use std::sync::Mutex;
@@ -399,11 +400,7 @@ impl Prime {
     }
 }
 
-impl std::fmt::Debug for Prime {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Prime").finish_non_exhaustive()
-    }
-}
+opaque!(Prime {});
 
 impl std::fmt::Debug for Blinding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

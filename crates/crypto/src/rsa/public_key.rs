@@ -5,11 +5,11 @@ use crypto_bigint::BoxedUint;
 use pkcs1::RsaPublicKeyRef;
 use pkcs8::der::Decode;
 use pkcs8::der::asn1::UintRef;
-use std::fmt;
 use std::sync::Arc;
 
 use super::key::{bits, inconsistent, is_odd};
 use super::request::Scheme;
+use crate::secrecy::opaque;
 use crate::sign::{KeyError, malformed};
 
 /// An RSA public key of 2048 bits, the size for which verification has lanes.
@@ -76,13 +76,7 @@ impl PublicKey {
     }
 }
 
-impl fmt::Debug for PublicKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PublicKey")
-            .field("exponent", &self.exponent())
-            .finish_non_exhaustive()
-    }
-}
+opaque!(PublicKey { exponent });
 
 const PART: &str = "the RSA public key";
 

@@ -242,7 +242,7 @@ pub(crate) fn check_no_parameters(
 }
 
 /// A key for this algorithm, where it is not supported.
-pub(crate) fn unsupported(algorithm: ObjectIdentifier) -> KeyError {
+fn unsupported(algorithm: ObjectIdentifier) -> KeyError {
     let known = KINDS.iter().find(|(known, _)| *known == algorithm);
     let found = known.map_or_else(
         || format!("of algorithm {algorithm}"),

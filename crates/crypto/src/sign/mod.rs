@@ -22,7 +22,7 @@ use crate::{Hash, ecdsa, mldsa, rsa};
 pub use error::{Error, KeyError, VerifyError};
 pub use key::Key;
 pub(crate) use key::{Kind, check_no_parameters, is_encrypted, malformed};
-pub(crate) use key::{public_key_bytes, public_key_info, unsupported};
+pub(crate) use key::{public_key_bytes, public_key_info};
 pub use request::{Input, Request};
 pub(crate) use request::{Outcome, Prepared};
 pub(crate) use verifier::{ToVerify, Verdict};
