@@ -169,7 +169,8 @@ fn ecdsa_signing() -> Result<impl Subject, Unavailable> {
 /// implicitly (FIPS 203, section 6.3).
 fn decapsulation() -> Result<impl Subject, Unavailable> {
     let size = mlkem::Size::MlKem768;
-    let key = mlkem::DecapsulationKey::from_seed(size, &[7; 64])?;
+    let expanded = include_bytes!("../../../crates/crypto/tests/data/mlkem768.bin");
+    let key = mlkem::DecapsulationKey::from_expanded(size, expanded)?;
     let encapsulation = mlkem::Encapsulation(size).on(Preference::Auto.resolve()?)?;
     let make = move |classes: &[Class], random: &mut Random| {
         let request = mlkem::Encapsulate {

@@ -1,8 +1,7 @@
 //! Decapsulation keys: their forms, and the check of what is loaded.
 
 use super::parts::Parts;
-use super::seed;
-use super::size::{SEED_LEN, Size};
+use super::size::Size;
 use crate::AgreeError;
 use crate::secrecy::opaque;
 use crate::sign::KeyError;
@@ -20,19 +19,6 @@ pub struct DecapsulationKey {
 }
 
 impl DecapsulationKey {
-    /// Loads a key in seed form: `d || z` (FIPS 203, section 7.1). The rest of it is computed, in
-    /// portable code, which takes less than a millisecond.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError::Length`] if the seed has not [`SEED_LEN`](super::SEED_LEN) bytes.
-    pub fn from_seed(size: Size, seed: &[u8]) -> Result<Self, KeyError> {
-        KeyError::check_length("the seed of the ML-KEM key", SEED_LEN, seed.len())?;
-        let seed = Zeroizing::new(seed.try_into().expect("it has this length"));
-        let expanded = seed::expand(size, &seed);
-        Ok(Self::trusted(size, expanded, Some(seed)))
-    }
-
     /// Loads a key in expanded form: `dk` of FIPS 203, algorithm 16.
     ///
     /// # Errors
@@ -50,19 +36,14 @@ impl DecapsulationKey {
                 reason: "the hash in its expanded form is of another public key",
             });
         }
-        Ok(Self::trusted(size, Zeroizing::new(expanded.to_vec()), None))
+        Ok(Self::trusted(size, Zeroizing::new(expanded.to_vec())))
     }
 
     /// A key that has just been made, or checked.
-    pub(super) fn trusted(
-        size: Size,
-        expanded: Zeroizing<Vec<u8>>,
-        seed: Option<Zeroizing<[u8; SEED_LEN]>>,
-    ) -> Self {
+    pub(super) fn trusted(size: Size, expanded: Zeroizing<Vec<u8>>) -> Self {
         let inner = Inner {
             size,
             expanded,
-            seed,
             aws_lc: OnceLock::new(),
         };
         Self {
@@ -76,7 +57,7 @@ impl DecapsulationKey {
         key: kem::DecapsulationKey,
     ) -> Result<Self, aws_lc_rs::error::Unspecified> {
         let expanded = Zeroizing::new(key.key_bytes()?.as_ref().to_vec());
-        let this = Self::trusted(size, expanded, None);
+        let this = Self::trusted(size, expanded);
         // No other thread has the key yet, so this sets it.
         let _ = this.inner.aws_lc.set(key);
         Ok(this)
@@ -90,11 +71,6 @@ impl DecapsulationKey {
     /// The key in expanded form.
     pub fn expanded(&self) -> &[u8] {
         &self.inner.expanded
-    }
-
-    /// The key in seed form, if it is known: it was loaded so, or made in lanes.
-    pub fn seed(&self) -> Option<&[u8; SEED_LEN]> {
-        self.inner.seed.as_deref()
     }
 
     /// The encapsulation key that belongs to it.
@@ -122,6 +98,5 @@ opaque!(DecapsulationKey { size });
 struct Inner {
     size: Size,
     expanded: Zeroizing<Vec<u8>>,
-    seed: Option<Zeroizing<[u8; SEED_LEN]>>,
     aws_lc: OnceLock<kem::DecapsulationKey>,
 }

@@ -18,7 +18,6 @@ mod lanes;
 mod parts;
 mod pass;
 mod request;
-mod seed;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -26,5 +25,5 @@ mod work;
 
 pub use key::DecapsulationKey;
 pub use request::{Decapsulate, Encapsulate, Keygen};
-pub use size::{SEED_LEN, Size};
+pub use size::Size;
 pub use work::{Decapsulation, Encapsulation, KeyGeneration};

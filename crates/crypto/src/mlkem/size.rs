@@ -73,6 +73,3 @@ impl fmt::Display for Size {
         })
     }
 }
-
-/// Bytes of a key in seed form: `d`, then `z` (FIPS 203, section 7.1).
-pub const SEED_LEN: usize = 64;

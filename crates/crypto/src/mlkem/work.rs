@@ -3,7 +3,7 @@
 use super::key::DecapsulationKey;
 use super::lanes::Pass;
 use super::request::{Decapsulate, Encapsulate, KEY_MODULUS, Keygen};
-use super::size::{SEED_LEN, Size};
+use super::size::Size;
 use crate::agreement::{Answer, Form, Outcome, Request};
 use crate::operation::in_passes;
 use crate::{AgreeError, Task};
@@ -43,16 +43,13 @@ impl Task for KeyGeneration {
     }
 
     fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&Keygen]) -> Vec<Outcome> {
-        let mut seeds = Zeroizing::new(vec![[0; SEED_LEN]; requests.len()]);
+        let mut seeds = Zeroizing::new(vec![[0; 64]; requests.len()]);
         if rand::fill(seeds.as_flattened_mut()).is_err() {
             return vec![Err(AgreeError::Entropy); requests.len()];
         }
-        let answer = |(expanded, &seed): (_, &_)| {
-            let seed = Some(Zeroizing::new(seed));
-            Ok(DecapsulationKey::trusted(self.0, expanded, seed).into())
-        };
         let keys = pass.keygen(&seeds).into_iter();
-        keys.zip(seeds.iter()).map(answer).collect()
+        keys.map(|expanded| Ok(DecapsulationKey::trusted(self.0, expanded).into()))
+            .collect()
     }
 
     fn specimen(self) -> Request {
