@@ -104,11 +104,7 @@ fn answer(share: &Share, list: Params<'_>) -> Option<()> {
         let fits = match value.key().to_bytes() {
             b"bits" => value.set_integer(curve.bits()),
             b"security-bits" => value.set_integer(curve.security_bits()),
-            b"max-size" => value.set_integer(match curve {
-                // OpenSSL answers with this for an EC key's size.
-                Curve::Nist(curve) => curve.signature_len() as u32,
-                curve => curve.share_len() as u32,
-            }),
+            b"max-size" => value.set_integer(curve.key_size()),
             b"encoded-pub-key" => value.set_octets(share.public.as_ref()?),
             b"group" if share.names_group() => value.set_text(curve.names()[0]),
             _ => return None,

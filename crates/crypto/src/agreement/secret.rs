@@ -105,6 +105,14 @@ impl Curve {
         }
     }
 
+    /// What OpenSSL calls the size of a key in bytes: of keys that also sign, that of a signature.
+    pub const fn key_size(self) -> u32 {
+        match self {
+            Self::X25519 => 32,
+            Self::Nist(curve) => curve.signature_len() as u32,
+        }
+    }
+
     /// Whether bytes are a share. On a curve of prime order each point of the curve is in the
     /// group (SP 800-56A, section 5.6.2.3.4), and X25519 takes every 32 bytes (RFC 7748, section 5).
     pub fn is_share(self, bytes: &[u8]) -> bool {

@@ -1,8 +1,7 @@
 //! ML-KEM (FIPS 203): key generation, encapsulation and decapsulation.
 //!
-//! Requests own their input: [`Keygen`], [`Encapsulate`], [`Decapsulate`]. Each has an operation
-//! that answers it, of one size on one backend: [`KeyGeneration`], [`Encapsulation`],
-//! [`Decapsulation`].
+//! Requests own their input: [`Keygen`], [`Encapsulate`], [`Decapsulate`]. Each has a task that
+//! answers it, of one size: [`KeyGeneration`], [`Encapsulation`], [`Decapsulation`].
 //!
 //! What comes from the peer is checked as the standard asks: an encapsulation key for its length
 //! and for coefficients that are not reduced (FIPS 203, section 7.2), a ciphertext for its length

@@ -17,7 +17,7 @@ mod verifier;
 
 use std::ffi::CStr;
 
-use crate::{Hash, ecdsa, mldsa, rsa};
+use crate::{Hash, agreement, ecdsa, mldsa, rsa};
 
 pub use error::{Error, KeyError, VerifyError};
 pub use key::Key;
@@ -63,6 +63,14 @@ impl Algorithm {
             Self::MlDsa(mldsa::Size::MlDsa44) => [c"ML-DSA-44", c"ML-DSA-44"],
             Self::MlDsa(mldsa::Size::MlDsa65) => [c"ML-DSA-65", c"ML-DSA-65"],
             Self::MlDsa(mldsa::Size::MlDsa87) => [c"ML-DSA-87", c"ML-DSA-87"],
+        }
+    }
+
+    /// The curve of its keys, if they name one among several.
+    pub const fn curve(self) -> Option<agreement::Curve> {
+        match self {
+            Self::Ecdsa(curve) => Some(agreement::Curve::Nist(curve)),
+            Self::Rsa | Self::Ed25519 | Self::MlDsa(_) => None,
         }
     }
 

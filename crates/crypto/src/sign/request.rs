@@ -106,7 +106,7 @@ macro_rules! shown_by_key {
     ($($request:ty),+) => { $(
         impl fmt::Debug for $request {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct("SignRequest")
+                f.debug_struct("Request")
                     .field("key", &self.key)
                     .finish_non_exhaustive()
             }
