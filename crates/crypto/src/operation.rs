@@ -330,7 +330,7 @@ pub(crate) fn in_passes<P, T, E>(
     problems: Vec<Result<P, E>>,
     pass: impl Fn(&[P]) -> Vec<Result<T, E>>,
 ) -> Vec<Result<T, E>> {
-    let mut results: Vec<Result<T, E>> = Vec::with_capacity(problems.len());
+    let count = problems.len();
     let mut good = Vec::with_capacity(problems.len());
     let mut errors = Vec::new();
     for (place, problem) in problems.into_iter().enumerate() {
@@ -339,6 +339,10 @@ pub(crate) fn in_passes<P, T, E>(
             Err(error) => errors.push((place, error)),
         }
     }
+    if errors.is_empty() && (1..=lanes).contains(&good.len()) {
+        return pass(&good);
+    }
+    let mut results: Vec<Result<T, E>> = Vec::with_capacity(count);
     for some in good.chunks(lanes) {
         results.extend(pass(some));
     }

@@ -13,7 +13,6 @@ mod tests;
 
 use crate::agreement::{Answer, Curve, Derive, Form, Outcome, Public, Request};
 use crate::lanes25519::{Kind, Pass, divide, get, set};
-use crate::operation::in_passes;
 use crate::secrecy;
 use crate::{AgreeError, Shared, Task};
 use zeroize::Zeroizing;
@@ -53,19 +52,17 @@ impl Task for Keygen {
     }
 
     fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&Public]) -> Vec<Outcome> {
-        let secrets = requests.iter().map(|request| request.secret.value());
-        in_passes(L, secrets.collect(), |secrets| {
-            pass.with_memory(|kernels, vectors, space| {
-                let [out, scalar, _] = divide(vectors, [4; 3]);
-                for lane in 0..L {
-                    set(scalar, lane, secrets.get(lane).unwrap_or(&secrets[0]));
-                }
-                kernels.curve.x25519_base(out, scalar, space);
-                // Public, as their name says.
-                let share = |lane| secrecy::public(get(out, lane));
-                let shares = (0..secrets.len()).map(|lane| Ok(Answer::of_share(share(lane))));
-                shares.collect()
-            })
+        pass.with_memory(|kernels, vectors, space| {
+            let [out, scalar, _] = divide(vectors, [4; 3]);
+            for lane in 0..L {
+                let request = requests.get(lane).unwrap_or(&requests[0]);
+                set(scalar, lane, request.secret.x25519());
+            }
+            kernels.curve.x25519_base(out, scalar, space);
+            // Public, as their name says.
+            let share = |lane| secrecy::public(get(out, lane));
+            let shares = (0..requests.len()).map(|lane| Ok(Answer::of_share(share(lane))));
+            shares.collect()
         })
     }
 
@@ -95,31 +92,25 @@ impl Task for Derivation {
     }
 
     fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&Derive]) -> Vec<Outcome> {
-        let problems = requests.iter().map(|request| {
-            let secret = request.secret.value()?;
-            Ok((secret, request.peer.as_slice()))
-        });
-        in_passes(L, problems.collect(), |problems| {
-            pass.with_memory(|kernels, vectors, space| {
-                let [out, scalar, u] = divide(vectors, [4; 3]);
-                for lane in 0..L {
-                    let (secret, peer) = problems.get(lane).unwrap_or(&problems[0]);
-                    set(scalar, lane, secret);
-                    set(u, lane, peer);
+        pass.with_memory(|kernels, vectors, space| {
+            let [out, scalar, u] = divide(vectors, [4; 3]);
+            for lane in 0..L {
+                let request = requests.get(lane).unwrap_or(&requests[0]);
+                set(scalar, lane, request.secret.x25519());
+                set(u, lane, &request.peer);
+            }
+            kernels.curve.x25519(out, scalar, u, space);
+            let answer = |lane| {
+                let shared = Zeroizing::new(get(out, lane));
+                // RFC 7748, section 6.1: one branch, after all bits have been looked at.
+                let bits = shared.iter().fold(0, |bits, byte| bits | byte);
+                // Public: a peer that sends such a point knows this itself.
+                match secrecy::public(bits == 0) {
+                    true => Err(AgreeError::WeakPeer),
+                    false => Ok(Shared::new(&*shared).into()),
                 }
-                kernels.curve.x25519(out, scalar, u, space);
-                let answer = |lane| {
-                    let shared = Zeroizing::new(get(out, lane));
-                    // RFC 7748, section 6.1: one branch, after all bits have been looked at.
-                    let bits = shared.iter().fold(0, |bits, byte| bits | byte);
-                    // Public: a peer that sends such a point knows this itself.
-                    match secrecy::public(bits == 0) {
-                        true => Err(AgreeError::WeakPeer),
-                        false => Ok(Shared::new(&*shared).into()),
-                    }
-                };
-                (0..problems.len()).map(answer).collect()
-            })
+            };
+            (0..requests.len()).map(answer).collect()
         })
     }
 

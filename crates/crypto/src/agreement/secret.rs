@@ -292,6 +292,14 @@ impl Secret {
         }
     }
 
+    /// The value of a key for X25519, which has one from the start.
+    pub(crate) fn x25519(&self) -> &[u8] {
+        match self.inner.origin.get() {
+            Some(Origin::Value(value)) => value,
+            _ => unreachable!("a key on another curve"),
+        }
+    }
+
     /// The value. `make` chooses it if there is none yet.
     fn origin(
         &self,
