@@ -10,8 +10,9 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use widelane_crypto::ed25519::{PublicKey, Signing, Verification, VerifyRequest};
 use widelane_crypto::sign::{Algorithm, Input, Key, Request, Scheme};
-use widelane_crypto::x25519::{Derivation, Derive, Keygen, Public, Secret};
-use widelane_crypto::{AgreeError, Backend, Operation, Shared};
+use widelane_crypto::agreement::{self, Curve, Outcome, Secret};
+use widelane_crypto::x25519::{Derivation, Keygen};
+use widelane_crypto::{Backend, OnBackend, Operation, Task};
 
 fuzz_target!(|data: &[u8]| {
     let stretches: Vec<_> = data
@@ -25,31 +26,20 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn agreement(works: &Works, stretches: &[&[u8]]) {
-    let secret = |part: &[u8]| Secret::from_bytes(&array(&part[1..]));
-    let requests: Vec<_> = stretches
-        .iter()
-        .map(|part| Public {
-            secret: secret(part),
-        })
-        .collect();
-    let expected: Vec<_> = requests
-        .iter()
-        .map(|request| works.keygen.alone(request))
-        .collect();
-    assert_eq!(works.keygen.pass(&requests), expected);
+    let secret = |part: &[u8]| Secret::from_bytes(Curve::X25519, &part[1..33]).expect("32 bytes");
+    let requests: Vec<_> = stretches.iter().map(|part| secret(part).public()).collect();
+    let share = |outcome: Outcome| outcome.expect("every secret has one").into_share();
+    let answers = works.keygen.pass(&requests).into_iter().map(share);
+    assert!(answers.eq(requests.iter().map(|request| share(request.alone()))));
 
-    let derive = |part: &&[u8]| Derive {
-        secret: secret(part),
-        peer: array(&part[33..]),
+    let derive = |part: &&[u8]| secret(part).derive(&part[33..65]).expect("32 bytes");
+    let requests: Vec<agreement::Request> = stretches.iter().map(derive).collect();
+    let bytes = |outcome: Outcome| {
+        let shared = outcome.map(|answer| answer.into_shared().expect("what was asked for"));
+        shared.map(|shared| shared.as_bytes().to_vec())
     };
-    let requests: Vec<_> = stretches.iter().map(derive).collect();
-    let bytes =
-        |answer: Result<Shared, AgreeError>| answer.map(|shared| shared.as_bytes().to_vec());
     let answers = works.derivation.pass(&requests).into_iter().map(bytes);
-    let expected = requests
-        .iter()
-        .map(|request| bytes(works.derivation.alone(request)));
-    assert!(answers.eq(expected));
+    assert!(answers.eq(requests.iter().map(|request| bytes(request.alone()))));
 }
 
 fn signatures(works: &Works, stretches: &[&[u8]]) {
@@ -79,8 +69,8 @@ fn signatures(works: &Works, stretches: &[&[u8]]) {
         .zip(signatures)
         .map(|((key, part), signature)| {
             let mut signature = signature.expect("a sound key signs");
-            let public = PublicKey::from_spki(&key.public_key_info_der());
-            let mut public = array(public.expect("a sound key").as_bytes());
+            let info = key.public_key_info_der();
+            let mut public = array(&info[info.len() - 32..]);
             match part[0] & 7 {
                 0 => signature[..32].copy_from_slice(&part[33..65]),
                 1 => signature[32..].copy_from_slice(&part[33..65]),
@@ -90,7 +80,7 @@ fn signatures(works: &Works, stretches: &[&[u8]]) {
                 _ => {}
             }
             let public = PublicKey::from_bytes(&public).expect("32 bytes");
-            VerifyRequest::new(&public, &message(part), &signature)
+            VerifyRequest::new(&public, &message(part), &signature).into()
         })
         .collect();
     let verification = &works.verification;
@@ -110,19 +100,19 @@ fn array(bytes: &[u8]) -> [u8; 32] {
 }
 
 struct Works {
-    keygen: Keygen,
-    derivation: Derivation,
-    signing: Signing,
-    verification: Verification,
+    keygen: OnBackend<Keygen>,
+    derivation: OnBackend<Derivation>,
+    signing: OnBackend<Signing>,
+    verification: OnBackend<Verification>,
 }
 
 static WORKS: LazyLock<Vec<Works>> = LazyLock::new(|| {
     let works = |backend| -> Option<Works> {
         Some(Works {
-            keygen: Keygen::new(backend).ok()?,
-            derivation: Derivation::new(backend).ok()?,
-            signing: Signing::new(backend).ok()?,
-            verification: Verification::new(backend).ok()?,
+            keygen: Keygen.on(backend).ok()?,
+            derivation: Derivation.on(backend).ok()?,
+            signing: Signing.on(backend).ok()?,
+            verification: Verification.on(backend).ok()?,
         })
     };
     Backend::ALL.into_iter().filter_map(works).collect()

@@ -6,13 +6,13 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use widelane_crypto::ecdsa::{Curve, PublicKey, Signing, Verification, VerifyRequest};
 use widelane_crypto::sign::{Input, Key, Request};
-use widelane_crypto::{Backend, Hash, Operation, Preference};
+use widelane_crypto::{Backend, Hash, OnBackend, Operation, Preference, Task};
 
-static WORKS: LazyLock<[(Signing, Verification); 2]> = LazyLock::new(|| {
+static WORKS: LazyLock<[(OnBackend<Signing>, OnBackend<Verification>); 2]> = LazyLock::new(|| {
     let backend = Preference::Auto.resolve().unwrap_or(Backend::AwsLc);
     Curve::ALL.map(|curve| {
-        let signing = Signing::new(backend, curve).expect("an available backend");
-        let verification = Verification::new(backend, curve).expect("an available backend");
+        let signing = Signing(curve).on(backend).expect("an available backend");
+        let verification = Verification(curve).on(backend).expect("an available backend");
         (signing, verification)
     })
 });
@@ -38,7 +38,9 @@ fuzz_target!(|data: &[u8]| {
         let place = usize::from(place) % damaged.len();
         damaged[place] ^= with;
     }
-    let public = PublicKey::from_spki(&key.public_key_info_der()).expect("a good key");
+    let info = key.public_key_info_der();
+    let point = &info[info.len() - curve.point_bytes()..];
+    let public = PublicKey::from_point(curve, point).expect("a good key");
     let hashes = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
     let other = hashes[usize::from(first >> 1) % 3];
     let own = Hash::of(curve);
@@ -47,7 +49,8 @@ fuzz_target!(|data: &[u8]| {
         VerifyRequest::new(&public, own, message, &damaged),
         VerifyRequest::new(&public, other, message, &signature),
         VerifyRequest::new(&public, other, message, made_up),
-    ];
+    ]
+    .map(Into::into);
     let verdicts = verification.pass(&requests);
     assert!(verdicts[0].is_ok());
     for (request, ours) in requests.iter().zip(verdicts) {

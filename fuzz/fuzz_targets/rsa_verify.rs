@@ -11,11 +11,11 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use widelane_crypto::rsa::{PublicKey, Scheme, Verification, VerifyRequest};
 use widelane_crypto::sign::{self, Input, Key, Request};
-use widelane_crypto::{Backend, Operation, Preference};
+use widelane_crypto::{Backend, OnBackend, Operation, Preference, Task};
 
-static VERIFICATION: LazyLock<Verification> = LazyLock::new(|| {
+static VERIFICATION: LazyLock<OnBackend<Verification>> = LazyLock::new(|| {
     let backend = Preference::Auto.resolve().unwrap_or(Backend::AwsLc);
-    Verification::new(backend).expect("an available backend")
+    Verification.on(backend).expect("an available backend")
 });
 
 /// [`MESSAGE`], padded for each scheme: what signatures of it open to.
@@ -39,7 +39,6 @@ static PADDED: LazyLock<[Vec<u8>; 6]> = LazyLock::new(|| {
 
 fuzz_target!(|data: &[u8]| {
     let _ = PublicKey::from_pkcs1_der(data);
-    let _ = PublicKey::from_spki(data);
     let Some((&[first, changes, exponent], rest)) = data.split_first_chunk() else {
         return;
     };
@@ -74,6 +73,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(stranger) = PublicKey::from_pkcs1_der(&der(&modulus, more)) {
         requests.push(VerifyRequest::new(&stranger, scheme, MESSAGE, &signature));
     }
+    let requests: Vec<sign::VerifyRequest> = requests.into_iter().map(Into::into).collect();
     let verdicts = VERIFICATION.pass(&requests);
     if padded == PADDED[usize::from(first) % 6] {
         assert_eq!(verdicts[0], Ok(()), "{scheme:?}");

@@ -14,9 +14,8 @@ use zeroize::Zeroizing;
 
 use crate::abi::{self, Dispatch, Object, Param};
 use crate::defaults::{CipherFunctions, Defaults};
-use crate::keymgmt::guarded;
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
-use crate::objects::{self, borrow};
+use crate::objects::{self, borrow, guarded};
 use crate::params::Params;
 
 /// The functions, for this code; `None` if the default provider has no such cipher.

@@ -162,8 +162,7 @@ fn signature(algorithm: Algorithm, number: usize) -> Option<Box<dyn FnMut() -> O
     let functions = Defaults::get().signature(family)?;
     let key = match algorithm {
         Algorithm::Rsa => rsa_key(family, *rsa::Size::ALL.get(number)?)?,
-        Algorithm::Ecdsa(curve) => generate_key(family, Some(Curve::Nist(curve).names()[0]))?,
-        _ => generate_key(family, None)?,
+        _ => generate_key(family, algorithm.curve().map(|curve| curve.names()[0]))?,
     };
     let scheme = algorithm.schemes().first()?;
     let digest = scheme

@@ -159,6 +159,21 @@ impl Defaults {
     }
 }
 
+/// Functions that list what there is: those of the default provider, which looks at no context for them.
+macro_rules! lists {
+    ($table:ident: $($name:ident($($argument:ident: $type:ty),*)
+        = |$functions:ident, $context:ident| $list:expr;)+) => { $(
+        unsafe extern "C" fn $name<const FAMILY: usize>($($argument: $type),*) -> *const Param {
+            let $context = Defaults::get().context();
+            let $functions = Defaults::get().$table(Family::numbered(FAMILY));
+            // SAFETY: the default provider's function with its own context, or of a number.
+            let list = || unsafe { $list };
+            list().unwrap_or(ptr::null())
+        }
+    )+ };
+}
+pub(crate) use lists;
+
 /// The functions that we offer for one operation, by family: those that the default provider has, too.
 pub(crate) struct Offered([OnceLock<Vec<Dispatch>>; MOST]);
 

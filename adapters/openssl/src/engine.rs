@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use widelane_crypto::{Backend, Preference};
 use widelane_engine::{Clock, Config, Engine, JobError, Placement, StartError, Worker};
 
-use crate::forks::Forked;
+use crate::forked::Forked;
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::log;
 

@@ -12,11 +12,10 @@ use widelane_crypto::agreement::Secret;
 use widelane_crypto::{AgreeError, Shared};
 
 use crate::abi::{self, Dispatch, Object, Param};
-use crate::defaults::{Defaults, ExchangeFunctions, Offered};
+use crate::defaults::{Defaults, ExchangeFunctions, Offered, lists};
 use crate::family::Family;
-use crate::keymgmt::guarded;
 use crate::keys::{Key, Share};
-use crate::objects::{self, borrow, counted};
+use crate::objects::{self, borrow, counted, guarded, on};
 use crate::params::Params;
 use crate::{engine, waiting};
 
@@ -213,8 +212,7 @@ unsafe extern "C" fn derive(
 ) -> c_int {
     // SAFETY: OpenSSL's contract.
     let context = unsafe { borrow::<Context>(object) };
-    guarded(0, || {
-        let Some(context) = context else { return 0 };
+    on(context, |context| {
         if context.inner.is_some() {
             return derive_inner(context, secret, len, room);
         }
@@ -279,19 +277,6 @@ fn set(context: &mut Context, params: *const Param) -> c_int {
         .map_or(0, |set| unsafe { set(inner, params) })
 }
 
-unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(
-    _: Object,
-    _: Object,
-) -> *const Param {
-    let settable = Defaults::get()
-        .exchange(Family::numbered(FAMILY))
-        .and_then(|functions| functions.settable_ctx_params);
-    // SAFETY: the default provider's function; it looks at no context of an agreement.
-    settable.map_or(ptr::null(), |settable| unsafe {
-        settable(ptr::null_mut(), Defaults::get().context())
-    })
-}
-
 unsafe extern "C" fn get_ctx_params(object: Object, params: *mut Param) -> c_int {
     // SAFETY: OpenSSL's contract.
     let context = unsafe { borrow::<Context>(object) };
@@ -306,15 +291,10 @@ unsafe extern "C" fn get_ctx_params(object: Object, params: *mut Param) -> c_int
     })
 }
 
-unsafe extern "C" fn gettable_ctx_params<const FAMILY: usize>(
-    _: Object,
-    _: Object,
-) -> *const Param {
-    let gettable = Defaults::get()
-        .exchange(Family::numbered(FAMILY))
-        .and_then(|functions| functions.gettable_ctx_params);
-    // SAFETY: the default provider's function; it looks at no context of an agreement.
-    gettable.map_or(ptr::null(), |gettable| unsafe {
-        gettable(ptr::null_mut(), Defaults::get().context())
-    })
+lists! {
+    exchange:
+    settable_ctx_params(_context: Object, _provider: Object)
+        = |functions, context| Some(functions?.settable_ctx_params?(ptr::null_mut(), context));
+    gettable_ctx_params(_context: Object, _provider: Object)
+        = |functions, context| Some(functions?.gettable_ctx_params?(ptr::null_mut(), context));
 }

@@ -15,9 +15,9 @@ use zeroize::Zeroizing;
 
 use crate::abi::{self, Dispatch, INTEGER, KEM, KEYPAIR, OCTETS, Object, PRIVATE_KEY, PUBLIC_KEY};
 use crate::abi::{Param, UTF8};
-use crate::keymgmt::{guarded, random_secret};
+use crate::keymgmt::random_secret;
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
-use crate::objects::{self, borrow, counted};
+use crate::objects::{self, borrow, counted, guarded, on};
 use crate::params::{END, Params, described};
 use crate::{engine, waiting};
 
@@ -165,8 +165,7 @@ unsafe extern "C" fn matches(one: Object, other: Object, selection: c_int) -> c_
 unsafe extern "C" fn get_params(object: Object, list: *mut Param) -> c_int {
     // SAFETY: OpenSSL's contract.
     let (key, list) = unsafe { (counted::<Key>(object), Params::new(list)) };
-    guarded(0, || {
-        let Some(key) = key else { return 0 };
+    on(key, |key| {
         let answered = list.iter().all(|value| match value.key().to_bytes() {
             b"bits" => value.set_integer(8 * key.group.secret_len() as u32),
             b"security-bits" => value.set_integer(key.group.security_bits),
@@ -195,8 +194,7 @@ unsafe extern "C" fn gettable_params(_: Object) -> *const Param {
 unsafe extern "C" fn set_params(object: Object, list: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract.
     let (key, list) = unsafe { (counted::<Key>(object), Params::new(list)) };
-    guarded(0, || {
-        let Some(key) = key else { return 0 };
+    on(key, |key| {
         let Some(value) = list.get(c"encoded-pub-key") else {
             return 1;
         };

@@ -5,7 +5,6 @@
 //! OpenSSL's contract.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
 
@@ -16,11 +15,11 @@ use crate::abi::{
     self, Dispatch, KEYEXCH, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param, SIGNATURE,
 };
 use crate::choice;
-use crate::defaults::Defaults;
+use crate::defaults::{Defaults, lists};
 use crate::family::Family;
 use crate::keys::{Inner, Key, Share};
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
-use crate::objects::{self, borrow, counted};
+use crate::objects::{self, borrow, counted, guarded, on};
 use crate::params::Params;
 use crate::provider::Instance;
 use crate::{engine, waiting};
@@ -51,21 +50,6 @@ pub(crate) const fn table<const FAMILY: usize>() -> [Dispatch; 22] {
         abi::keymgmt_query_operation_name::of(query_operation_name::<FAMILY>),
         Dispatch::END,
     ]
-}
-
-/// Runs the body of a function that OpenSSL calls; a panic becomes `otherwise` and an error in
-/// OpenSSL's queue, because it must not leave Rust.
-pub(crate) fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(result) => result,
-        Err(_) => {
-            LibCrypto::get().raise(
-                INTERNAL_ERROR,
-                "widelane met a condition that it does not expect; please report it",
-            );
-            otherwise
-        }
-    }
 }
 
 unsafe extern "C" fn new<const FAMILY: usize>(instance: Object) -> Object {
@@ -102,8 +86,7 @@ unsafe extern "C" fn matches(one: Object, other: Object, selection: c_int) -> c_
 unsafe extern "C" fn get_params(key: Object, params: *mut Param) -> c_int {
     // SAFETY: OpenSSL's contract.
     let (key, list) = unsafe { (counted::<Key>(key), Params::new(params)) };
-    guarded(0, || {
-        let Some(key) = key else { return 0 };
+    on(key, |key| {
         if key.with_share(|share| answer(share, list)) == Some(Some(())) {
             return 1;
         }
@@ -121,11 +104,7 @@ fn answer(share: &Share, list: Params<'_>) -> Option<()> {
         let fits = match value.key().to_bytes() {
             b"bits" => value.set_integer(curve.bits()),
             b"security-bits" => value.set_integer(curve.security_bits()),
-            b"max-size" => value.set_integer(match curve {
-                // OpenSSL answers with this for an EC key's size.
-                Curve::Nist(curve) => curve.signature_len() as u32,
-                curve => curve.share_len() as u32,
-            }),
+            b"max-size" => value.set_integer(curve.key_size()),
             b"encoded-pub-key" => value.set_octets(share.public.as_ref()?),
             b"group" if share.names_group() => value.set_text(curve.names()[0]),
             _ => return None,
@@ -137,33 +116,20 @@ fn answer(share: &Share, list: Params<'_>) -> Option<()> {
     Some(())
 }
 
-/// Lists of what there is: those of the default provider, which looks at no generation for them.
-macro_rules! lists {
-    ($($name:ident($($argument:ident: $type:ty),*) = |$functions:ident, $context:ident| $list:expr;)+) => { $(
-        unsafe extern "C" fn $name<const FAMILY: usize>($($argument: $type),*) -> *const Param {
-            let $context = Defaults::get().context();
-            let $functions = Defaults::get().keys(Family::numbered(FAMILY));
-            // SAFETY: the default provider's function with its own context, or of a number.
-            let list = || Some(unsafe { $list });
-            list().unwrap_or(ptr::null())
-        }
-    )+ };
-}
-
 lists! {
-    gettable_params(_provider: Object) = |functions, context| (functions.gettable_params)(context);
-    settable_params(_provider: Object) = |functions, context| functions.settable_params?(context);
-    import_types(selection: c_int) = |functions, _context| (functions.import_types)(selection);
-    export_types(selection: c_int) = |functions, _context| (functions.export_types)(selection);
+    keys:
+    gettable_params(_provider: Object) = |functions, context| Some((functions.gettable_params)(context));
+    settable_params(_provider: Object) = |functions, context| Some(functions.settable_params?(context));
+    import_types(selection: c_int) = |functions, _context| Some((functions.import_types)(selection));
+    export_types(selection: c_int) = |functions, _context| Some((functions.export_types)(selection));
     gen_settable_params(_generation: Object, _provider: Object)
-        = |functions, context| functions.gen_settable_params?(ptr::null_mut(), context);
+        = |functions, context| Some(functions.gen_settable_params?(ptr::null_mut(), context));
 }
 
 unsafe extern "C" fn set_params(key: Object, params: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract.
     let (key, list) = unsafe { (counted::<Key>(key), Params::new(params)) };
-    guarded(0, || {
-        let Some(key) = key else { return 0 };
+    on(key, |key| {
         // TLS sets the peer's share, and nothing else.
         if list.iter().count() == 1
             && let Some(public) = list
@@ -185,8 +151,7 @@ unsafe extern "C" fn set_params(key: Object, params: *const Param) -> c_int {
 unsafe extern "C" fn validate(key: Object, selection: c_int, check: c_int) -> c_int {
     // SAFETY: OpenSSL's contract.
     let key = unsafe { counted::<Key>(key) };
-    guarded(0, || {
-        let Some(key) = key else { return 0 };
+    on(key, |key| {
         if selection & KEYPAIR == PUBLIC_KEY
             && let Some(Some(valid)) = key.with_share(is_valid_public)
         {
@@ -208,8 +173,7 @@ fn is_valid_public(share: &Share) -> Option<bool> {
 unsafe extern "C" fn import(key: Object, selection: c_int, params: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract.
     let key = unsafe { counted::<Key>(key) };
-    guarded(0, || {
-        let Some(key) = key else { return 0 };
+    on(key, |key| {
         let imported = key.with_inner(|functions, inner| {
             // SAFETY: the default provider's function with a key of its own and the caller's list.
             unsafe { (functions.import)(inner, selection, params) }
@@ -238,8 +202,7 @@ unsafe extern "C" fn export(
 ) -> c_int {
     // SAFETY: OpenSSL's contract.
     let key = unsafe { counted::<Key>(key) };
-    guarded(0, || {
-        let Some(key) = key else { return 0 };
+    on(key, |key| {
         let exported = key.with_inner(|functions, inner| {
             // SAFETY: the default provider's function with a key of its own; callback and argument
             // are the caller's.
@@ -442,8 +405,7 @@ unsafe extern "C" fn gen_set_template(context: Object, template: Object) -> c_in
 unsafe extern "C" fn gen_set_params(context: Object, params: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract.
     let (context, list) = unsafe { (borrow::<Generation>(context), Params::new(params)) };
-    guarded(0, || {
-        let Some(context) = context else { return 0 };
+    on(context, |context| {
         context.notice(list);
         let set = Defaults::get().keys(context.family).gen_set_params;
         // SAFETY: the default provider's function with a context of its own and the caller's list.

@@ -28,6 +28,7 @@ mod engine;
 #[allow(unsafe_code)]
 mod exchange;
 mod family;
+mod forked;
 mod forks;
 #[allow(unsafe_code)]
 mod hybrid;

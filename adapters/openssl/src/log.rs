@@ -3,11 +3,9 @@
 use std::collections::BTreeSet;
 use std::io::stderr;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::{retry_on_intr, write};
-
-use crate::status;
 
 /// How much is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
@@ -25,6 +23,11 @@ pub(crate) fn set_level(level: Level) {
     LEVEL.store(level as u8, Relaxed);
 }
 
+/// Sets what counts reasons.
+pub(crate) fn count_by(count: fn(&str)) {
+    let _ = COUNT.set(count);
+}
+
 /// Tells something that is as expected.
 pub(crate) fn info(message: &str) {
     if LEVEL.load(Relaxed) >= Level::Info as u8 {
@@ -35,7 +38,9 @@ pub(crate) fn info(message: &str) {
 /// Tells why something is not as the administrator may expect, the first time that it happens, and
 /// counts it each time.
 pub(crate) fn once(message: &str) {
-    status::count_reason(message);
+    if let Some(count) = COUNT.get() {
+        count(message);
+    }
     if LEVEL.load(Relaxed) < Level::Warn as u8 {
         return;
     }
@@ -66,5 +71,6 @@ fn tell(message: &str) {
     }
 }
 
+static COUNT: OnceLock<fn(&str)> = OnceLock::new();
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Warn as u8);
 const MOST: usize = 64;

@@ -1,11 +1,33 @@
 //! Objects of ours behind pointers that OpenSSL keeps: contexts, which one caller uses at a time, and
 //! keys, which are counted.
 
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::{ptr, slice};
 
 use crate::abi::Object;
-use crate::keymgmt::guarded;
+use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
+
+/// Runs the body of a function that OpenSSL calls; a panic becomes `otherwise` and an error in
+/// OpenSSL's queue, because it must not leave Rust.
+pub(crate) fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(result) => result,
+        Err(_) => {
+            LibCrypto::get().raise(
+                INTERNAL_ERROR,
+                "widelane met a condition that it does not expect; please report it",
+            );
+            otherwise
+        }
+    }
+}
+
+/// The same for a function of an object: 0 if there is none.
+pub(crate) fn on<T>(object: Option<T>, body: impl FnOnce(T) -> c_int) -> c_int {
+    guarded(0, || object.map_or(0, body))
+}
 
 /// Hands a context to OpenSSL; null if there is none.
 pub(crate) fn give<T>(context: Option<T>) -> Object {

@@ -151,7 +151,7 @@ fn signal_of(job: Object, queue: &Arc<Queue>) -> Option<Arc<Signal>> {
 unsafe extern "C" fn clean_up(_: Object, _: *const c_void, _: c_int, kept: *mut c_void) {
     // SAFETY: `signal_of` gave the context this count, and it calls back once.
     let signal = unsafe { Arc::from_raw(kept.cast_const().cast::<Signal>()) };
-    crate::keymgmt::guarded((), || signal.vanish());
+    crate::objects::guarded((), || signal.vanish());
 }
 
 /// Runs at most one pass that is due, and returns how many jobs it carried. OpenSSL's job has a stack

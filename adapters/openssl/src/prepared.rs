@@ -22,7 +22,7 @@ use widelane_crypto::sign::{self, Algorithm};
 use zeroize::Zeroizing;
 
 use crate::family::Family;
-use crate::forks::{Forked, InUse};
+use crate::forked::{Forked, InUse};
 use crate::params::{Params, sized};
 use crate::{choice, log};
 
@@ -203,11 +203,14 @@ fn read(family: Family, params: Params<'_>) -> Option<Result<Values, String>> {
         }
         None if family.signature_name.is_some() => {
             let group = params.get(c"group")?.text()?;
-            let Some(Curve::Nist(curve)) = Curve::named(group) else {
-                return Some(Err(format!("lanes take P-256 and P-384, not {group}")));
+            let curve = Curve::named(group);
+            let mut algorithms = family.algorithms.iter();
+            let found = algorithms.find(|algorithm| algorithm.curve() == curve);
+            let (Some(&algorithm), Some(curve)) = (found, curve) else {
+                return Some(Err(format!("lanes do not sign on {group}")));
             };
-            let secret = sized(&params.get(c"priv")?.big()?, curve.bytes())?;
-            (Algorithm::Ecdsa(curve), secret)
+            let secret = sized(&params.get(c"priv")?.big()?, curve.secret_len())?;
+            (algorithm, secret)
         }
         None => return None,
     };

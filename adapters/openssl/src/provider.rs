@@ -18,10 +18,9 @@ use crate::choice::{Choices, Prefer};
 use crate::defaults::Defaults;
 use crate::family::Family;
 use crate::forks;
-use crate::keymgmt::guarded;
 use crate::libcrypto::LibCrypto;
 use crate::log;
-use crate::objects;
+use crate::objects::{self, guarded};
 use crate::options::{Options, Prepare};
 use crate::params::{self, OwnParams, Params, described};
 use crate::{
@@ -41,6 +40,7 @@ pub unsafe extern "C" fn OSSL_provider_init(
     out: *mut *const Dispatch,
     context: *mut Object,
 ) -> c_int {
+    log::count_by(status::count_reason);
     let started = std::panic::catch_unwind(|| {
         // SAFETY: OpenSSL's contract.
         let options = unsafe { Options::read(handle, functions) };
@@ -191,6 +191,7 @@ impl LibraryContext {
 const OPENSSLS: [&CStr; 5] = [c"default", c"base", c"legacy", c"fips", c"null"];
 
 /// The lists of algorithms, and for which TLS groups.
+#[derive(Default)]
 struct Offer {
     keys: Vec<Algorithm>,
     signatures: Vec<Algorithm>,
@@ -209,15 +210,7 @@ unsafe impl Sync for Offer {}
 
 impl Offer {
     fn new(options: &Options, lanes: bool, choices: &Choices) -> Self {
-        let mut offer = Self {
-            keys: Vec::new(),
-            signatures: Vec::new(),
-            exchanges: Vec::new(),
-            kems: Vec::new(),
-            ciphers: Vec::new(),
-            groups: Vec::new(),
-            curves: Vec::new(),
-        };
+        let mut offer = Self::default();
         for family in Family::all() {
             let (signs, agrees) = (choices.signs(family), choices.agrees(family));
             let [keys, signatures, exchanges] = tables(family);
@@ -257,15 +250,13 @@ impl Offer {
                 offer.groups.push(group);
             }
         }
-        let Self {
-            keys,
-            signatures,
-            exchanges,
-            kems,
-            ciphers,
-            ..
-        } = &mut offer;
-        for list in [keys, signatures, exchanges, kems, ciphers] {
+        for list in [
+            &mut offer.keys,
+            &mut offer.signatures,
+            &mut offer.exchanges,
+            &mut offer.kems,
+            &mut offer.ciphers,
+        ] {
             list.push(Algorithm::END);
         }
         offer

@@ -14,12 +14,11 @@ use std::ptr;
 use std::sync::Arc;
 
 use crate::abi::{self, Dispatch, Object, Param};
-use crate::defaults::{Defaults, Offered};
+use crate::defaults::{Defaults, Offered, lists};
 use crate::family::Family;
-use crate::keymgmt::guarded;
 use crate::keys::Key;
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
-use crate::objects::{self, borrow, bytes, counted};
+use crate::objects::{self, borrow, bytes, counted, guarded, on};
 use crate::params::Params;
 use crate::signature_context::{Context, Inner, State};
 use crate::signers::{DigestSigner, MessageSigner};
@@ -120,8 +119,7 @@ unsafe extern "C" fn sign_init(object: Object, key: Object, params: *const Param
             Params::new(params),
         )
     };
-    guarded(0, || {
-        let Some(context) = context else { return 0 };
+    on(context, |context| {
         // Without a key, the operation begins anew with the one that it has.
         let key = match (key, &context.state) {
             (None, State::Digest(signer, _)) => Some(Arc::clone(&signer.key)),
@@ -151,8 +149,7 @@ unsafe extern "C" fn sign(
 ) -> c_int {
     // SAFETY: OpenSSL's contract; an empty value may be null.
     let (context, hash_value) = unsafe { (borrow::<Context>(object), bytes(value, value_len)) };
-    guarded(0, || {
-        let Some(context) = context else { return 0 };
+    on(context, |context| {
         // SAFETY: the caller gives `room` bytes at `signature`, or null, and a place for the length.
         if let Some(answer) = unsafe { context.sign_digest(signature, len, room, hash_value) } {
             return answer;
@@ -181,8 +178,7 @@ unsafe extern "C" fn digest_sign_init(
             name,
         )
     };
-    guarded(0, || {
-        let Some(context) = context else { return 0 };
+    on(context, |context| {
         // Without a key, the operation begins anew with the one that it has.
         let key = match (key, &context.state) {
             (None, State::Message(signer)) => Some(Arc::clone(&signer.key)),
@@ -215,8 +211,7 @@ unsafe extern "C" fn digest_sign(
 ) -> c_int {
     // SAFETY: OpenSSL's contract; an empty message may be null.
     let (context, text) = unsafe { (borrow::<Context>(object), bytes(message, message_len)) };
-    guarded(0, || {
-        let Some(context) = context else { return 0 };
+    on(context, |context| {
         // SAFETY: the caller gives `room` bytes at `signature`, or null, and a place for the length.
         if let Some(answer) = unsafe { context.sign_message(signature, len, room, text) } {
             return answer;
@@ -240,8 +235,7 @@ macro_rules! beginnings {
         unsafe extern "C" fn $name($object: Object, $($argument: $type,)*) -> c_int {
             // SAFETY: OpenSSL's contract.
             let (context, $key) = unsafe { (borrow::<Context>($object), counted::<Key>($key)) };
-            guarded(0, || {
-                let Some(context) = context else { return 0 };
+            on(context, |context| {
                 context.begin($key, |$functions, $inner, $inner_key| {
                     // SAFETY: the default provider's function with a context and a key of its own,
                     // and what the caller passed.
@@ -272,8 +266,7 @@ macro_rules! continuations {
         unsafe extern "C" fn $name(object: Object $(, $argument: $type)*) -> c_int {
             // SAFETY: OpenSSL's contract.
             let context = unsafe { borrow::<Context>(object) };
-            guarded(0, || {
-                let Some(context) = context else { return 0 };
+            on(context, |context| {
                 context.continue_inner(|functions, inner| {
                     // SAFETY: the default provider's function with a context of its own, and what
                     // the caller passed.
@@ -303,8 +296,7 @@ continuations! {
 unsafe extern "C" fn digest_sign_update(object: Object, text: *const u8, len: usize) -> c_int {
     // SAFETY: OpenSSL's contract; an empty text may be null.
     let (context, piece) = unsafe { (borrow::<Context>(object), bytes(text, len)) };
-    guarded(0, || {
-        let Some(context) = context else { return 0 };
+    on(context, |context| {
         if let State::Message(signer) = &mut context.state {
             if signer.ended {
                 LibCrypto::get().raise(INTERNAL_ERROR, "the stream has been signed");
@@ -331,8 +323,7 @@ unsafe extern "C" fn digest_sign_final(
 ) -> c_int {
     // SAFETY: OpenSSL's contract.
     let context = unsafe { borrow::<Context>(object) };
-    guarded(0, || {
-        let Some(context) = context else { return 0 };
+    on(context, |context| {
         if let State::Message(signer) = &context.state
             && signer.ended
         {
@@ -361,8 +352,7 @@ unsafe extern "C" fn digest_sign_final(
 unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract.
     let (context, list) = unsafe { (borrow::<Context>(object), Params::new(params)) };
-    guarded(0, || {
-        let Some(context) = context else { return 0 };
+    on(context, |context| {
         let taken = match &mut context.state {
             State::Message(signer) => signer.set_params(list),
             State::Digest(signer, beside) => {
@@ -389,17 +379,10 @@ unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_i
     })
 }
 
-unsafe extern "C" fn gettable_ctx_params<const FAMILY: usize>(
-    _: Object,
-    _: Object,
-) -> *const Param {
-    let gettable = Defaults::get()
-        .signature(Family::numbered(FAMILY))
-        .and_then(|functions| functions.gettable_ctx_params);
-    // SAFETY: the default provider's function, which takes no context for all that there can be.
-    gettable.map_or(ptr::null(), |gettable| unsafe {
-        gettable(ptr::null_mut(), Defaults::get().context())
-    })
+lists! {
+    signature:
+    gettable_ctx_params(_context: Object, _provider: Object)
+        = |functions, context| Some(functions?.gettable_ctx_params?(ptr::null_mut(), context));
 }
 
 unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(
@@ -414,28 +397,22 @@ unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(
     })
 }
 
-unsafe extern "C" fn gettable_ctx_md_params(object: Object) -> *const Param {
-    // SAFETY: OpenSSL's contract.
-    let context = unsafe { borrow::<Context>(object) };
-    guarded(ptr::null(), || {
-        let called = || {
-            let (functions, inner) = context?.inner()?;
-            // SAFETY: the default provider's function with a context of its own.
-            Some(unsafe { functions.gettable_ctx_md_params?(inner) })
-        };
-        called().unwrap_or(ptr::null())
-    })
+/// Lists of what the default provider's context takes of its hash function, or tells.
+macro_rules! digest_lists {
+    ($($name:ident)+) => { $(
+        unsafe extern "C" fn $name(object: Object) -> *const Param {
+            // SAFETY: OpenSSL's contract.
+            let context = unsafe { borrow::<Context>(object) };
+            guarded(ptr::null(), || {
+                let called = || {
+                    let (functions, inner) = context?.inner()?;
+                    // SAFETY: the default provider's function with a context of its own.
+                    Some(unsafe { functions.$name?(inner) })
+                };
+                called().unwrap_or(ptr::null())
+            })
+        }
+    )+ };
 }
 
-unsafe extern "C" fn settable_ctx_md_params(object: Object) -> *const Param {
-    // SAFETY: OpenSSL's contract.
-    let context = unsafe { borrow::<Context>(object) };
-    guarded(ptr::null(), || {
-        let called = || {
-            let (functions, inner) = context?.inner()?;
-            // SAFETY: the default provider's function with a context of its own.
-            Some(unsafe { functions.settable_ctx_md_params?(inner) })
-        };
-        called().unwrap_or(ptr::null())
-    })
-}
+digest_lists!(gettable_ctx_md_params settable_ctx_md_params);

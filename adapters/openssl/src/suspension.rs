@@ -14,8 +14,8 @@ use widelane_openssl_tables::{Passes, SYMBOL, Suspension};
 use crate::abi::Object;
 use crate::comparison;
 use crate::engine::{self, Failure};
-use crate::keymgmt::guarded;
 use crate::log;
+use crate::objects::guarded;
 use crate::prepared;
 use crate::status;
 

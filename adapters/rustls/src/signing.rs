@@ -1,6 +1,5 @@
 //! Private keys that sign through the engine.
 
-use std::fmt;
 use std::sync::Arc;
 
 use rustls::crypto::{KeyProvider, aws_lc_rs};
@@ -16,6 +15,7 @@ use crate::jobs::{Failure, run};
 /// Loads private keys: those that have lanes into our own types, the others into aws-lc-rs's. Those
 /// are keys of other kinds and sizes, and of encodings that only AWS-LC reads, such as
 /// elliptic-curve keys with explicit parameters: they sign one by one.
+#[derive(Debug)]
 pub(crate) struct Keys {
     engine: Engine,
 }
@@ -54,13 +54,8 @@ impl KeyProvider for Keys {
     }
 }
 
-impl fmt::Debug for Keys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keys").finish_non_exhaustive()
-    }
-}
-
 /// A private key and the engine that uses it.
+#[derive(Debug)]
 struct Key {
     key: sign::Key,
     public: SubjectPublicKeyInfoDer<'static>,
@@ -94,13 +89,8 @@ impl SigningKey for Key {
     }
 }
 
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.key.fmt(f)
-    }
-}
-
 /// A private key and the scheme that the peers have agreed upon.
+#[derive(Debug)]
 struct KeySigner {
     key: sign::Key,
     engine: Engine,
@@ -116,15 +106,6 @@ impl Signer for KeySigner {
 
     fn scheme(&self) -> SignatureScheme {
         in_tls(self.scheme)
-    }
-}
-
-impl fmt::Debug for KeySigner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeySigner")
-            .field("key", &self.key)
-            .field("scheme", &self.scheme)
-            .finish_non_exhaustive()
     }
 }
 

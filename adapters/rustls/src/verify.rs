@@ -8,8 +8,8 @@
 
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls_pki_types::{AlgorithmIdentifier, InvalidSignature, SignatureVerificationAlgorithm};
-use widelane_crypto::sign::{Runner, Verifier, VerifyError};
-use widelane_engine::{Engine, Request};
+use widelane_crypto::sign::Verifier;
+use widelane_engine::Engine;
 
 use crate::jobs::{Failure, run};
 
@@ -46,17 +46,6 @@ fn ours(theirs: Algorithm, engine: &Engine) -> Algorithm {
     }))
 }
 
-/// Runs requests through an engine.
-struct InEngine<'a>(&'a Engine);
-
-impl Runner for InEngine<'_> {
-    type Answer = Result<Result<(), VerifyError>, Failure>;
-
-    fn run(self, request: impl Request<Output = Result<(), VerifyError>>) -> Self::Answer {
-        run(self.0, request)
-    }
-}
-
 /// An algorithm that has lanes, and the same of aws-lc-rs.
 #[derive(Debug)]
 struct InPasses {
@@ -72,13 +61,15 @@ impl SignatureVerificationAlgorithm for InPasses {
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), InvalidSignature> {
-        let engine = InEngine(&self.engine);
-        match self.verifier.verify(engine, key, message, signature) {
-            Ok(Ok(verdict)) => verdict.map_err(|_| InvalidSignature),
+        // Also a key in a form that our types do not take.
+        let Ok(request) = self.verifier.request(key, message, signature) else {
+            return self.theirs.verify_signature(key, message, signature);
+        };
+        match run(&self.engine, request) {
+            Ok(verdict) => verdict.map_err(|_| InvalidSignature),
             // The answer has no reader.
-            Ok(Err(Failure::Cancelled(_))) => Err(InvalidSignature),
-            // Also a key in a form that our types do not take.
-            Ok(Err(_)) | Err(_) => self.theirs.verify_signature(key, message, signature),
+            Err(Failure::Cancelled(_)) => Err(InvalidSignature),
+            Err(_) => self.theirs.verify_signature(key, message, signature),
         }
     }
 

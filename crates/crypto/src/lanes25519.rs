@@ -6,7 +6,7 @@ use widelane_kernels::{Arena, Curve25519, Machine, Sha512};
 
 /// An operation of X25519 or Ed25519: what it needs of memory, besides that of the kernels.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kind {
+pub struct Kind {
     pub(crate) vectors: usize,
     pub(crate) is_secret: bool,
 }
@@ -33,7 +33,7 @@ impl Family for Kind {
 
 /// What a pass computes with.
 #[derive(Debug)]
-pub(crate) struct Kernels<const L: usize> {
+pub struct Kernels<const L: usize> {
     pub(crate) curve: Curve25519<L>,
     pub(crate) hash: Sha512<L>,
 }

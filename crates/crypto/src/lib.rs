@@ -14,8 +14,9 @@
 //! (`kernels`) or protocol code (`adapters`).
 //!
 //! Where to start: [`sign::Key::from_der`] loads a key, [`sign::Request::new`] makes a request,
-//! [`sign::Request::alone`] answers it at once and [`rsa::Signing`] answers several together, as
-//! every [`Operation`] does. [`Backend`] names the code that does the arithmetic.
+//! [`sign::Request::alone`] answers it at once. [`rsa::Signing`] is a [`Task`] that answers several
+//! together: [`Task::on`] makes an [`Operation`] of it for a [`Backend`], the code that does the
+//! arithmetic.
 //!
 //! ```
 //! use widelane_crypto::sign::{Input, Key, Request};
@@ -57,5 +58,5 @@ pub mod x25519;
 pub use agreement::{AgreeError, Shared};
 pub use backend::{Backend, BackendUnavailable, ParseBackendError, Preference};
 pub use hash::Hash;
-pub use operation::{Operation, Request};
+pub use operation::{OnBackend, Operation, Request, Task};
 pub use widelane_cpu::Target;

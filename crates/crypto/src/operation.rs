@@ -1,6 +1,10 @@
 //! The one interface of all operations whose requests can share a pass.
 
 use std::error::Error;
+use std::fmt;
+
+use crate::passes::{Family, Pass, Passes, with_pass};
+use crate::{Backend, BackendUnavailable};
 
 /// One job's input.
 ///
@@ -80,17 +84,241 @@ pub trait Operation: Send + Sync + 'static {
     fn specimen(&self) -> Self::Request;
 }
 
-/// Makes types requests whose output is a `Result`.
+/// What one operation of this crate is, on any backend: [`on`](Self::on) makes an [`Operation`] of it.
+pub trait Task: Copy + fmt::Debug + Send + Sync + 'static {
+    /// Requests of this and of other tasks.
+    type Request: Requests;
+    /// Those of this task.
+    type Own;
+    /// Passes that answer them.
+    type Family: Family;
+
+    /// The name of the operation.
+    fn name(self) -> &'static str;
+
+    /// The passes.
+    fn family(self) -> Self::Family;
+
+    /// The request, if this task answers it.
+    fn own(self, request: &Self::Request) -> Option<&Self::Own>;
+
+    /// Answers requests in one pass.
+    fn pass<const L: usize>(
+        self,
+        pass: &Pass<Self::Family, L>,
+        requests: &[&Self::Own],
+    ) -> Vec<<Self::Request as Request>::Output>;
+
+    /// As [`Operation::specimen`].
+    fn specimen(self) -> Self::Request;
+
+    /// Lanes that one request takes.
+    const LANES_EACH: usize = 1;
+
+    /// As [`Operation::methods`].
+    fn methods(self) -> &'static [&'static str] {
+        &["only"]
+    }
+
+    /// As [`pass`](Self::pass), by one of the methods.
+    fn pass_by<const L: usize>(
+        self,
+        _method: usize,
+        pass: &Pass<Self::Family, L>,
+        requests: &[&Self::Own],
+    ) -> Vec<<Self::Request as Request>::Output> {
+        self.pass(pass, requests)
+    }
+
+    /// As [`Operation::needs_lanes`].
+    fn needs_lanes(_request: &Self::Own) -> bool {
+        false
+    }
+
+    /// The operation on a backend.
+    ///
+    /// # Errors
+    ///
+    /// When this machine cannot run the backend.
+    fn on(self, backend: Backend) -> Result<OnBackend<Self>, BackendUnavailable> {
+        let passes = Passes::new(backend, self.family())?;
+        Ok(OnBackend { task: self, passes })
+    }
+}
+
+/// Requests of several tasks, which aws-lc-rs answers, too.
+pub trait Requests: Request<Output = Result<Self::Answer, Self::Error>> {
+    /// An answer.
+    type Answer: Send + 'static;
+    /// The reason for which there is none.
+    type Error: Error + Send + 'static;
+
+    /// Answers the request without lanes.
+    fn answer_alone(&self) -> Self::Output;
+
+    /// The error of a request in a pass of another operation.
+    fn misplaced(operation: &'static str) -> Self::Error;
+}
+
+/// A [`Task`] on a backend.
+#[derive(Debug)]
+pub struct OnBackend<T: Task> {
+    task: T,
+    pub(crate) passes: Passes<T::Family>,
+}
+
+#[cfg(test)]
+impl<T: Task> OnBackend<T> {
+    /// The task in portable Rust, which is slow.
+    pub(crate) fn model(task: T) -> Self {
+        let passes = Passes::Four(Box::new(Pass::model(task.family())));
+        Self { task, passes }
+    }
+
+    /// The model, and lanes of every target that there is here, by name.
+    pub(crate) fn subjects(task: T) -> Vec<(&'static str, Self)> {
+        let mut subjects = vec![("model", Self::model(task))];
+        for target in widelane_cpu::Target::ALL {
+            match task.on(Backend::Lanes(target)) {
+                Ok(operation) => subjects.push((target.name(), operation)),
+                Err(_) => target.tell_skipped(),
+            }
+        }
+        subjects
+    }
+
+    /// The task on every backend that there is here.
+    pub(crate) fn everywhere(task: T) -> impl Iterator<Item = Self> {
+        Backend::ALL.into_iter().filter_map(move |backend| {
+            let made = task.on(backend);
+            if let (Err(_), Some(target)) = (&made, backend.target()) {
+                target.tell_skipped();
+            }
+            made.ok()
+        })
+    }
+
+    /// What it answers to these requests.
+    pub(crate) fn answers<R>(&self, requests: &[R]) -> Vec<<T::Request as Request>::Output>
+    where
+        R: Clone + Into<T::Request>,
+    {
+        let requests: Vec<_> = requests.iter().cloned().map(Into::into).collect();
+        self.pass(&requests)
+    }
+}
+
+impl<T: Task> Operation for OnBackend<T> {
+    type Request = T::Request;
+
+    fn name(&self) -> &'static str {
+        self.task.name()
+    }
+
+    fn lanes(&self) -> usize {
+        self.passes.lanes().div_ceil(T::LANES_EACH)
+    }
+
+    fn takes(&self, request: &T::Request) -> bool {
+        self.task.own(request).is_some()
+    }
+
+    fn pass(&self, requests: &[T::Request]) -> Vec<<T::Request as Request>::Output> {
+        self.pass_by(0, requests)
+    }
+
+    fn methods(&self) -> &'static [&'static str] {
+        self.task.methods()
+    }
+
+    fn pass_by(
+        &self,
+        method: usize,
+        requests: &[T::Request],
+    ) -> Vec<<T::Request as Request>::Output> {
+        let own = |request| {
+            let own = self.task.own(request);
+            own.ok_or_else(|| T::Request::misplaced(self.name()))
+        };
+        with_pass!(&self.passes, pass => {
+            let own = requests.iter().map(own).collect();
+            in_passes(self.lanes(), own, |some| self.task.pass_by(method, pass, some))
+        }, else {
+            let alone = |request| own(request).and_then(|_| request.answer_alone());
+            requests.iter().map(alone).collect()
+        })
+    }
+
+    fn alone(&self, request: &T::Request) -> <T::Request as Request>::Output {
+        request.answer_alone()
+    }
+
+    fn needs_lanes(&self, request: &T::Request) -> bool {
+        self.task.own(request).is_some_and(T::needs_lanes)
+    }
+
+    fn specimen(&self) -> T::Request {
+        self.task.specimen()
+    }
+}
+
+/// Declares a type of requests: those of several families, each in its own form.
 macro_rules! requests {
-    ($($request:ty => $answer:ty, $error:ty;)+) => { $(
-        impl $crate::Request for $request {
+    (
+        $(#[$meta:meta])*
+        $name:ident($form:ident) => $answer:ty, $error:ty, $misplaced:expr;
+        $($family:ident($request:ty),)+
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone)]
+        pub struct $name(pub(crate) $form);
+
+        /// A request in the form of its family.
+        #[derive(Clone)]
+        pub(crate) enum $form {
+            $($family($request),)+
+        }
+
+        impl $crate::Request for $name {
             type Output = Result<$answer, $error>;
 
             fn failure(output: &Self::Output) -> Option<&(dyn std::error::Error + 'static)> {
                 output.as_ref().err().map(|error| error as _)
             }
         }
-    )+ };
+
+        impl $crate::operation::Requests for $name {
+            type Answer = $answer;
+            type Error = $error;
+
+            fn answer_alone(&self) -> Self::Output {
+                match &self.0 {
+                    $($form::$family(request) => request.alone(),)+
+                }
+            }
+
+            fn misplaced(operation: &'static str) -> $error {
+                let misplaced: fn(&'static str) -> $error = $misplaced;
+                misplaced(operation)
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                match &self.0 {
+                    $($form::$family(request) => request.fmt(f),)+
+                }
+            }
+        }
+
+        $(
+            impl From<$request> for $name {
+                fn from(request: $request) -> Self {
+                    Self($form::$family(request))
+                }
+            }
+        )+
+    };
 }
 
 pub(crate) use requests;
@@ -102,7 +330,7 @@ pub(crate) fn in_passes<P, T, E>(
     problems: Vec<Result<P, E>>,
     pass: impl Fn(&[P]) -> Vec<Result<T, E>>,
 ) -> Vec<Result<T, E>> {
-    let mut results: Vec<Result<T, E>> = Vec::with_capacity(problems.len());
+    let count = problems.len();
     let mut good = Vec::with_capacity(problems.len());
     let mut errors = Vec::new();
     for (place, problem) in problems.into_iter().enumerate() {
@@ -111,6 +339,10 @@ pub(crate) fn in_passes<P, T, E>(
             Err(error) => errors.push((place, error)),
         }
     }
+    if errors.is_empty() && (1..=lanes).contains(&good.len()) {
+        return pass(&good);
+    }
+    let mut results: Vec<Result<T, E>> = Vec::with_capacity(count);
     for some in good.chunks(lanes) {
         results.extend(pass(some));
     }

@@ -12,11 +12,11 @@ use widelane_cpu::{AnyToken, Token};
 use widelane_kernels::{Arena, Machine, wipe_registers};
 
 /// What the passes of some operations have in common.
-pub(crate) trait Family: Copy {
+pub trait Family: Copy + fmt::Debug + Send + Sync + 'static {
     /// What a pass of `L` lanes computes with.
-    type Kernels<const L: usize>;
+    type Kernels<const L: usize>: Send + Sync;
     /// What it works in.
-    type Memory<const L: usize>: Memory;
+    type Memory<const L: usize>: Memory + Send;
 
     /// The kernels on a machine.
     fn kernels<const L: usize>(self, machine: Machine<L>) -> Self::Kernels<L>;
@@ -31,7 +31,7 @@ pub(crate) trait Family: Copy {
 }
 
 /// The memory of a pass.
-pub(crate) trait Memory {
+pub trait Memory {
     /// Overwrites everything secret.
     fn wipe(&mut self);
 }
@@ -84,7 +84,7 @@ macro_rules! with_pass {
 pub(crate) use with_pass;
 
 /// Runs the passes of a family in `L` lanes.
-pub(crate) struct Pass<F: Family, const L: usize> {
+pub struct Pass<F: Family, const L: usize> {
     pub(crate) family: F,
     pub(crate) kernels: F::Kernels<L>,
     /// Present where the kernels run in vector registers, to wipe those.
@@ -235,7 +235,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use widelane_cpu::Target;
 
-    #[derive(Clone, Copy)]
+    #[derive(Clone, Copy, Debug)]
     struct Sums {
         is_secret: bool,
     }

@@ -19,6 +19,20 @@ pub(crate) fn public<T: Copy>(value: T) -> T {
     value
 }
 
+/// Shows nothing of a type but what these methods give.
+macro_rules! opaque {
+    ($type:ident { $($part:ident)? }) => {
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($type))
+                    $(.field(stringify!($part), &self.$part()))?
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+pub(crate) use opaque;
+
 /// Declares the values public, as [`public`] does one.
 #[inline(always)]
 pub(crate) fn publish<T: Copy>(values: &[T]) {

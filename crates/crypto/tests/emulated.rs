@@ -6,8 +6,8 @@
 use std::fmt::Debug;
 
 use widelane_crypto::{
-    Backend, BackendUnavailable, Operation, Request, Shared, Target, ecdh, ecdsa, ed25519, mldsa,
-    mlkem, rsa, x25519,
+    Backend, BackendUnavailable, Operation, Request, Target, Task, agreement, ecdh, ecdsa, ed25519,
+    mldsa, mlkem, rsa, x25519,
 };
 
 const BACKEND: Backend = Backend::Lanes(Target::AvxIfma);
@@ -45,42 +45,39 @@ where
     }
 }
 
-fn agrees_on_secrets<O, E>(operation: Made<O>)
-where
-    O: Operation,
-    O::Request: Request<Output = Result<Shared, E>>,
-    E: Debug,
-{
-    let operation = operation.unwrap();
-    let (requests, outputs) = pass(&operation);
+fn agrees_on_keys(operation: Made<impl Operation<Request = agreement::Request>>) {
+    let (requests, outputs) = pass(&operation.unwrap());
     for (request, output) in requests.iter().zip(outputs) {
-        let alone = operation.alone(request).unwrap();
-        assert_eq!(output.unwrap().as_bytes(), alone.as_bytes());
+        let (found, alone) = (output.unwrap(), request.alone().unwrap());
+        let secrets = [&found, &alone].map(|answer| answer.clone().into_shared());
+        let [found_secret, secret] = secrets.map(|shared| shared.map(|s| s.as_bytes().to_vec()));
+        assert_eq!(found_secret, secret);
+        assert_eq!(found.into_share(), alone.into_share());
     }
 }
 
 #[test]
 fn whole_operations_run_in_lanes_of_avx_ifma() {
     eprintln!("AVX-IFMA by {}", widelane_emulation::install());
-    agrees(x25519::Keygen::new(BACKEND));
-    agrees_on_secrets(x25519::Derivation::new(BACKEND));
-    agrees(ed25519::Signing::new(BACKEND));
-    agrees(ed25519::Verification::new(BACKEND));
+    agrees_on_keys(x25519::Keygen.on(BACKEND));
+    agrees_on_keys(x25519::Derivation.on(BACKEND));
+    agrees(ed25519::Signing.on(BACKEND));
+    agrees(ed25519::Verification.on(BACKEND));
     for curve in ecdh::Curve::ALL {
-        agrees(ecdh::Keygen::new(BACKEND, curve));
+        agrees_on_keys(ecdh::Keygen(curve).on(BACKEND));
         // Passes check what they sign, and choose a number for it.
-        pass(&ecdsa::Signing::new(BACKEND, curve).unwrap());
+        pass(&ecdsa::Signing(curve).on(BACKEND).unwrap());
     }
-    agrees_on_secrets(ecdh::Derivation::new(BACKEND, ecdh::Curve::P256));
-    agrees(ecdsa::Verification::new(BACKEND, ecdsa::Curve::P256));
+    agrees_on_keys(ecdh::Derivation(ecdh::Curve::P256).on(BACKEND));
+    agrees(ecdsa::Verification(ecdsa::Curve::P256).on(BACKEND));
     let size = mlkem::Size::MlKem768;
-    pass(&mlkem::KeyGeneration::new(BACKEND, size).unwrap());
-    pass(&mlkem::Encapsulation::new(BACKEND, size).unwrap());
-    agrees_on_secrets(mlkem::Decapsulation::new(BACKEND, size));
+    pass(&mlkem::KeyGeneration(size).on(BACKEND).unwrap());
+    pass(&mlkem::Encapsulation(size).on(BACKEND).unwrap());
+    agrees_on_keys(mlkem::Decapsulation(size).on(BACKEND));
     let size = mldsa::Size::MlDsa65;
-    agrees(mldsa::Verification::new(BACKEND, size));
-    pass(&rsa::Signing::new(BACKEND, rsa::Size::Rsa2048).unwrap());
-    agrees(rsa::Verification::new(BACKEND));
+    agrees(mldsa::Verification(size).on(BACKEND));
+    pass(&rsa::Signing(rsa::Size::Rsa2048).on(BACKEND).unwrap());
+    agrees(rsa::Verification.on(BACKEND));
 }
 
 /// Each thread asks for itself: no other test meets a target by emulation.

@@ -7,9 +7,9 @@ use pkcs1::der::{Decode, Encode};
 use proptest::prelude::*;
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
-use widelane_crypto::Operation;
 use widelane_crypto::rsa::{OtherSigning, Scheme, Signing, Size};
 use widelane_crypto::sign::{self, Algorithm, Input, Key, KeyError, Request};
+use widelane_crypto::{Operation, Task};
 
 macro_rules! data {
     ($name:literal) => {
@@ -125,7 +125,7 @@ fn sound_keys_are_accepted_and_sign() {
         for scheme in Scheme::ALL {
             let request = request(&key, scheme, name.as_bytes());
             for of in Size::ALL {
-                let takes = Signing::new(backend, of).unwrap().takes(&request);
+                let takes = Signing(of).on(backend).unwrap().takes(&request);
                 assert_eq!(takes, size == Some(of), "{name}");
             }
             assert!(OtherSigning.takes(&request));

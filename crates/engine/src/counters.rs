@@ -77,6 +77,7 @@ pub struct OperationTotals {
 }
 
 /// The live counters behind [`OperationCounters`].
+#[derive(Default)]
 pub(crate) struct Counters {
     fills: Box<[AtomicU64]>,
     jobs: AtomicU64,
@@ -96,17 +97,7 @@ impl Counters {
     pub(crate) fn new(lanes: usize) -> Self {
         Self {
             fills: (0..=lanes).map(|_| AtomicU64::new(0)).collect(),
-            jobs: AtomicU64::new(0),
-            alone: AtomicU64::new(0),
-            at_once: AtomicU64::new(0),
-            on_vector_cores: AtomicU64::new(0),
-            narrow: AtomicU64::new(0),
-            rejected: AtomicU64::new(0),
-            cancelled: AtomicU64::new(0),
-            panicked: AtomicU64::new(0),
-            shut_down: AtomicU64::new(0),
-            queued_ns: AtomicU64::new(0),
-            kernel_ns: AtomicU64::new(0),
+            ..Self::default()
         }
     }
 
@@ -184,28 +175,25 @@ impl Counters {
     }
 
     pub(crate) fn snapshot(&self, name: &'static str) -> OperationCounters {
-        let fills: Vec<u64> = self.fills.iter().map(|fill| fill.load(Relaxed)).collect();
+        let totals = self.totals(name);
+        let fills = self.fills.iter();
         OperationCounters {
             name,
-            lanes: fills.len() - 1,
-            jobs: self.jobs.load(Relaxed),
-            alone: self.alone.load(Relaxed),
-            at_once: self.at_once.load(Relaxed),
-            passes: fills.iter().sum(),
+            lanes: totals.lanes,
+            jobs: totals.jobs,
+            alone: totals.alone,
+            at_once: totals.at_once,
+            passes: totals.passes,
             on_vector_cores: self.on_vector_cores.load(Relaxed),
             narrow: self.narrow.load(Relaxed),
-            lanes_filled: fills
-                .iter()
-                .zip(0..)
-                .map(|(passes, jobs): (&u64, u64)| passes * jobs)
-                .sum(),
-            fills,
+            lanes_filled: totals.lanes_filled,
+            fills: fills.map(|fill| fill.load(Relaxed)).collect(),
             rejected: self.rejected.load(Relaxed),
             cancelled: self.cancelled.load(Relaxed),
             panicked: self.panicked.load(Relaxed),
             shut_down: self.shut_down.load(Relaxed),
             queued: Duration::from_nanos(self.queued_ns.load(Relaxed)),
-            kernel: Duration::from_nanos(self.kernel_ns.load(Relaxed)),
+            kernel: totals.kernel,
         }
     }
 }

@@ -2,8 +2,7 @@
 //! in it.
 
 use widelane_batching::Clock;
-use widelane_crypto::agreement::Half;
-use widelane_crypto::{Backend, BackendUnavailable, Operation, Preference};
+use widelane_crypto::{Backend, BackendUnavailable, Operation, Preference, Task};
 use widelane_crypto::{ecdh, ecdsa, ed25519, mldsa, mlkem, rsa, x25519};
 
 use crate::error::StartError;
@@ -68,30 +67,30 @@ pub trait Visitor {
 /// The visitor's first error.
 pub fn for_each_operation(visitor: &mut impl Visitor) -> Result<(), BackendUnavailable> {
     for size in rsa::Size::ALL {
-        visitor.visit(|backend| rsa::Signing::new(backend, size))?;
+        visitor.visit(|backend| rsa::Signing(size).on(backend))?;
     }
     visitor.visit(|_| Ok(rsa::OtherSigning))?;
-    visitor.visit(rsa::Verification::new)?;
+    visitor.visit(|backend| rsa::Verification.on(backend))?;
     for curve in ecdsa::Curve::ALL {
-        visitor.visit(|backend| ecdsa::Signing::new(backend, curve))?;
-        visitor.visit(|backend| ecdsa::Verification::new(backend, curve))?;
+        visitor.visit(|backend| ecdsa::Signing(curve).on(backend))?;
+        visitor.visit(|backend| ecdsa::Verification(curve).on(backend))?;
     }
-    visitor.visit(ed25519::Signing::new)?;
-    visitor.visit(ed25519::Verification::new)?;
-    visitor.visit(|backend| x25519::Keygen::new(backend).map(Half))?;
-    visitor.visit(|backend| x25519::Derivation::new(backend).map(Half))?;
+    visitor.visit(|backend| ed25519::Signing.on(backend))?;
+    visitor.visit(|backend| ed25519::Verification.on(backend))?;
+    visitor.visit(|backend| x25519::Keygen.on(backend))?;
+    visitor.visit(|backend| x25519::Derivation.on(backend))?;
     for curve in ecdh::Curve::ALL {
-        visitor.visit(|backend| ecdh::Keygen::new(backend, curve).map(Half))?;
-        visitor.visit(|backend| ecdh::Derivation::new(backend, curve).map(Half))?;
+        visitor.visit(|backend| ecdh::Keygen(curve).on(backend))?;
+        visitor.visit(|backend| ecdh::Derivation(curve).on(backend))?;
     }
     for size in mlkem::Size::ALL {
-        visitor.visit(|backend| mlkem::KeyGeneration::new(backend, size).map(Half))?;
-        visitor.visit(|backend| mlkem::Encapsulation::new(backend, size).map(Half))?;
-        visitor.visit(|backend| mlkem::Decapsulation::new(backend, size).map(Half))?;
+        visitor.visit(|backend| mlkem::KeyGeneration(size).on(backend))?;
+        visitor.visit(|backend| mlkem::Encapsulation(size).on(backend))?;
+        visitor.visit(|backend| mlkem::Decapsulation(size).on(backend))?;
     }
     for size in mldsa::Size::ALL {
-        visitor.visit(|backend| mldsa::Signing::new(backend, size))?;
-        visitor.visit(|backend| mldsa::Verification::new(backend, size))?;
+        visitor.visit(|backend| mldsa::Signing(size).on(backend))?;
+        visitor.visit(|backend| mldsa::Verification(size).on(backend))?;
     }
     Ok(())
 }

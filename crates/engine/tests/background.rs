@@ -5,7 +5,7 @@
 use std::thread;
 use std::time::Duration;
 
-use widelane_crypto::agreement::Half;
+use widelane_crypto::Task;
 use widelane_crypto::{Backend, Preference, x25519};
 use widelane_engine::{Config, Engine, Idle, Operation, calibration};
 
@@ -20,7 +20,7 @@ fn all_costs_are_measured_in_the_background_and_requests_are_answered_meanwhile(
     engine.calibrate_in_background();
     // A second call has nothing left to do.
     engine.calibrate_in_background();
-    let derivation = Half(x25519::Derivation::new(Backend::AwsLc).unwrap());
+    let derivation = x25519::Derivation.on(Backend::AwsLc).unwrap();
     let worker = engine.worker();
     let ticket = worker.submit(derivation.specimen()).unwrap();
     while worker.turn(Idle::Yes) > 0 {}

@@ -5,8 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use widelane_crypto::agreement::Request;
-use widelane_crypto::x25519::{Public, Secret};
+use widelane_crypto::agreement::{Curve, Secret};
 use widelane_engine::{Config, Engine};
 
 /// The child of `a_process_may_end_while_costs_are_measured` after so many microseconds.
@@ -35,11 +34,8 @@ fn measure_and_exit(pause: Duration) -> ! {
     // SAFETY: the function has no conditions.
     unsafe { libc::atexit(nothing_measures) };
     let engine = Engine::start(Config::default()).unwrap();
-    let secret = Secret::generate().unwrap();
-    engine
-        .run(Request::from(Public { secret }))
-        .unwrap()
-        .unwrap();
+    let secret = Secret::generate(Curve::X25519).unwrap();
+    engine.run(secret.public()).unwrap().unwrap();
     std::thread::sleep(pause);
     std::process::exit(0);
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use widelane_crypto::agreement::Half;
+use widelane_crypto::Task;
 use widelane_crypto::{Preference, x25519};
 use widelane_engine::{Config, Engine, Operation, calibration};
 
@@ -25,7 +25,9 @@ fn an_operation_is_measured_after_its_sixteenth_request() {
         println!("SKIP: no lanes");
         return;
     }
-    let specimens = Half(x25519::Derivation::new(widelane_crypto::Backend::AwsLc).unwrap());
+    let specimens = x25519::Derivation
+        .on(widelane_crypto::Backend::AwsLc)
+        .unwrap();
     let derive = || engine.run(specimens.specimen()).unwrap().unwrap();
     for _ in 0..15 {
         derive();

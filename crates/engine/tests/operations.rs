@@ -5,7 +5,7 @@
 use aws_lc_rs::signature::{self, RsaParameters, UnparsedPublicKey};
 use widelane_affinity::allowed;
 use widelane_batching::{PlacementChoice, Topology, placement};
-use widelane_crypto::agreement::Half;
+use widelane_crypto::Task;
 use widelane_crypto::rsa::{Scheme, Signing, Size};
 use widelane_crypto::sign::{self, Input, Key};
 use widelane_crypto::{Backend, BackendUnavailable, Preference, x25519};
@@ -45,7 +45,7 @@ fn every_size_signs_in_passes_of_its_own() {
             let size = Size::ALL
                 .into_iter()
                 .find(|size| size.modulus_bits() == modulus_bits(&key));
-            let lanes = size.map_or(1, |size| Signing::new(backend, size).unwrap().lanes());
+            let lanes = size.map_or(1, |size| Signing(size).on(backend).unwrap().lanes());
             let counters = of(&engine, name);
             assert_eq!(counters.lanes, lanes, "{backend} {name}");
             let all = 2 * Scheme::ALL.len() as u64;
@@ -167,7 +167,7 @@ fn an_isolated_pass_is_narrow_where_wide_ones_cost_their_neighbours() {
     })
     .unwrap();
     engine.calibrate();
-    let derivation = Half(x25519::Derivation::new(Backend::AwsLc).unwrap());
+    let derivation = x25519::Derivation.on(Backend::AwsLc).unwrap();
     let worker = engine.worker();
     let lanes = of(&engine, derivation.name()).lanes;
     let submit = |_| worker.submit(derivation.specimen()).unwrap();

@@ -62,25 +62,46 @@ pub struct Facts {
     pub decisions: Vec<String>,
 }
 
-/// What one operation did since the process began to count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Jobs that one pass takes.
-    pub lanes: u64,
-    /// Jobs answered.
-    pub jobs: u64,
-    /// Jobs that ran one by one, because that was cheaper than a pass.
-    pub alone: u64,
-    /// Jobs run at once, because no other job could share a pass with them.
-    pub at_once: u64,
-    /// Passes.
-    pub passes: u64,
-    /// Jobs in passes.
-    pub lanes_filled: u64,
-    /// Jobs without an answer: refused, or ended by a panic or by the end of the process.
-    pub failed: u64,
-    /// Nanoseconds in jobs, in passes and one by one.
-    pub busy_ns: u64,
+macro_rules! totals {
+    ($(#[$outer:meta])* $name:ident { $($(#[$inner:meta])* $total:ident,)+ }) => {
+        $(#[$outer])*
+        pub struct $name {
+            $($(#[$inner])* pub $total: u64,)+
+        }
+
+        impl $name {
+            pub(crate) fn to_array(self) -> [u64; TOTALS] {
+                [$(self.$total),+]
+            }
+
+            pub(crate) fn from_array([$($total),+]: [u64; TOTALS]) -> Self {
+                Self { $($total),+ }
+            }
+        }
+    };
+}
+
+totals! {
+    /// What one operation did since the process began to count.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    Totals {
+        /// Jobs that one pass takes.
+        lanes,
+        /// Jobs answered.
+        jobs,
+        /// Jobs that ran one by one, because that was cheaper than a pass.
+        alone,
+        /// Jobs run at once, because no other job could share a pass with them.
+        at_once,
+        /// Passes.
+        passes,
+        /// Jobs in passes.
+        lanes_filled,
+        /// Jobs without an answer: refused, or ended by a panic or by the end of the process.
+        failed,
+        /// Nanoseconds in jobs, in passes and one by one.
+        busy_ns,
+    }
 }
 
 impl Page {
@@ -142,54 +163,6 @@ impl Page {
             self.reasons.store(rows as u32 + 1, Release);
         } else {
             self.unlisted.fetch_add(1, Relaxed);
-        }
-    }
-}
-
-impl Totals {
-    pub(crate) fn to_array(self) -> [u64; TOTALS] {
-        let Self {
-            lanes,
-            jobs,
-            alone,
-            at_once,
-            passes,
-            lanes_filled,
-            failed,
-            busy_ns,
-        } = self;
-        [
-            lanes,
-            jobs,
-            alone,
-            at_once,
-            passes,
-            lanes_filled,
-            failed,
-            busy_ns,
-        ]
-    }
-
-    pub(crate) fn from_array(values: [u64; TOTALS]) -> Self {
-        let [
-            lanes,
-            jobs,
-            alone,
-            at_once,
-            passes,
-            lanes_filled,
-            failed,
-            busy_ns,
-        ] = values;
-        Self {
-            lanes,
-            jobs,
-            alone,
-            at_once,
-            passes,
-            lanes_filled,
-            failed,
-            busy_ns,
         }
     }
 }

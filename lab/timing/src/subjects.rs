@@ -9,7 +9,7 @@ use std::slice;
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Key, NONCE_LEN, TAG_LEN};
 use widelane_crypto::sign::{self, Algorithm, Input, Scheme};
 use widelane_crypto::{
-    Backend, BackendUnavailable, Operation, Preference, Request, ecdsa, mlkem, rsa,
+    Backend, BackendUnavailable, Operation, Preference, Request, Task, agreement, ecdsa, mlkem, rsa,
 };
 
 /// One of the two classes that are compared.
@@ -137,7 +137,7 @@ fn rsa_signing() -> Result<impl Subject, Unavailable> {
             .expect("a padding of SHA-256 fits into 2048 bits")
     };
     passes(
-        |backend| rsa::Signing::new(backend, rsa::Size::Rsa2048),
+        |backend| rsa::Signing(rsa::Size::Rsa2048).on(backend),
         ["one private key", "another private key"],
         move |classes, random| classes.iter().map(|class| request(class, random)).collect(),
     )
@@ -159,7 +159,7 @@ fn ecdsa_signing() -> Result<impl Subject, Unavailable> {
         sign::Request::new(key, Scheme::Ecdsa(curve), input).expect("the scheme of the key")
     };
     passes(
-        move |backend| ecdsa::Signing::new(backend, curve),
+        move |backend| ecdsa::Signing(curve).on(backend),
         ["private key 3", "private key with many one bits"],
         move |classes, random| classes.iter().map(|class| request(class, random)).collect(),
     )
@@ -169,31 +169,30 @@ fn ecdsa_signing() -> Result<impl Subject, Unavailable> {
 /// implicitly (FIPS 203, section 6.3).
 fn decapsulation() -> Result<impl Subject, Unavailable> {
     let size = mlkem::Size::MlKem768;
-    let key = mlkem::DecapsulationKey::from_seed(size, &[7; 64])?;
-    let encapsulation = mlkem::Encapsulation::new(Preference::Auto.resolve()?, size)?;
+    let expanded = include_bytes!("../../../crates/crypto/tests/data/mlkem768.bin");
+    let key = mlkem::DecapsulationKey::from_expanded(size, expanded)?;
+    let encapsulation = mlkem::Encapsulation(size).on(Preference::Auto.resolve()?)?;
     let make = move |classes: &[Class], random: &mut Random| {
         let request = mlkem::Encapsulate {
             size,
             key: key.encapsulation_key().to_vec(),
         };
-        let made = encapsulation.pass(&vec![request; classes.len()]);
+        let made = encapsulation.pass(&vec![request.into(); classes.len()]);
         let made = made.into_iter().zip(classes);
         made.map(|(made, class)| {
-            let (mut ciphertext, _) = made.expect("the key is sound");
+            let mut ciphertext = made.expect("the key is sound").into_share();
             let bit = random.number() as usize % (8 * ciphertext.len());
             // The other class flips a bit twice, so that both do the same.
             ciphertext[bit / 8] ^= 1 << (bit % 8);
             let again = u8::from(*class == Class::A);
             ciphertext[bit / 8] ^= again << (bit % 8);
-            mlkem::Decapsulate {
-                key: key.clone(),
-                ciphertext,
-            }
+            let key = key.clone();
+            agreement::Request::from(mlkem::Decapsulate { key, ciphertext })
         })
         .collect()
     };
     passes(
-        move |backend| mlkem::Decapsulation::new(backend, size),
+        move |backend| mlkem::Decapsulation(size).on(backend),
         ["ciphertext for this key", "ciphertext with a wrong bit"],
         make,
     )

@@ -25,6 +25,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
+use crate::secrecy::opaque;
 use aws_lc_rs::aead;
 use std::fmt;
 use std::str::FromStr;
@@ -465,14 +466,7 @@ pub struct FormUnavailable {
 )]
 pub struct ParseFormError(String);
 
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let form = self.form();
-        f.debug_struct("Key")
-            .field("form", &form)
-            .finish_non_exhaustive()
-    }
-}
+opaque!(Key { form });
 
 impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,31 +1,10 @@
 //! ECDH against aws-lc-rs and Wycheproof, in every lane position.
 
 use super::*;
-use crate::nist::chain::{model, subjects};
+use crate::agreement::Secret;
+use crate::{OnBackend, Operation};
 use wycheproof::TestResult;
 use wycheproof::ecdh::{TestName, TestSet};
-
-/// Works on aws-lc-rs alone.
-fn works(curve: Curve) -> (Keygen, Derivation) {
-    let keygen = Keygen::new(Backend::AwsLc, curve).unwrap();
-    (keygen, Derivation::new(Backend::AwsLc, curve).unwrap())
-}
-
-fn keygens(curve: Curve) -> Vec<(&'static str, Keygen)> {
-    let keygen = |(name, lanes)| {
-        let lanes = Some(lanes);
-        (name, Keygen { curve, lanes })
-    };
-    subjects(curve).into_iter().map(keygen).collect()
-}
-
-fn derivations(curve: Curve) -> Vec<(&'static str, Derivation)> {
-    let derivation = |(name, lanes)| {
-        let lanes = Some(lanes);
-        (name, Derivation { curve, lanes })
-    };
-    subjects(curve).into_iter().map(derivation).collect()
-}
 
 /// Scalars at the edges, and of forms that recoding could stumble over.
 fn scalars(curve: Curve) -> Vec<Secret> {
@@ -48,35 +27,28 @@ fn scalars(curve: Curve) -> Vec<Secret> {
         bytes[..=zeros].fill(0);
         bytes
     }));
-    let secret = |bytes: Vec<u8>| Secret::from_bytes(curve, &bytes).unwrap();
+    let secret = |bytes: Vec<u8>| Secret::from_bytes(curve.into(), &bytes).unwrap();
     all.into_iter().map(secret).collect()
 }
 
-fn same(ours: &Result<Shared, AgreeError>, theirs: &Result<Shared, AgreeError>) -> bool {
-    match (ours, theirs) {
-        (Ok(ours), Ok(theirs)) => ours.as_bytes() == theirs.as_bytes(),
-        (Err(ours), Err(theirs)) => ours == theirs,
-        _ => false,
-    }
+fn shared(outcome: Outcome) -> Result<Vec<u8>, AgreeError> {
+    outcome.map(|answer| answer.shared.unwrap().as_bytes().to_vec())
+}
+
+fn share(outcome: Outcome) -> Vec<u8> {
+    outcome.unwrap().share
 }
 
 #[test]
 fn both_sides_agree() {
     for curve in Curve::ALL {
-        let (keygen, derivation) = works(curve);
-        let [ours, theirs] = [0; 2].map(|_| Secret::generate(curve).unwrap());
-        let public = |secret: &Secret| {
-            let secret = secret.clone();
-            keygen.alone(&Public { secret }).unwrap()
+        let [ours, theirs] = [0; 2].map(|_| Secret::generate(curve.into()).unwrap());
+        let derive = |secret: &Secret, peer: &Secret| {
+            let peer = share(peer.public().alone());
+            shared(secret.derive(&peer).unwrap().alone()).unwrap()
         };
-        let derive = |secret: &Secret, peer: Vec<u8>| {
-            let secret = secret.clone();
-            derivation.alone(&Derive { secret, peer }).unwrap()
-        };
-        let one = derive(&ours, public(&theirs));
-        let other = derive(&theirs, public(&ours));
-        assert_eq!(one.as_bytes(), other.as_bytes());
-        assert_eq!(one.as_bytes().len(), curve.bytes());
+        assert_eq!(derive(&ours, &theirs), derive(&theirs, &ours));
+        assert_eq!(derive(&ours, &theirs).len(), curve.bytes());
     }
 }
 
@@ -85,9 +57,8 @@ fn one_times_the_generator_is_the_generator() {
     for curve in Curve::ALL {
         let mut one = vec![0; curve.bytes()];
         one[curve.bytes() - 1] = 1;
-        let secret = Secret::from_bytes(curve, &one).unwrap();
-        let public = works(curve).0.alone(&Public { secret }).unwrap();
-        assert_eq!(public, curve.generator());
+        let secret = Secret::from_bytes(curve.into(), &one).unwrap();
+        assert_eq!(share(secret.public().alone()), curve.generator());
     }
 }
 
@@ -95,7 +66,7 @@ fn one_times_the_generator_is_the_generator() {
 fn secrets_out_of_range_are_refused() {
     for curve in Curve::ALL {
         for bytes in [vec![], vec![0; curve.bytes()], vec![0xff; curve.bytes()]] {
-            let refused = Secret::from_bytes(curve, &bytes).unwrap_err();
+            let refused = Secret::from_bytes(curve.into(), &bytes).unwrap_err();
             assert_eq!(refused, AgreeError::InvalidSecret);
         }
     }
@@ -104,28 +75,21 @@ fn secrets_out_of_range_are_refused() {
 #[test]
 fn public_keys_in_lanes_are_those_of_aws_lc() {
     for curve in Curve::ALL {
-        let requests: Vec<Public> = scalars(curve)
-            .into_iter()
-            .map(|secret| Public { secret })
-            .collect();
-        let alone = works(curve).0;
-        let expected: Vec<_> = requests
-            .iter()
-            .map(|request| alone.alone(request))
-            .collect();
-        for (name, keygen) in keygens(curve) {
+        let requests: Vec<_> = scalars(curve).iter().map(Secret::public).collect();
+        let alone = requests.iter().map(Request::alone);
+        let expected: Vec<_> = alone.map(share).collect();
+        for (name, keygen) in OnBackend::subjects(Keygen(curve)) {
+            let shares = |requests: &[Request]| -> Vec<_> {
+                keygen.pass(requests).into_iter().map(share).collect()
+            };
             // A pass of each fill, and every scalar.
             let mut from = 0;
             for fill in 1..=keygen.lanes() {
                 let to = from + fill;
-                assert_eq!(
-                    keygen.pass(&requests[from..to]),
-                    expected[from..to],
-                    "{name}"
-                );
+                assert_eq!(shares(&requests[from..to]), expected[from..to], "{name}");
                 from = to;
             }
-            assert_eq!(keygen.pass(&requests), expected, "{name} {curve}");
+            assert_eq!(shares(&requests), expected, "{name} {curve}");
         }
     }
 }
@@ -133,19 +97,18 @@ fn public_keys_in_lanes_are_those_of_aws_lc() {
 #[test]
 fn generated_secrets_are_one_secret_everywhere() {
     for curve in Curve::ALL {
-        let (alone, _) = works(curve);
-        for (name, keygen) in keygens(curve) {
+        for (name, keygen) in OnBackend::subjects(Keygen(curve)) {
             for lanes_first in [true, false] {
-                let secret = Secret::generate(curve).unwrap();
-                let request = [Public { secret }];
+                let secret = Secret::generate(curve.into()).unwrap();
+                let request = [secret.public()];
                 let (ours, theirs) = if lanes_first {
                     let ours = keygen.pass(&request).remove(0);
-                    (ours, alone.alone(&request[0]))
+                    (ours, request[0].alone())
                 } else {
-                    let theirs = alone.alone(&request[0]);
+                    let theirs = request[0].alone();
                     (keygen.pass(&request).remove(0), theirs)
                 };
-                assert_eq!(ours.unwrap(), theirs.unwrap(), "{name} {curve}");
+                assert_eq!(share(ours), share(theirs), "{name} {curve}");
             }
         }
     }
@@ -154,9 +117,8 @@ fn generated_secrets_are_one_secret_everywhere() {
 #[test]
 fn shared_secrets_in_lanes_are_those_of_aws_lc() {
     for curve in Curve::ALL {
-        let (keygen, alone) = works(curve);
         let scalars = scalars(curve);
-        let requests: Vec<Derive> = scalars
+        let requests: Vec<_> = scalars
             .iter()
             .enumerate()
             .map(|(i, secret)| {
@@ -164,22 +126,19 @@ fn shared_secrets_in_lanes_are_those_of_aws_lc() {
                 let peer = match i % 2 {
                     0 => curve.generator().to_vec(),
                     _ => {
-                        let secret = scalars[(i * 31 + 7) % scalars.len()].clone();
-                        keygen.alone(&Public { secret }).unwrap()
+                        let secret = &scalars[(i * 31 + 7) % scalars.len()];
+                        share(secret.public().alone())
                     }
                 };
-                let secret = secret.clone();
-                Derive { secret, peer }
+                secret.derive(&peer).unwrap()
             })
             .collect();
-        let expected: Vec<_> = requests
-            .iter()
-            .map(|request| alone.alone(request))
-            .collect();
-        for (name, derivation) in derivations(curve) {
-            let found = derivation.pass(&requests);
-            for ((found, expected), request) in found.iter().zip(&expected).zip(&requests) {
-                assert!(same(found, expected), "{name} {curve} {request:?}");
+        let alone = requests.iter().map(Request::alone);
+        let expected: Vec<_> = alone.map(shared).collect();
+        for (name, derivation) in OnBackend::subjects(Derivation(curve)) {
+            let found = derivation.pass(&requests).into_iter();
+            for ((found, expected), request) in found.zip(&expected).zip(&requests) {
+                assert_eq!(shared(found), *expected, "{name} {curve} {request:?}");
             }
         }
     }
@@ -200,13 +159,13 @@ fn wycheproof_in_every_lane_position() {
             let zeros = key.iter().take_while(|&&byte| byte == 0).count();
             let mut bytes = vec![0; curve.bytes() - (key.len() - zeros)];
             bytes.extend_from_slice(&key[zeros..]);
-            let secret = Secret::from_bytes(curve, &bytes).unwrap();
+            let secret = Secret::from_bytes(curve.into(), &bytes).unwrap();
             let peer = test.public_key.to_vec();
             // Compressed points are valid there, and have no place in TLS.
             let uncompressed = peer.first() == Some(&4);
             let expected = (test.result != TestResult::Invalid && uncompressed)
                 .then(|| test.shared_secret.to_vec());
-            cases.push((Derive { secret, peer }, expected, test.tc_id));
+            cases.push((secret.derive(&peer).unwrap(), expected, test.tc_id));
         }
         let (good, bad): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.1.is_some());
         assert!(
@@ -214,7 +173,7 @@ fn wycheproof_in_every_lane_position() {
             "{curve}: {}",
             cases.len()
         );
-        for (name, derivation) in derivations(curve) {
+        for (name, derivation) in OnBackend::subjects(Derivation(curve)) {
             let positions = if name == "model" {
                 1
             } else {
@@ -229,13 +188,14 @@ fn wycheproof_in_every_lane_position() {
                     .take(if name == "model" { 64 } else { cases.len() })
                     .collect();
                 let derives: Vec<_> = requests.iter().map(|case| case.0.clone()).collect();
-                for (found, (_, expected, id)) in derivation.pass(&derives).iter().zip(requests) {
-                    match (found, expected) {
+                let found = derivation.pass(&derives).into_iter();
+                for (found, (_, expected, id)) in found.zip(requests) {
+                    match (shared(found), expected) {
                         (Ok(found), Some(expected)) => {
-                            assert_eq!(found.as_bytes(), expected, "{name} {curve} {id}");
+                            assert_eq!(found, *expected, "{name} {curve} {id}");
                         }
                         (Err(AgreeError::InvalidPeer(_)), None) => {}
-                        _ => panic!("{name} {curve} {id}: {found:?}"),
+                        (found, _) => panic!("{name} {curve} {id}: {found:?}"),
                     }
                 }
             }
@@ -251,7 +211,7 @@ fn a_bad_peer_harms_no_neighbour() {
             secret: secret.clone(),
             peer: curve.generator().to_vec(),
         };
-        let expected = works(curve).1.alone(&good).unwrap();
+        let expected = shared(good.alone()).unwrap();
         let bad = |damage: &dyn Fn(&mut Vec<u8>)| {
             let mut bad = good.clone();
             damage(&mut bad.peer);
@@ -267,15 +227,15 @@ fn a_bad_peer_harms_no_neighbour() {
             bad(&|peer| peer[1..].fill(0xff)),
             bad(&|peer| peer[1..=curve.bytes()].copy_from_slice(curve.prime())),
         ];
-        for (name, derivation) in derivations(curve) {
+        for (name, derivation) in OnBackend::subjects(Derivation(curve)) {
             for bad in &bads {
                 for position in 0..derivation.lanes() {
                     let mut requests = vec![good.clone(); derivation.lanes()];
                     requests[position] = bad.clone();
-                    for (lane, result) in derivation.pass(&requests).into_iter().enumerate() {
-                        match result {
+                    for (lane, result) in derivation.answers(&requests).into_iter().enumerate() {
+                        match shared(result) {
                             Ok(shared) if lane != position => {
-                                assert_eq!(shared.as_bytes(), expected.as_bytes(), "{name}");
+                                assert_eq!(shared, expected, "{name}");
                             }
                             Err(AgreeError::InvalidPeer(_)) if lane == position => {}
                             other => panic!("{name} {curve} {position} {lane}: {other:?}"),
@@ -289,12 +249,12 @@ fn a_bad_peer_harms_no_neighbour() {
 
 #[test]
 fn a_request_of_another_curve_harms_no_neighbour() {
-    for (name, derivation) in derivations(Curve::P256) {
+    for (name, derivation) in OnBackend::subjects(Derivation(Curve::P256)) {
         let [ours, other] = Curve::ALL.map(|curve| Derive {
             secret: scalars(curve).remove(0),
             peer: curve.generator().to_vec(),
         });
-        let results = derivation.pass(&[ours.clone(), other, ours]);
+        let results = derivation.answers(&[ours.clone(), other, ours]);
         assert!(results[0].is_ok() && results[2].is_ok(), "{name}");
         assert_eq!(results[1].as_ref().unwrap_err(), &AgreeError::InvalidSecret);
     }
@@ -303,53 +263,37 @@ fn a_request_of_another_curve_harms_no_neighbour() {
 /// Whole passes as portable Rust: the public half of a key, and what it shares with a peer and,
 /// beside that, with a point off the curve.
 fn assert_no_secret_branch(curve: Curve) {
-    let keygen = Keygen {
-        curve,
-        lanes: Some(model(curve)),
-    };
-    let derivation = Derivation {
-        curve,
-        lanes: Some(model(curve)),
-    };
-    let (_, alone) = works(curve);
+    let keygen = OnBackend::model(Keygen(curve));
+    let derivation = OnBackend::model(Derivation(curve));
     let bytes: Vec<u8> = (1..=curve.bytes() as u8).collect();
     let peer = curve.generator().to_vec();
     let mut off_curve = peer.clone();
     *off_curve.last_mut().unwrap() ^= 1;
-    let request = |secret, peer: &[u8]| Derive {
-        secret,
-        peer: peer.to_vec(),
-    };
-    let plain = Secret::from_bytes(curve, &bytes).unwrap();
-    let expected = alone.alone(&request(plain, &peer)).unwrap();
+    let request = |secret: &Secret, peer: &[u8]| secret.derive(peer).unwrap();
+    let plain = Secret::from_bytes(curve.into(), &bytes).unwrap();
+    let expected = shared(request(&plain, &peer).alone()).unwrap();
     crate::secrecy::assert_no_secret_branch(|| {
         widelane_poison::secret(&bytes);
-        let secret = Secret::from_bytes(curve, &bytes).unwrap();
-        let fresh = Secret::generate(curve).unwrap();
-        let public = [&secret, &fresh].map(|secret| Public {
-            secret: secret.clone(),
-        });
-        let points: Vec<_> = keygen
-            .pass(&public)
-            .into_iter()
-            .map(Result::unwrap)
-            .collect();
+        let secret = Secret::from_bytes(curve.into(), &bytes).unwrap();
+        let fresh = Secret::generate(curve.into()).unwrap();
+        let public = [&secret, &fresh].map(Secret::public);
+        let points: Vec<_> = keygen.pass(&public).into_iter().map(share).collect();
         // The base point is the peer: the x-coordinate of both is the same.
-        assert_eq!(points[0][1..][..curve.bytes()], *expected.as_bytes());
+        assert_eq!(points[0][1..][..curve.bytes()], expected);
         let requests = [
-            request(secret.clone(), &peer),
-            request(secret.clone(), &off_curve),
-            request(secret, &points[1]),
-            request(fresh, &points[0]),
+            request(&secret, &peer),
+            request(&secret, &off_curve),
+            request(&secret, &points[1]),
+            request(&fresh, &points[0]),
         ];
         let shared = derivation.pass(&requests);
         assert_eq!(shared[1].as_ref().unwrap_err(), &OFF_CURVE);
         let [found, one, other] = [0, 2, 3].map(|at| {
-            let shared = shared[at].as_ref().unwrap();
+            let shared = shared[at].as_ref().unwrap().shared.as_ref().unwrap();
             widelane_poison::public(shared.as_bytes());
             shared.as_bytes()
         });
-        assert_eq!(found, expected.as_bytes());
+        assert_eq!(found, expected);
         assert_eq!(one, other);
     });
 }

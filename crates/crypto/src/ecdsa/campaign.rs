@@ -1,10 +1,10 @@
 //! What leaves a pass of signatures when its memory is damaged at any moment.
 
-use super::{Curve, PrivateKey, SignRequest, Verification, VerifyRequest};
+use super::{Curve, PrivateKey, SignRequest, VerifyRequest};
+use crate::Hash;
 use crate::faults::{Campaign, Owner, Verdict};
 use crate::nist::chain::subjects;
 use crate::nist::{ToSign, secret_digits};
-use crate::{Backend, Hash, Operation};
 use widelane_kernels::faults::{Damage, Moment};
 
 /// The widest passes there are here.
@@ -13,7 +13,6 @@ fn run(curve: Curve, [sample, most]: [usize; 2]) {
     let scale = if name == "model" { 10 } else { 1 };
     let key = PrivateKey::from_scalar(curve, &vec![0x5a; curve.bytes()]).unwrap();
     let public = key.public_key();
-    let verification = Verification::new(Backend::AwsLc, curve).unwrap();
     let digits = secret_digits(curve, key.secret());
     let message = |i: usize| vec![i as u8; 10];
     let digests: Vec<_> = (0..lanes.lanes())
@@ -64,7 +63,7 @@ fn run(curve: Curve, [sample, most]: [usize; 2]) {
                     let signature = super::der::signature(r, s);
                     let hash = Hash::of(curve);
                     let request = VerifyRequest::new(&public, hash, &message(i), &signature);
-                    verification.alone(&request).is_ok()
+                    request.alone().is_ok()
                 })
             };
             results.iter().enumerate().map(verdict).collect()

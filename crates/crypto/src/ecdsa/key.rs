@@ -1,13 +1,13 @@
 //! Keys: parsing and checks.
 
 use crate::nist::{self, Curve, Scalar, UNCOMPRESSED};
-use crate::sign::{KeyError, malformed, public_key_info, read_public_key_info, unsupported};
+use crate::secrecy::opaque;
+use crate::sign::{KeyError, malformed, public_key_info};
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair, KeyPair, ParsedPublicKey};
 use pkcs8::der::asn1::AnyRef;
 use pkcs8::der::{Decode, Encode};
 use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
 use sec1::{EcParameters, EcPrivateKey};
-use std::fmt;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -129,13 +129,7 @@ impl PrivateKey {
     }
 }
 
-impl fmt::Debug for PrivateKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PrivateKey")
-            .field("curve", &self.curve())
-            .finish_non_exhaustive()
-    }
-}
+opaque!(PrivateKey { curve });
 
 /// A public key: a point that is known to be on its curve. Cloning copies a counted reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,19 +159,6 @@ impl PublicKey {
             }),
             Err(_) => Err(KeyError::OffCurve { curve }),
         }
-    }
-
-    /// Takes DER of `SubjectPublicKeyInfo` (RFC 5480).
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError`] if it is malformed, for another algorithm or curve, or not on its curve.
-    pub fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
-        let (algorithm, point) = read_public_key_info(der)?;
-        if algorithm.oid != PUBLIC_KEY {
-            return Err(unsupported(algorithm.oid));
-        }
-        Self::from_point(curve_named(algorithm.parameters)?, point)
     }
 
     /// The curve.

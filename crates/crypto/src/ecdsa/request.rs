@@ -1,13 +1,15 @@
 //! Requests: owned, so that they outlive the code that made them.
 
+use super::Curve;
 use super::key::{PrivateKey, PublicKey};
 use crate::Hash;
-use crate::sign::{Error, Outcome};
+use crate::sign::{Error, Outcome, Verdict, VerifyError};
 use aws_lc_rs::digest::Digest;
+use aws_lc_rs::signature as aws;
 
 /// One signature to be made: the digest of its message and a counted reference to its key.
 #[derive(Clone)]
-pub(crate) struct SignRequest {
+pub struct SignRequest {
     pub(crate) key: PrivateKey,
     pub(super) digest: Digest,
 }
@@ -61,5 +63,20 @@ impl VerifyRequest {
             digest: hash.digest(message),
             signature: signature.to_vec(),
         }
+    }
+
+    /// Verifies through aws-lc-rs.
+    pub(crate) fn alone(&self) -> Verdict {
+        let algorithm = match (self.key.curve(), self.hash) {
+            (Curve::P256, Hash::Sha256) => &aws::ECDSA_P256_SHA256_ASN1,
+            (Curve::P256, Hash::Sha384) => &aws::ECDSA_P256_SHA384_ASN1,
+            (Curve::P256, Hash::Sha512) => &aws::ECDSA_P256_SHA512_ASN1,
+            (Curve::P384, Hash::Sha256) => &aws::ECDSA_P384_SHA256_ASN1,
+            (Curve::P384, Hash::Sha384) => &aws::ECDSA_P384_SHA384_ASN1,
+            (Curve::P384, Hash::Sha512) => &aws::ECDSA_P384_SHA512_ASN1,
+        };
+        aws::UnparsedPublicKey::new(algorithm, self.key.point())
+            .verify_digest(&self.digest, &self.signature)
+            .map_err(|_| VerifyError)
     }
 }

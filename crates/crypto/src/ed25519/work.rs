@@ -1,114 +1,78 @@
-//! The two operations, each on one backend.
+//! The two tasks.
 
 use super::pass;
 use super::{PrivateKey, SignRequest, VerifyRequest};
-use crate::lanes25519::Kind;
-use crate::operation::requests;
-use crate::passes::{Passes, with_pass};
-use crate::sign::{Outcome, Prepared, Request, VerifyError, pass_of};
-use crate::{Backend, BackendUnavailable, Operation};
+use crate::Task;
+use crate::lanes25519::{Kind, Pass};
+use crate::sign::{self, Algorithm, Outcome, Prepared, Request, ToVerify, Verdict};
 
 /// Signatures, `ed25519-sign`.
-#[derive(Debug)]
-pub struct Signing(Passes<Kind>);
+#[derive(Clone, Copy, Debug)]
+pub struct Signing;
 
 /// Checks of signatures, `ed25519-verify`.
-#[derive(Debug)]
-pub struct Verification(Passes<Kind>);
+#[derive(Clone, Copy, Debug)]
+pub struct Verification;
 
-impl Signing {
-    /// The operation on a backend.
-    ///
-    /// # Errors
-    ///
-    /// When this machine cannot run the backend.
-    pub fn new(backend: Backend) -> Result<Self, BackendUnavailable> {
-        Passes::new(backend, pass::SIGNING).map(Self)
-    }
-}
-
-impl Verification {
-    /// The operation on a backend.
-    ///
-    /// # Errors
-    ///
-    /// When this machine cannot run the backend.
-    pub fn new(backend: Backend) -> Result<Self, BackendUnavailable> {
-        Passes::new(backend, pass::VERIFICATION).map(Self)
-    }
-}
-
-requests! {
-    VerifyRequest => (), VerifyError;
-}
-
-/// The request, if its key is for Ed25519.
-fn own(request: &Request) -> Option<&SignRequest> {
-    match &request.0 {
-        Prepared::Ed25519(request) => Some(request),
-        _ => None,
-    }
-}
-
-impl Operation for Signing {
+impl Task for Signing {
     type Request = Request;
+    type Own = SignRequest;
+    type Family = Kind;
 
-    fn name(&self) -> &'static str {
-        "ed25519-sign"
+    fn name(self) -> &'static str {
+        Algorithm::Ed25519.operations()[0]
     }
 
-    fn lanes(&self) -> usize {
-        self.0.lanes()
+    fn family(self) -> Kind {
+        pass::SIGNING
     }
 
-    fn takes(&self, request: &Request) -> bool {
-        own(request).is_some()
+    fn own(self, request: &Request) -> Option<&SignRequest> {
+        match &request.0 {
+            Prepared::Ed25519(request) => Some(request),
+            _ => None,
+        }
     }
 
-    fn pass(&self, requests: &[Request]) -> Vec<Outcome> {
-        pass_of(self, requests, own, |requests| {
-            with_pass!(&self.0, lanes => pass::sign(lanes, requests), else {
-                requests.iter().map(|request| request.alone()).collect()
-            })
-        })
+    fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&SignRequest]) -> Vec<Outcome> {
+        pass::sign(pass, requests)
     }
 
-    fn alone(&self, request: &Request) -> Outcome {
-        request.alone()
-    }
-
-    fn specimen(&self) -> Request {
+    fn specimen(self) -> Request {
         SignRequest::new(&specimen_key(), &SPECIMEN_MESSAGE).into()
     }
 }
 
-impl Operation for Verification {
-    type Request = VerifyRequest;
+impl Task for Verification {
+    type Request = sign::VerifyRequest;
+    type Own = VerifyRequest;
+    type Family = Kind;
 
-    fn name(&self) -> &'static str {
+    fn name(self) -> &'static str {
         "ed25519-verify"
     }
 
-    fn lanes(&self) -> usize {
-        self.0.lanes()
+    fn family(self) -> Kind {
+        pass::VERIFICATION
     }
 
-    fn pass(&self, requests: &[VerifyRequest]) -> Vec<Result<(), VerifyError>> {
-        with_pass!(&self.0, lanes => pass::verify(lanes, requests), else {
-            requests.iter().map(VerifyRequest::alone).collect()
-        })
+    fn own(self, request: &sign::VerifyRequest) -> Option<&VerifyRequest> {
+        match &request.0 {
+            ToVerify::Ed25519(request) => Some(request),
+            _ => None,
+        }
     }
 
-    fn alone(&self, request: &VerifyRequest) -> Result<(), VerifyError> {
-        request.alone()
+    fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&VerifyRequest]) -> Vec<Verdict> {
+        pass::verify(pass, requests)
     }
 
-    fn specimen(&self) -> VerifyRequest {
+    fn specimen(self) -> sign::VerifyRequest {
         let key = specimen_key();
         let signature = SignRequest::new(&key, &SPECIMEN_MESSAGE)
             .alone()
             .expect("aws-lc-rs signs with a good key");
-        VerifyRequest::new(key.public_key(), &SPECIMEN_MESSAGE, &signature)
+        VerifyRequest::new(key.public_key(), &SPECIMEN_MESSAGE, &signature).into()
     }
 }
 

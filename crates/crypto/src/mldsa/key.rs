@@ -2,15 +2,15 @@
 
 use super::prepared::Prepared;
 use super::size::Size;
+use crate::secrecy::opaque;
+use crate::sign::public_key_info;
 use crate::sign::{KeyError, check_no_parameters, malformed};
-use crate::sign::{public_key_info, read_public_key_info, unsupported};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::encoding::AsRawBytes;
 use aws_lc_rs::signature::{KeyPair, ParsedPublicKey, PqdsaKeyPair};
 use pkcs8::PrivateKeyInfoRef;
 use pkcs8::der::asn1::OctetStringRef;
 use pkcs8::der::{self, Decode, Reader, SliceReader, Tag, TagMode, TagNumber};
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 use zeroize::Zeroizing;
 
@@ -119,13 +119,7 @@ impl PrivateKey {
     }
 }
 
-impl fmt::Debug for PrivateKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PrivateKey")
-            .field("size", &self.size())
-            .finish_non_exhaustive()
-    }
-}
+opaque!(PrivateKey { size });
 
 /// An ML-DSA public key. Cloning copies a counted reference.
 #[derive(Clone)]
@@ -140,21 +134,6 @@ struct Public {
 }
 
 impl PublicKey {
-    /// Reads DER of `SubjectPublicKeyInfo` (RFC 9881, section 4).
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError`] says what is wrong.
-    pub fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
-        let (algorithm, key) = read_public_key_info(der)?;
-        let size = Size::ALL
-            .into_iter()
-            .find(|size| size.oid() == algorithm.oid);
-        let size = size.ok_or_else(|| unsupported(algorithm.oid))?;
-        check_no_parameters(&algorithm, "the public key")?;
-        Self::from_bytes(size, key)
-    }
-
     /// Reads the encoding of FIPS 204, algorithm 22. Of the right length every one is a key.
     ///
     /// # Errors
@@ -194,13 +173,7 @@ impl PublicKey {
     }
 }
 
-impl fmt::Debug for PublicKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PublicKey")
-            .field("size", &self.size())
-            .finish_non_exhaustive()
-    }
-}
+opaque!(PublicKey { size });
 
 /// `ML-DSA-PrivateKey` (RFC 9881, section 6).
 enum Form<'a> {

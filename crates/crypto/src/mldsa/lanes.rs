@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 
 /// Signing or verification with keys of one size.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kind {
+pub struct Kind {
     pub(super) size: Size,
     pub(super) is_secret: bool,
 }
@@ -80,7 +80,7 @@ impl<const L: usize> Pass<L> {
 
 /// The kernels for one size in one width.
 #[derive(Debug)]
-pub(super) struct Lanes<const L: usize> {
+pub struct Lanes<const L: usize> {
     pub(super) size: Size,
     pub(super) shape: MlDsaShape,
     pub(super) kernels: MlDsa<L>,

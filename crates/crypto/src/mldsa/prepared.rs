@@ -1,7 +1,7 @@
 //! What passes derive from a private key, once.
 
 use crate::secrecy;
-use std::fmt;
+use crate::secrecy::opaque;
 use zeroize::Zeroizing;
 
 /// What is derived from a private key when it first signs in lanes. Polynomials are transformed,
@@ -28,8 +28,4 @@ impl Prepared {
     }
 }
 
-impl fmt::Debug for Prepared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prepared").finish_non_exhaustive()
-    }
-}
+opaque!(Prepared {});

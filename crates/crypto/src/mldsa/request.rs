@@ -1,13 +1,13 @@
 //! Requests, their answer one by one, and how they fail.
 
 use super::key::{PrivateKey, PublicKey};
-use crate::sign::{Error, Outcome, VerifyError};
+use crate::sign::{Error, Outcome, Verdict, VerifyError};
 
 /// One signature to be made: owns its message and a counted reference to its key.
 ///
 /// Signatures are hedged: answering the same request twice gives two different ones.
 #[derive(Clone)]
-pub(crate) struct SignRequest {
+pub struct SignRequest {
     pub(crate) key: PrivateKey,
     pub(super) message: Box<[u8]>,
 }
@@ -52,7 +52,7 @@ impl VerifyRequest {
     }
 
     /// Verifies through aws-lc-rs.
-    pub(super) fn verify_alone(&self) -> Result<(), VerifyError> {
+    pub(crate) fn alone(&self) -> Verdict {
         let verified = self.key.aws_lc().verify_sig(&self.message, &self.signature);
         verified.map_err(|_| VerifyError)
     }

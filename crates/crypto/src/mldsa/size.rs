@@ -39,7 +39,7 @@ impl Size {
     }
 
     /// Bytes of a private key in expanded form.
-    pub const fn expanded_key_len(self) -> usize {
+    pub(crate) const fn expanded_key_len(self) -> usize {
         match self {
             Self::MlDsa44 => 2560,
             Self::MlDsa65 => 4032,

@@ -1,72 +1,49 @@
 //! Decapsulation keys: their forms, and the check of what is loaded.
 
 use super::parts::Parts;
-use super::seed;
-use super::size::{SEED_LEN, Size};
+use super::size::Size;
 use crate::AgreeError;
+use crate::secrecy::opaque;
+use crate::sign::KeyError;
 use aws_lc_rs::{digest, kem};
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 use zeroize::Zeroizing;
 
 /// A decapsulation key.
 ///
 /// Cloning copies a counted reference. The bytes are wiped when the last clone is dropped.
-/// [`Debug`](fmt::Debug) shows the size and nothing else.
+/// [`Debug`](std::fmt::Debug) shows the size and nothing else.
 #[derive(Clone)]
 pub struct DecapsulationKey {
     inner: Arc<Inner>,
 }
 
 impl DecapsulationKey {
-    /// Loads a key in seed form: `d || z` (FIPS 203, section 7.1). The rest of it is computed, in
-    /// portable code, which takes less than a millisecond.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError::SeedLength`] if the seed has not [`SEED_LEN`](super::SEED_LEN) bytes.
-    pub fn from_seed(size: Size, seed: &[u8]) -> Result<Self, KeyError> {
-        let seed = seed
-            .try_into()
-            .map_err(|_| KeyError::SeedLength { found: seed.len() })?;
-        let seed = Zeroizing::new(seed);
-        let expanded = seed::expand(size, &seed);
-        Ok(Self::trusted(size, expanded, Some(seed)))
-    }
-
     /// Loads a key in expanded form: `dk` of FIPS 203, algorithm 16.
     ///
     /// # Errors
     ///
     /// [`KeyError`], as the checks of FIPS 203, section 7.3, demand.
     pub fn from_expanded(size: Size, expanded: &[u8]) -> Result<Self, KeyError> {
-        let wanted = size.decapsulation_key_len();
-        if expanded.len() != wanted {
-            return Err(KeyError::Length {
-                size,
-                wanted,
-                found: expanded.len(),
-            });
-        }
+        let len = size.decapsulation_key_len();
+        KeyError::check_length("the expanded ML-KEM key", len, expanded.len())?;
         let parts = Parts::new(size, expanded);
         let hash = digest::digest(&digest::SHA3_256, parts.encapsulation_key);
         // Both are public.
         if hash.as_ref() != parts.hash {
-            return Err(KeyError::Hash { size });
+            return Err(KeyError::Inconsistent {
+                key: "ML-KEM",
+                reason: "the hash in its expanded form is of another public key",
+            });
         }
-        Ok(Self::trusted(size, Zeroizing::new(expanded.to_vec()), None))
+        Ok(Self::trusted(size, Zeroizing::new(expanded.to_vec())))
     }
 
     /// A key that has just been made, or checked.
-    pub(super) fn trusted(
-        size: Size,
-        expanded: Zeroizing<Vec<u8>>,
-        seed: Option<Zeroizing<[u8; SEED_LEN]>>,
-    ) -> Self {
+    pub(super) fn trusted(size: Size, expanded: Zeroizing<Vec<u8>>) -> Self {
         let inner = Inner {
             size,
             expanded,
-            seed,
             aws_lc: OnceLock::new(),
         };
         Self {
@@ -80,7 +57,7 @@ impl DecapsulationKey {
         key: kem::DecapsulationKey,
     ) -> Result<Self, aws_lc_rs::error::Unspecified> {
         let expanded = Zeroizing::new(key.key_bytes()?.as_ref().to_vec());
-        let this = Self::trusted(size, expanded, None);
+        let this = Self::trusted(size, expanded);
         // No other thread has the key yet, so this sets it.
         let _ = this.inner.aws_lc.set(key);
         Ok(this)
@@ -94,11 +71,6 @@ impl DecapsulationKey {
     /// The key in expanded form.
     pub fn expanded(&self) -> &[u8] {
         &self.inner.expanded
-    }
-
-    /// The key in seed form, if it is known: it was loaded so, or made in lanes.
-    pub fn seed(&self) -> Option<&[u8; SEED_LEN]> {
-        self.inner.seed.as_deref()
     }
 
     /// The encapsulation key that belongs to it.
@@ -121,45 +93,10 @@ impl DecapsulationKey {
     }
 }
 
-impl fmt::Debug for DecapsulationKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DecapsulationKey")
-            .field("size", &self.size())
-            .finish_non_exhaustive()
-    }
-}
-
-/// Why a decapsulation key was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum KeyError {
-    /// It has another length than the expanded form of this size.
-    #[error("a decapsulation key of {size} in expanded form has {wanted} bytes, this has {found}")]
-    Length {
-        /// The size that was asked for.
-        size: Size,
-        /// Bytes of a key of that size.
-        wanted: usize,
-        /// Bytes of this one.
-        found: usize,
-    },
-    /// A seed has another length.
-    #[error("the seed of an ML-KEM key has {SEED_LEN} bytes, this has {found}")]
-    SeedLength {
-        /// Bytes of this one.
-        found: usize,
-    },
-    /// The encapsulation key inside does not have the hash beside it.
-    #[error("the decapsulation key of {size} is damaged: its hash does not fit; restore the file")]
-    Hash {
-        /// The size of the key.
-        size: Size,
-    },
-}
+opaque!(DecapsulationKey { size });
 
 struct Inner {
     size: Size,
     expanded: Zeroizing<Vec<u8>>,
-    seed: Option<Zeroizing<[u8; SEED_LEN]>>,
     aws_lc: OnceLock<kem::DecapsulationKey>,
 }

@@ -6,7 +6,7 @@ use widelane_kernels::{Arena, Keccak, Machine, MlKem, Sponge};
 
 /// What a pass computes with.
 #[derive(Debug)]
-pub(crate) struct Lanes<const L: usize> {
+pub struct Lanes<const L: usize> {
     pub(super) size: Size,
     pub(super) kernels: MlKem<L>,
     pub(super) keccak: Keccak<L>,
@@ -38,7 +38,7 @@ impl Family for Size {
 
 /// The memory of a pass. Between passes it is zero but for the matrix.
 #[derive(Debug)]
-pub(crate) struct Space<const L: usize> {
+pub struct Space<const L: usize> {
     pub(super) arena: Arena<L>,
     /// Vectors before the matrix.
     secret: usize,

@@ -1,8 +1,7 @@
 //! ML-KEM (FIPS 203): key generation, encapsulation and decapsulation.
 //!
-//! Requests own their input: [`Keygen`], [`Encapsulate`], [`Decapsulate`]. Each has an operation
-//! that answers it, of one size on one backend: [`KeyGeneration`], [`Encapsulation`],
-//! [`Decapsulation`].
+//! Requests own their input: [`Keygen`], [`Encapsulate`], [`Decapsulate`]. Each has a task that
+//! answers it, of one size: [`KeyGeneration`], [`Encapsulation`], [`Decapsulation`].
 //!
 //! What comes from the peer is checked as the standard asks: an encapsulation key for its length
 //! and for coefficients that are not reduced (FIPS 203, section 7.2), a ciphertext for its length
@@ -18,13 +17,12 @@ mod lanes;
 mod parts;
 mod pass;
 mod request;
-mod seed;
 mod size;
 #[cfg(test)]
 mod tests;
 mod work;
 
-pub use key::{DecapsulationKey, KeyError};
+pub use key::DecapsulationKey;
 pub use request::{Decapsulate, Encapsulate, Keygen};
-pub use size::{SEED_LEN, Size};
+pub use size::Size;
 pub use work::{Decapsulation, Encapsulation, KeyGeneration};

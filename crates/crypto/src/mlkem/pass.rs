@@ -16,45 +16,16 @@ use crate::secrecy;
 use widelane_kernels::Sponge;
 use zeroize::Zeroizing;
 
-/// Passes of one size, in any number of lanes.
-pub(super) trait Passes: std::fmt::Debug + Send + Sync {
-    /// Requests in a full pass.
-    fn lanes(&self) -> usize;
+/// A ciphertext and its secret; [`None`] where the encapsulation key is not reduced modulo q.
+pub(super) type Encapsulated = Option<(Vec<u8>, Shared)>;
 
+impl<const L: usize> Pass<L> {
     /// Algorithm 16, ML-KEM.KeyGen_internal: the expanded decapsulation key for each seed `d || z`.
     ///
     /// # Panics
     ///
     /// If there are no seeds, or more than lanes.
-    fn keygen(&self, seeds: &[[u8; 64]]) -> Vec<Zeroizing<Vec<u8>>>;
-
-    /// Algorithm 17, ML-KEM.Encaps_internal: a ciphertext and a secret for each encapsulation key
-    /// and each `m`.
-    ///
-    /// # Panics
-    ///
-    /// If there are no requests, or more than lanes, or a key has another length than its size
-    /// says.
-    fn encapsulate(&self, requests: &[(&[u8], &[u8; 32])]) -> Vec<Encapsulated>;
-
-    /// Algorithm 18, ML-KEM.Decaps_internal: the secret in each ciphertext.
-    ///
-    /// # Panics
-    ///
-    /// If there are no requests, or more than lanes, or a ciphertext has another length than its
-    /// size says.
-    fn decapsulate(&self, requests: &[(Parts<'_>, &[u8])]) -> Vec<Shared>;
-}
-
-/// A ciphertext and its secret; [`None`] where the encapsulation key is not reduced modulo q.
-pub(super) type Encapsulated = Option<(Vec<u8>, Shared)>;
-
-impl<const L: usize> Passes for Pass<L> {
-    fn lanes(&self) -> usize {
-        L
-    }
-
-    fn keygen(&self, seeds: &[[u8; 64]]) -> Vec<Zeroizing<Vec<u8>>> {
+    pub(super) fn keygen(&self, seeds: &[[u8; 64]]) -> Vec<Zeroizing<Vec<u8>>> {
         self.with_memory(seeds.len(), |lanes, mut w| {
             // Algorithm 13, line 1: (rho, sigma) := G(d || k).
             for (lane, seed) in seeds.iter().enumerate() {
@@ -101,7 +72,14 @@ impl<const L: usize> Passes for Pass<L> {
         })
     }
 
-    fn encapsulate(&self, requests: &[(&[u8], &[u8; 32])]) -> Vec<Encapsulated> {
+    /// Algorithm 17, ML-KEM.Encaps_internal: a ciphertext and a secret for each encapsulation key
+    /// and each `m`.
+    ///
+    /// # Panics
+    ///
+    /// If there are no requests, or more than lanes, or a key has another length than its size
+    /// says.
+    pub(super) fn encapsulate(&self, requests: &[(&[u8], &[u8; 32])]) -> Vec<Encapsulated> {
         self.with_memory(requests.len(), |lanes, mut w| {
             for (lane, (key, m)) in requests.iter().enumerate() {
                 set(w.public, lane, key);
@@ -124,7 +102,13 @@ impl<const L: usize> Passes for Pass<L> {
         })
     }
 
-    fn decapsulate(&self, requests: &[(Parts<'_>, &[u8])]) -> Vec<Shared> {
+    /// Algorithm 18, ML-KEM.Decaps_internal: the secret in each ciphertext.
+    ///
+    /// # Panics
+    ///
+    /// If there are no requests, or more than lanes, or a ciphertext has another length than its
+    /// size says.
+    pub(super) fn decapsulate(&self, requests: &[(Parts<'_>, &[u8])]) -> Vec<Shared> {
         self.with_memory(requests.len(), |lanes, mut w| {
             let rank = lanes.size.rank();
             // Lines 1 to 4.
@@ -169,9 +153,7 @@ impl<const L: usize> Passes for Pass<L> {
                 .collect()
         })
     }
-}
 
-impl<const L: usize> Pass<L> {
     /// Runs a pass on memory for so many requests.
     fn with_memory<T>(&self, requests: usize, pass: impl FnOnce(&Lanes<L>, Work<'_, L>) -> T) -> T {
         assert!((1..=L).contains(&requests), "{requests} requests");

@@ -2,6 +2,7 @@
 
 use super::key::DecapsulationKey;
 use super::size::Size;
+use crate::agreement::{Answer, Outcome};
 use crate::{AgreeError, Shared};
 use aws_lc_rs::kem;
 
@@ -35,55 +36,50 @@ pub struct Decapsulate {
 }
 
 impl Keygen {
-    pub(crate) fn alone(&self) -> Result<(DecapsulationKey, Vec<u8>), AgreeError> {
-        let key = kem::DecapsulationKey::generate(self.size.aws_lc())
+    pub(crate) fn alone(&self) -> Outcome {
+        kem::DecapsulationKey::generate(self.size.aws_lc())
             .and_then(|key| DecapsulationKey::from_aws_lc(self.size, key))
-            .map_err(|_| AgreeError::Failed)?;
-        let public = key.encapsulation_key().to_vec();
-        Ok((key, public))
+            .map(Answer::from)
+            .map_err(|_| AgreeError::Failed)
     }
 }
 
 impl Encapsulate {
-    /// Whether the key has the right length; what else is wrong with it shows in the pass.
-    pub(super) fn check(&self) -> Result<(), AgreeError> {
-        if self.key.len() == self.size.encapsulation_key_len() {
-            Ok(())
-        } else {
-            Err(AgreeError::InvalidPeer(KEY_LENGTH))
-        }
+    /// The key, if it has the right length; what else is wrong with it shows in the pass.
+    pub(super) fn checked(&self) -> Result<&[u8], AgreeError> {
+        let fits = self.key.len() == self.size.encapsulation_key_len();
+        let key = fits.then_some(self.key.as_slice());
+        key.ok_or(AgreeError::InvalidPeer(KEY_LENGTH))
     }
 
-    pub(crate) fn alone(&self) -> Result<(Vec<u8>, Shared), AgreeError> {
-        self.check()?;
-        let key = kem::EncapsulationKey::new(self.size.aws_lc(), &self.key)
+    pub(crate) fn alone(&self) -> Outcome {
+        let key = kem::EncapsulationKey::new(self.size.aws_lc(), self.checked()?)
             .map_err(|_| AgreeError::Failed)?;
         // Checks the key (FIPS 203, section 7.2); nothing else in it can fail.
         let (ciphertext, shared) = key
             .encapsulate()
             .map_err(|_| AgreeError::InvalidPeer(KEY_MODULUS))?;
-        Ok((ciphertext.as_ref().to_vec(), Shared::new(shared.as_ref())))
+        let share = ciphertext.as_ref().to_vec();
+        Ok(Answer {
+            share,
+            ..Answer::from(Shared::new(shared.as_ref()))
+        })
     }
 }
 
 impl Decapsulate {
-    /// Whether the ciphertext has the right length, all that can be wrong with it.
-    pub(super) fn check(&self) -> Result<(), AgreeError> {
-        if self.ciphertext.len() == self.key.size().ciphertext_len() {
-            Ok(())
-        } else {
-            Err(AgreeError::InvalidPeer(CIPHERTEXT_LENGTH))
-        }
+    /// The ciphertext, if it has the right length, all that can be wrong with it.
+    pub(super) fn checked(&self) -> Result<&[u8], AgreeError> {
+        let fits = self.ciphertext.len() == self.key.size().ciphertext_len();
+        let ciphertext = fits.then_some(self.ciphertext.as_slice());
+        ciphertext.ok_or(AgreeError::InvalidPeer(CIPHERTEXT_LENGTH))
     }
 
-    pub(crate) fn alone(&self) -> Result<Shared, AgreeError> {
-        self.check()?;
-        let shared = self
-            .key
-            .aws_lc()?
-            .decapsulate(kem::Ciphertext::from(self.ciphertext.as_slice()))
-            .map_err(|_| AgreeError::Failed)?;
-        Ok(Shared::new(shared.as_ref()))
+    pub(crate) fn alone(&self) -> Outcome {
+        let ciphertext = kem::Ciphertext::from(self.checked()?);
+        let shared = self.key.aws_lc()?.decapsulate(ciphertext);
+        let shared = shared.map_err(|_| AgreeError::Failed)?;
+        Ok(Shared::new(shared.as_ref()).into())
     }
 }
 

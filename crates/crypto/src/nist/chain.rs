@@ -1,24 +1,28 @@
-//! What the tests of ECDH and ECDSA run on: passes of every target, and the model of them.
+//! What the tests of ECDSA run on: passes of every target, and the model of them.
 
-use super::pass::Pass;
-use super::{Curve, Lanes, lanes};
-use crate::Backend;
-use widelane_cpu::Target;
+use super::Curve;
+use super::pass::{Coordinate, Fault, ToSign, ToVerify};
+use crate::ecdsa::Signing;
+use crate::operation::OnBackend;
+use crate::passes::{Passes, with_pass};
 
 /// Passes of every target that there is here, by name. The model is slow.
-pub(crate) fn subjects(curve: Curve) -> Vec<(&'static str, Box<dyn Lanes>)> {
-    let mut subjects = vec![("model", model(curve))];
-    for target in Target::ALL {
-        let backend = Backend::Lanes(target);
-        match lanes(backend, curve) {
-            Ok(Some(lanes)) => subjects.push((backend.name(), lanes)),
-            _ => target.tell_skipped(),
-        }
-    }
+pub(crate) fn subjects(curve: Curve) -> Vec<(&'static str, Passes<Curve>)> {
+    let subjects = OnBackend::subjects(Signing(curve)).into_iter();
     subjects
+        .map(|(name, signing)| (name, signing.passes))
+        .collect()
 }
 
-/// Passes in portable Rust.
-pub(crate) fn model(curve: Curve) -> Box<dyn Lanes> {
-    Box::new(Pass::<4>::model(curve))
+impl Passes<Curve> {
+    pub(crate) fn sign(
+        &self,
+        problems: &[ToSign<'_>],
+    ) -> Vec<Result<(Coordinate, Coordinate), Fault>> {
+        with_pass!(self, pass => pass.sign(problems), else unreachable!())
+    }
+
+    pub(crate) fn verify(&self, problems: &[ToVerify<'_>]) -> Vec<Option<bool>> {
+        with_pass!(self, pass => pass.verify(problems), else unreachable!())
+    }
 }

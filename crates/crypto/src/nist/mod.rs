@@ -7,11 +7,10 @@ mod pass;
 
 pub(crate) use nonce::{ADDED_BYTES, nonce};
 pub(crate) use pass::{
-    Coordinate, Fault, Lanes, Multiple, MultipleError, ToSign, ToVerify, lanes, secret_digits,
+    Coordinate, Fault, Multiple, MultipleError, Pass, ToSign, ToVerify, secret_digits,
 };
 
 use crate::secrecy;
-use aws_lc_rs::agreement::{self, ECDH_P256, ECDH_P384};
 use aws_lc_rs::rand;
 use std::fmt;
 use zeroize::Zeroizing;
@@ -98,13 +97,6 @@ impl Curve {
         match self {
             Self::P256 => &P256_GENERATOR,
             Self::P384 => &P384_GENERATOR,
-        }
-    }
-
-    pub(crate) fn agreement(self) -> &'static agreement::Algorithm {
-        match self {
-            Self::P256 => &ECDH_P256,
-            Self::P384 => &ECDH_P384,
         }
     }
 }

@@ -4,36 +4,15 @@
 
 use super::Curve;
 use crate::faults;
-use crate::passes::{Family, Memory, Passes, lock, memory};
+use crate::passes::{Family, Memory, lock, memory};
 use crate::rsa::arithmetic::{be_bytes, integer_from_be_bytes, limbs, mod_pow2, mul_mod};
 use crate::secrecy;
-use crate::{Backend, BackendUnavailable};
 use std::any::Any;
-use std::fmt;
 use std::sync::{Arc, Mutex};
 use widelane_cpu::{Target, Token};
 use widelane_kernels::{Arena, Machine, NistCurve, NistSpace};
 use widelane_lanes::DIGIT_BITS;
 use zeroize::Zeroizing;
-
-/// Passes of some width. Slices are never longer than [`lanes`](Self::lanes), nor empty; scalars
-/// and coordinates are big-endian bytes of the curve's length.
-pub(crate) trait Lanes: fmt::Debug + Send + Sync {
-    /// Problems of one pass.
-    fn lanes(&self) -> usize;
-
-    /// Multiples of the base point, uncompressed.
-    fn base_multiples(&self, scalars: &[&[u8]]) -> Vec<Result<Vec<u8>, Fault>>;
-
-    /// The x-coordinates of multiples of points.
-    fn multiples(&self, problems: &[Multiple<'_>]) -> Vec<Result<Coordinate, MultipleError>>;
-
-    /// ECDSA signatures `(r, s)`.
-    fn sign(&self, problems: &[ToSign<'_>]) -> Vec<Result<(Coordinate, Coordinate), Fault>>;
-
-    /// Whether ECDSA signatures are right; `None` where this cannot tell.
-    fn verify(&self, problems: &[ToVerify<'_>]) -> Vec<Option<bool>>;
-}
 
 /// A multiple of a point to be computed.
 #[derive(Clone, Copy)]
@@ -87,19 +66,8 @@ pub(crate) enum MultipleError {
     Fault,
 }
 
-/// The passes of a backend; `None` where it has none.
-pub(crate) fn lanes(
-    backend: Backend,
-    curve: Curve,
-) -> Result<Option<Box<dyn Lanes>>, BackendUnavailable> {
-    Ok(match Passes::new(backend, curve)? {
-        Passes::None => None,
-        Passes::Four(pass) => Some(pass),
-        Passes::Eight(pass) => Some(pass),
-    })
-}
-
-/// Passes of one width.
+/// Passes of one width. Slices are never longer than `L`, nor empty; scalars and coordinates are
+/// big-endian bytes of the curve's length.
 pub(crate) type Pass<const L: usize> = crate::passes::Pass<Curve, L>;
 
 impl Family for Curve {
@@ -133,7 +101,7 @@ type Known = ((Curve, Option<Target>), Arc<dyn Any + Send + Sync>);
 
 /// The memory of a pass.
 #[derive(Debug)]
-pub(crate) struct Space<const L: usize> {
+pub struct Space<const L: usize> {
     space: NistSpace<L>,
     arena: Arena<L>,
 }
@@ -183,14 +151,9 @@ impl<const L: usize> Pass<L> {
         get(number, lane, DIGIT_BITS, &mut bytes);
         bytes
     }
-}
 
-impl<const L: usize> Lanes for Pass<L> {
-    fn lanes(&self) -> usize {
-        L
-    }
-
-    fn base_multiples(&self, scalars: &[&[u8]]) -> Vec<Result<Vec<u8>, Fault>> {
+    /// Multiples of the base point, uncompressed.
+    pub(crate) fn base_multiples(&self, scalars: &[&[u8]]) -> Vec<Result<Vec<u8>, Fault>> {
         let (k, d) = (&*self.kernels, self.kernels.digits());
         self.with_memory(|w, space| {
             for lane in 0..L {
@@ -215,7 +178,11 @@ impl<const L: usize> Lanes for Pass<L> {
         })
     }
 
-    fn multiples(&self, problems: &[Multiple<'_>]) -> Vec<Result<Coordinate, MultipleError>> {
+    /// The x-coordinates of multiples of points.
+    pub(crate) fn multiples(
+        &self,
+        problems: &[Multiple<'_>],
+    ) -> Vec<Result<Coordinate, MultipleError>> {
         let (k, d) = (&*self.kernels, self.kernels.digits());
         self.with_memory(|w, space| {
             for lane in 0..L {
@@ -245,9 +212,14 @@ impl<const L: usize> Lanes for Pass<L> {
         })
     }
 
+    /// ECDSA signatures `(r, s)`.
+    ///
     /// Everything after the nonce's point and `1/k` is computed twice, each time from what the
     /// requests hold; the second time must give the bytes that leave.
-    fn sign(&self, problems: &[ToSign<'_>]) -> Vec<Result<(Coordinate, Coordinate), Fault>> {
+    pub(crate) fn sign(
+        &self,
+        problems: &[ToSign<'_>],
+    ) -> Vec<Result<(Coordinate, Coordinate), Fault>> {
         let (k, d) = (&*self.kernels, self.kernels.digits());
         self.with_memory(|w, space| {
             let lanes: [&ToSign<'_>; L] =
@@ -324,7 +296,8 @@ impl<const L: usize> Lanes for Pass<L> {
         })
     }
 
-    fn verify(&self, problems: &[ToVerify<'_>]) -> Vec<Option<bool>> {
+    /// Whether ECDSA signatures are right; `None` where this cannot tell.
+    pub(crate) fn verify(&self, problems: &[ToVerify<'_>]) -> Vec<Option<bool>> {
         let (k, d) = (&*self.kernels, self.kernels.digits());
         self.with_memory(|w, space| {
             for lane in 0..L {

@@ -61,7 +61,7 @@ fn run<const L: usize>(
         let results = pass.sign(method, &requests);
         let verdict = |((result, expected), request): ((_, _), &SignRequest)| {
             Verdict::of(result, expected, |signature: &Vec<u8>| {
-                let key = request.key();
+                let key = &request.key;
                 let Some(scheme) = request.scheme() else {
                     let opened = portable::open(key.parts(), signature);
                     return Some(&*opened) == request.encoded();
@@ -90,7 +90,7 @@ fn run<const L: usize>(
             if fresh {
                 requests
                     .iter()
-                    .for_each(|request| request.key().prepared().forget_blindings());
+                    .for_each(|request| request.key.prepared().forget_blindings());
             } else {
                 // Also the passes that follow a fault: blinding values that it damaged.
                 while sign().iter().any(|verdict| {

@@ -257,7 +257,7 @@ pub(crate) fn request(key: &PrivateKey, scheme: Scheme, message: &[u8]) -> SignR
 /// aws-lc-rs accepts the signature, or, where it refuses the public key or what was signed, our own
 /// check does.
 pub(crate) fn assert_verifies(name: &str, request: &SignRequest, message: &[u8], signature: &[u8]) {
-    let key = request.key();
+    let key = &request.key;
     let is_taken = key.parts().e.len() == 1 && key.parts().e[0] < 1 << 33;
     if let Some(scheme) = request.scheme().filter(|_| is_taken) {
         let public = key.public_key_info_der();
@@ -300,20 +300,19 @@ fn pems(size: Size) -> [&'static [u8]; 4] {
 mod subjects {
     use super::*;
     use crate::rsa::{Signing, portable};
-    use crate::sign::pass;
-    use crate::{Backend, Operation};
+    use crate::{Backend, Operation, Task};
 
     #[test]
     fn aws_lc_passes() {
         for size in Size::ALL {
-            let signing = Signing::new(Backend::AwsLc, size).unwrap();
+            let signing = Signing(size).on(Backend::AwsLc).unwrap();
             assert_eq!(signing.lanes(), 1);
             let subject = Subject {
                 name: "aws-lc",
                 lanes: 3,
                 pads: Pads::Subject,
                 vectors: usize::MAX,
-                sign: &|requests| pass(&signing, requests),
+                sign: &|requests| signing.answers(requests),
             };
             subject.check(size);
         }
@@ -329,7 +328,7 @@ mod subjects {
                 vectors: 8,
                 sign: &|requests| {
                     let sign = |request: &SignRequest| {
-                        portable::sign(request.key().parts(), request.encoded().unwrap())
+                        portable::sign(request.key.parts(), request.encoded().unwrap())
                     };
                     requests.iter().map(sign).collect()
                 },
@@ -384,11 +383,11 @@ mod subjects {
 
     #[test]
     fn a_request_of_another_size_harms_no_neighbour() {
-        let signing = Signing::new(Backend::AwsLc, Size::Rsa2048).unwrap();
+        let signing = Signing(Size::Rsa2048).on(Backend::AwsLc).unwrap();
         let [ours, ..] = keys(Size::Rsa2048);
         let [longer, ..] = keys(Size::Rsa3072);
         let requests = [&ours, &longer, &ours].map(|key| request(key, Scheme::PssSha384, b"m"));
-        let results = pass(&signing, &requests);
+        let results = signing.answers(&requests);
         assert!(results[0].is_ok() && results[2].is_ok());
         assert_eq!(
             results[1],

@@ -7,6 +7,7 @@ use super::padding::emsa_pkcs1_v1_5;
 use super::pass::Prepared;
 use super::{Size, portable};
 use crate::Hash;
+use crate::secrecy::opaque;
 use crate::sign::{KeyError, is_encrypted, malformed, public_key_info};
 use aws_lc_rs::rsa::{KeyPairComponents, PublicKeyComponents};
 use aws_lc_rs::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
@@ -16,7 +17,6 @@ use pkcs8::der::asn1::{AnyRef, UintRef};
 use pkcs8::der::{Decode, Encode};
 use pkcs8::spki::AlgorithmIdentifierRef;
 use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -139,13 +139,7 @@ impl PrivateKey {
     }
 }
 
-impl fmt::Debug for PrivateKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PrivateKey")
-            .field("modulus_bits", &self.modulus_bits())
-            .finish_non_exhaustive()
-    }
-}
+opaque!(PrivateKey { modulus_bits });
 
 /// The integers of a checked key, as little-endian limbs. The first prime is the larger one.
 #[derive(Zeroize, ZeroizeOnDrop)]

@@ -75,7 +75,7 @@ impl Size {
     }
 
     /// Bits in each of the two primes.
-    pub const fn prime_bits(self) -> usize {
+    pub(crate) const fn prime_bits(self) -> usize {
         self.modulus_bits() / 2
     }
 }

@@ -20,7 +20,7 @@ use widelane_lanes::DIGIT_BITS;
 
 /// Signatures by keys of [`PublicKey::MODULUS_BITS`].
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Openings;
+pub struct Openings;
 
 impl Family for Openings {
     type Kernels<const L: usize> = Montgomery<L>;

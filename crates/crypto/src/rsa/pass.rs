@@ -23,6 +23,7 @@ use super::request::SignRequest;
 use crate::faults;
 use crate::passes::{Family, lock, memory};
 use crate::secrecy;
+use crate::secrecy::opaque;
 use crate::sign::{Error, Outcome};
 use std::borrow::Borrow;
 use std::sync::Mutex;
@@ -32,7 +33,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 /// Signatures by keys whose primes have so many bits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Signatures {
+pub struct Signatures {
     pub(super) prime_bits: usize,
 }
 
@@ -71,7 +72,7 @@ impl<const L: usize> Pass<L> {
         );
         let mut blindings = Vec::with_capacity(requests.len());
         for request in &requests {
-            match request.key().prepared().blinding(request.key().parts()) {
+            match request.key.prepared().blinding(request.key.parts()) {
                 Ok(blinding) => blindings.push(blinding),
                 Err(RandomFailed) => return vec![Err(Error::Random); requests.len()],
             }
@@ -109,7 +110,7 @@ impl<const L: usize> Pass<L> {
         for ((request, blinding), result) in requests.iter().zip(blindings).zip(&results) {
             // After a fault nothing that was computed beside it is used again.
             if result.is_ok() {
-                request.key().prepared().give_back(blinding);
+                request.key.prepared().give_back(blinding);
             }
         }
         results
@@ -129,7 +130,7 @@ impl<const L: usize> Run<'_, L> {
     fn load(&mut self, blindings: &[Blinding]) {
         let w = &mut self.w;
         for (lane, request) in self.lanes.into_iter().enumerate() {
-            w.load_key(lane, request.key().prepared(), request.key().parts());
+            w.load_key(lane, request.key.prepared(), request.key.parts());
             let blinding = blindings.get(lane / 2).unwrap_or(&blindings[0]);
             set(w.power, lane, &blinding.pairs[lane % 2].power);
             set(w.inverse, lane, &blinding.pairs[lane % 2].inverse);
@@ -242,7 +243,7 @@ impl<const L: usize> Run<'_, L> {
             let unit = w.n[0][lane].wrapping_mul(w.n[digits][lane]);
             faults[lane] |= unit.wrapping_add(1) & DIGIT_MASK;
             if lane % 2 == 0 {
-                let n = &request.key().parts().n;
+                let n = &request.key.parts().n;
                 assert_eq!(n.len(), w.limbs.len());
                 let limbs = w.limbs.iter().zip(n);
                 faults[lane] |= limbs.fold(0, |all, (limb, n)| all | limb[lane] ^ n);
@@ -399,11 +400,7 @@ impl Prime {
     }
 }
 
-impl std::fmt::Debug for Prime {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Prime").finish_non_exhaustive()
-    }
-}
+opaque!(Prime {});
 
 impl std::fmt::Debug for Blinding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -491,7 +488,7 @@ fn power_public<const L: usize>(
     [factor, other]: [&mut [[u64; L]]; 2],
     scratch: &mut [[u64; L]],
 ) {
-    let exponents = lanes.map(|request| request.key().parts().e.as_slice());
+    let exponents = lanes.map(|request| request.key.parts().e.as_slice());
     let bit = |e: &[u64], at: usize| {
         e.get(at / 64)
             .is_some_and(|limb| limb >> (at % 64) & 1 == 1)

@@ -7,7 +7,6 @@ use crate::Hash;
 use crate::sign::{Error, Outcome};
 use aws_lc_rs::digest::Digest;
 use aws_lc_rs::signature as aws;
-use std::fmt;
 
 /// Padding and hash function of a signature. PSS salts are as long as the digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,8 +82,8 @@ impl Scheme {
 
 /// One signature to be made: owns its padded message and a counted reference to its key.
 #[derive(Clone)]
-pub(crate) struct SignRequest {
-    key: PrivateKey,
+pub struct SignRequest {
+    pub(crate) key: PrivateKey,
     /// What aws-lc-rs signs; it pads by itself. Absent where it cannot: it takes hash values only.
     hashed: Option<(Scheme, Digest)>,
     /// What our own code signs; absent where only aws-lc-rs will.
@@ -169,11 +168,6 @@ impl SignRequest {
         self.hashed.map(|(scheme, _)| scheme)
     }
 
-    /// The key.
-    pub(crate) fn key(&self) -> &PrivateKey {
-        &self.key
-    }
-
     /// Signs through aws-lc-rs, or through portable code where that refuses the key.
     pub(crate) fn alone(&self) -> Outcome {
         match (self.key.aws_lc(), self.encoded()) {
@@ -196,15 +190,6 @@ impl SignRequest {
     }
 }
 
-impl fmt::Debug for SignRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SignRequest")
-            .field("key", &self.key)
-            .field("scheme", &self.scheme())
-            .finish_non_exhaustive()
-    }
-}
-
 /// The longest digest.
 const MAX_SALT: usize = 64;
 
@@ -213,15 +198,7 @@ mod tests {
     use super::*;
     use crate::rsa::chain::{assert_verifies, from_pem, keys, odd_exponent_keys};
     use crate::rsa::{Signing, vectors};
-    use crate::sign::pass;
-    use crate::{Backend, Operation};
-
-    fn signings(size: Size) -> impl Iterator<Item = Signing> {
-        let backends = Backend::ALL
-            .into_iter()
-            .filter(|backend| backend.is_available());
-        backends.map(move |backend| Signing::new(backend, size).unwrap())
-    }
+    use crate::{OnBackend, Operation};
 
     /// Wycheproof's signatures, byte for byte: of the hash value, and of the encoding that says which
     /// hash function it is of.
@@ -241,8 +218,8 @@ mod tests {
                     let unhashed = SignRequest::unhashed(&group.key, &em[zero + 1..]).unwrap();
                     let expected = Ok(vector.signature.clone());
                     assert_eq!(hashed.alone(), expected);
-                    for signing in signings(size) {
-                        let results = pass(&signing, &[hashed.clone(), unhashed.clone()]);
+                    for signing in OnBackend::everywhere(Signing(size)) {
+                        let results = signing.answers(&[hashed.clone(), unhashed.clone()]);
                         assert_eq!(results[0], expected);
                         match signing.lanes() {
                             1 => assert_eq!(results[1], Err(Error::OnlyInLanes)),
@@ -267,8 +244,8 @@ mod tests {
             for scheme in Scheme::ALL {
                 let digest = scheme.hash().digest(b"message");
                 let request = SignRequest::prehashed(&key, scheme, digest.as_ref()).unwrap();
-                for signing in signings(size) {
-                    let mut results = pass(&signing, std::slice::from_ref(&request));
+                for signing in OnBackend::everywhere(Signing(size)) {
+                    let mut results = signing.answers(std::slice::from_ref(&request));
                     results.push(request.alone());
                     for result in results {
                         assert_verifies(signing.name(), &request, b"message", &result.unwrap());
@@ -287,8 +264,10 @@ mod tests {
                 let data = vec![0xff; len];
                 let request = SignRequest::unhashed(key, &data).unwrap();
                 assert!(request.encoded().unwrap().ends_with(&data));
-                for signing in signings(size).filter(|signing| signing.lanes() > 1) {
-                    for result in pass(&signing, &[request.clone(), request.clone()]) {
+                for signing in
+                    OnBackend::everywhere(Signing(size)).filter(|signing| signing.lanes() > 1)
+                {
+                    for result in signing.answers(&[request.clone(), request.clone()]) {
                         assert_verifies(signing.name(), &request, &data, &result.unwrap());
                     }
                 }

@@ -1,96 +1,68 @@
 //! Signatures as [`Operation`].
 
 use super::Size;
-use super::pass::Signatures;
+use super::pass::{Pass, Signatures};
 use super::request::{Scheme, SignRequest};
-use crate::passes::{Passes, with_pass};
-use crate::sign::{Key, Kind, Outcome, Prepared, Request, pass_of};
-use crate::{Backend, BackendUnavailable, Operation};
+use crate::sign::{Algorithm, Key, Kind, Outcome, Prepared, Request};
+use crate::{Operation, Task};
 use std::sync::OnceLock;
 use widelane_kernels::Method;
 
 /// Signatures with keys of one [`Size`]: `rsa2048-sign`, `rsa3072-sign` and `rsa4096-sign`.
-#[derive(Debug)]
-pub struct Signing {
-    size: Size,
-    passes: Passes<Signatures>,
-}
+#[derive(Clone, Copy, Debug)]
+pub struct Signing(pub Size);
 
 /// Signatures with keys of any size, one by one: `rsa-sign`.
 #[derive(Debug)]
 pub struct OtherSigning;
 
-impl Signing {
-    /// Signatures with keys of this size on this backend.
-    ///
-    /// # Errors
-    ///
-    /// When this machine cannot run the backend.
-    pub fn new(backend: Backend, size: Size) -> Result<Self, BackendUnavailable> {
-        let prime_bits = size.prime_bits();
-        let passes = Passes::new(backend, Signatures { prime_bits })?;
-        Ok(Self { size, passes })
+impl Task for Signing {
+    type Request = Request;
+    type Own = SignRequest;
+    type Family = Signatures;
+
+    fn name(self) -> &'static str {
+        Algorithm::Rsa.operations()[self.0 as usize]
     }
 
-    /// The request, if its key has this size.
-    pub(super) fn own<'a>(&self, request: &'a Request) -> Option<&'a SignRequest> {
+    fn family(self) -> Signatures {
+        let prime_bits = self.0.prime_bits();
+        Signatures { prime_bits }
+    }
+
+    fn own(self, request: &Request) -> Option<&SignRequest> {
         match &request.0 {
-            Prepared::Rsa(request) if request.size() == Some(self.size) => Some(request),
+            Prepared::Rsa(request) if request.size() == Some(self.0) => Some(request),
             _ => None,
         }
     }
-}
 
-impl Operation for Signing {
-    type Request = Request;
-
-    fn name(&self) -> &'static str {
-        match self.size {
-            Size::Rsa2048 => "rsa2048-sign",
-            Size::Rsa3072 => "rsa3072-sign",
-            Size::Rsa4096 => "rsa4096-sign",
-        }
+    fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&SignRequest]) -> Vec<Outcome> {
+        self.pass_by(0, pass, requests)
     }
 
-    fn lanes(&self) -> usize {
-        // Two lanes a request.
-        self.passes.lanes().div_ceil(2)
-    }
+    const LANES_EACH: usize = 2;
 
-    fn takes(&self, request: &Request) -> bool {
-        self.own(request).is_some()
-    }
-
-    fn pass(&self, requests: &[Request]) -> Vec<Outcome> {
-        self.pass_by(0, requests)
-    }
-
-    fn methods(&self) -> &'static [&'static str] {
+    fn methods(self) -> &'static [&'static str] {
         &methods().1
     }
 
-    fn pass_by(&self, method: usize, requests: &[Request]) -> Vec<Outcome> {
-        let method = methods().0[method];
-        let own = |request| self.own(request);
-        pass_of(self, requests, own, |requests| {
-            with_pass!(&self.passes, pass => pass.sign(method, requests), else {
-                requests.iter().map(|request| request.alone()).collect()
-            })
-        })
+    fn pass_by<const L: usize>(
+        self,
+        method: usize,
+        pass: &Pass<L>,
+        requests: &[&SignRequest],
+    ) -> Vec<Outcome> {
+        pass.sign(methods().0[method], requests)
     }
 
-    fn alone(&self, request: &Request) -> Outcome {
-        request.alone()
+    fn needs_lanes(request: &SignRequest) -> bool {
+        request.key.aws_lc().is_none()
     }
 
-    fn needs_lanes(&self, request: &Request) -> bool {
-        let own = self.own(request);
-        own.is_some_and(|request| request.key().aws_lc().is_none())
-    }
-
-    fn specimen(&self) -> Request {
+    fn specimen(self) -> Request {
         static KEYS: [OnceLock<Key>; 3] = [const { OnceLock::new() }; 3];
-        specimen(&KEYS[self.size as usize], self.size.specimen())
+        specimen(&KEYS[self.0 as usize], self.0.specimen())
     }
 }
 
@@ -196,21 +168,18 @@ mod tests {
     use super::*;
     use crate::rsa::PrivateKey;
     use crate::rsa::chain::{assert_verifies, keys, odd_exponent_keys};
+    use crate::{Backend, OnBackend};
 
     #[test]
     fn specimens_are_signed_both_ways() {
-        let backends = Backend::ALL
-            .into_iter()
-            .filter(|backend| backend.is_available());
-        for backend in backends {
-            for size in Size::ALL {
-                let signing = Signing::new(backend, size).unwrap();
+        for size in Size::ALL {
+            for signing in OnBackend::everywhere(Signing(size)) {
                 let requests: Vec<_> = (0..3).map(|_| signing.specimen()).collect();
                 assert!(requests.iter().all(|request| signing.takes(request)));
                 let mut results = signing.pass(&requests);
                 results.push(signing.alone(&requests[0]));
                 assert_eq!(results.len(), 4);
-                let request = signing.own(&requests[0]).unwrap();
+                let request = Signing(size).own(&requests[0]).unwrap();
                 for result in results {
                     let signature = result.unwrap();
                     assert_verifies(signing.name(), request, MESSAGE, &signature);
@@ -229,7 +198,7 @@ mod tests {
 
     #[test]
     fn only_what_aws_lc_refuses_needs_lanes() {
-        let signing = Signing::new(Backend::AwsLc, Size::Rsa2048).unwrap();
+        let signing = Signing(Size::Rsa2048).on(Backend::AwsLc).unwrap();
         let needs = |key: &PrivateKey| {
             let request = SignRequest::new(key, Scheme::PssSha256, b"m")
                 .unwrap()

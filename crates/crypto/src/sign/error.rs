@@ -56,7 +56,7 @@ pub enum KeyError {
         /// The curve that the key names.
         curve: Curve,
     },
-    /// A part of an ML-DSA key, or an Ed25519 key, has a wrong length.
+    /// A key or a part of it has a wrong length.
     #[error("{part} has {found} bytes and needs {expected}; make the key file anew")]
     Length {
         /// The part.

@@ -242,7 +242,7 @@ pub(crate) fn check_no_parameters(
 }
 
 /// A key for this algorithm, where it is not supported.
-pub(crate) fn unsupported(algorithm: ObjectIdentifier) -> KeyError {
+fn unsupported(algorithm: ObjectIdentifier) -> KeyError {
     let known = KINDS.iter().find(|(known, _)| *known == algorithm);
     let found = known.map_or_else(
         || format!("of algorithm {algorithm}"),
@@ -251,15 +251,11 @@ pub(crate) fn unsupported(algorithm: ObjectIdentifier) -> KeyError {
     KeyError::Unsupported { found }
 }
 
-/// Algorithm and key in DER of `SubjectPublicKeyInfo` (RFC 5280, section 4.1).
-pub(crate) fn read_public_key_info(
-    der: &[u8],
-) -> Result<(AlgorithmIdentifierRef<'_>, &[u8]), KeyError> {
-    let info = SubjectPublicKeyInfoRef::from_der(der)
-        .map_err(|error| malformed("the public key", error))?;
-    // A bit string that does not end with a whole byte has no bytes.
-    let key = info.subject_public_key.as_bytes().unwrap_or_default();
-    Ok((info.algorithm, key))
+/// The key inside a `SubjectPublicKeyInfo` (RFC 5280, section 4.1) that is known to be one.
+pub(crate) fn public_key_bytes(info: &[u8]) -> &[u8] {
+    let info = SubjectPublicKeyInfoRef::from_der(info).ok();
+    let key = info.and_then(|info| info.subject_public_key.as_bytes());
+    key.expect("the encoding of a public key")
 }
 
 /// DER of `SubjectPublicKeyInfo` (RFC 5280, section 4.1).

@@ -5,7 +5,7 @@
 //! once; the operation that [takes](crate::Operation::takes) it answers several together:
 //! `rsa::Signing`, `ecdsa::Signing` and their like.
 //!
-//! A [`Verifier`] makes the requests that verify signatures.
+//! A [`Verifier`] makes the [requests](VerifyRequest) that verify signatures.
 //!
 //! A new algorithm is a variant of [`Algorithm`] and [`Scheme`], and a key and a request of its own
 //! module. Callers that take keys and schemes as they come do not change.
@@ -17,17 +17,16 @@ mod verifier;
 
 use std::ffi::CStr;
 
-use crate::{Hash, ecdsa, mldsa, rsa};
+use crate::{Hash, agreement, ecdsa, mldsa, rsa};
 
 pub use error::{Error, KeyError, VerifyError};
 pub use key::Key;
 pub(crate) use key::{Kind, check_no_parameters, is_encrypted, malformed};
-pub(crate) use key::{public_key_info, read_public_key_info, unsupported};
-#[cfg(test)]
-pub(crate) use request::pass;
+pub(crate) use key::{public_key_bytes, public_key_info};
 pub use request::{Input, Request};
-pub(crate) use request::{Outcome, Prepared, pass_of};
-pub use verifier::{Runner, Verifier};
+pub(crate) use request::{Outcome, Prepared};
+pub(crate) use verifier::{ToVerify, Verdict};
+pub use verifier::{Verifier, VerifyRequest};
 
 /// The kind of a private key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,6 +63,14 @@ impl Algorithm {
             Self::MlDsa(mldsa::Size::MlDsa44) => [c"ML-DSA-44", c"ML-DSA-44"],
             Self::MlDsa(mldsa::Size::MlDsa65) => [c"ML-DSA-65", c"ML-DSA-65"],
             Self::MlDsa(mldsa::Size::MlDsa87) => [c"ML-DSA-87", c"ML-DSA-87"],
+        }
+    }
+
+    /// The curve of its keys, if they name one among several.
+    pub const fn curve(self) -> Option<agreement::Curve> {
+        match self {
+            Self::Ecdsa(curve) => Some(agreement::Curve::Nist(curve)),
+            Self::Rsa | Self::Ed25519 | Self::MlDsa(_) => None,
         }
     }
 

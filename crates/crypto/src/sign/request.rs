@@ -1,17 +1,10 @@
-//! Requests: owned, so that they outlive the code that made them.
+//! Requests for signatures.
 
 use std::fmt;
 
 use super::{Error, Key, Kind, Scheme};
-use crate::operation::{in_passes, requests};
-use crate::{Operation, ecdsa, ed25519, mldsa, rsa};
-
-/// One signature to be made: owns its input and a counted reference to its key.
-///
-/// A request can be moved to another thread and outlives its maker. Answering the same request
-/// twice may give two different signatures.
-#[derive(Clone)]
-pub struct Request(pub(crate) Prepared);
+use crate::operation::{Requests, requests};
+use crate::{ecdsa, ed25519, mldsa, rsa};
 
 /// What is signed.
 #[derive(Clone, Copy, Debug)]
@@ -27,20 +20,19 @@ pub enum Input<'a> {
     Digest(&'a [u8]),
 }
 
-/// A request in the form of its family.
-#[derive(Clone)]
-pub(crate) enum Prepared {
-    Rsa(rsa::SignRequest),
-    Ecdsa(ecdsa::SignRequest),
-    Ed25519(ed25519::SignRequest),
-    MlDsa(mldsa::SignRequest),
-}
-
 /// What becomes of a request.
 pub(crate) type Outcome = Result<Vec<u8>, Error>;
 
 requests! {
-    Request => Vec<u8>, Error;
+    /// One signature to be made: owns its input and a counted reference to its key.
+    ///
+    /// A request can be moved to another thread and outlives its maker. Answering the same request
+    /// twice may give two different signatures.
+    Request(Prepared) => Vec<u8>, Error, |operation| Error::OtherOperation { operation };
+    Rsa(rsa::SignRequest),
+    Ecdsa(ecdsa::SignRequest),
+    Ed25519(ed25519::SignRequest),
+    MlDsa(mldsa::SignRequest),
 }
 
 impl Request {
@@ -106,67 +98,25 @@ impl Request {
     /// [`Error::OnlyInLanes`] for [`unhashed`](Self::unhashed) data, unless aws-lc-rs refuses the
     /// key.
     pub fn alone(&self) -> Result<Vec<u8>, Error> {
-        match &self.0 {
-            Prepared::Rsa(request) => request.alone(),
-            Prepared::Ecdsa(request) => request.alone(),
-            Prepared::Ed25519(request) => request.alone(),
-            Prepared::MlDsa(request) => request.alone(),
-        }
+        self.answer_alone()
     }
 }
 
-macro_rules! prepared {
-    ($($family:ident($request:ty);)+) => { $(
-        impl From<$request> for Request {
-            fn from(request: $request) -> Self {
-                Self(Prepared::$family(request))
+macro_rules! shown_by_key {
+    ($($request:ty),+) => { $(
+        impl fmt::Debug for $request {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct("Request")
+                    .field("key", &self.key)
+                    .finish_non_exhaustive()
             }
         }
     )+ };
 }
 
-prepared! {
-    Rsa(rsa::SignRequest);
-    Ecdsa(ecdsa::SignRequest);
-    Ed25519(ed25519::SignRequest);
-    MlDsa(mldsa::SignRequest);
-}
-
-impl fmt::Debug for Request {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Request");
-        match &self.0 {
-            Prepared::Rsa(request) => shown.field("key", request.key()),
-            Prepared::Ecdsa(request) => shown.field("key", &request.key),
-            Prepared::Ed25519(request) => shown.field("key", &request.key),
-            Prepared::MlDsa(request) => shown.field("key", &request.key),
-        };
-        shown.finish_non_exhaustive()
-    }
-}
-
-/// Answers those of the requests that `operation` takes, in passes, and refuses the others. `own`
-/// gives a request that it takes the form of its family.
-pub(crate) fn pass_of<'a, R: 'a, O: Operation<Request = Request>>(
-    operation: &O,
-    requests: &'a [Request],
-    own: impl Fn(&'a Request) -> Option<&'a R>,
-    pass: impl Fn(&[&'a R]) -> Vec<Outcome>,
-) -> Vec<Outcome> {
-    let taken = requests.iter().map(|request| {
-        own(request).ok_or(Error::OtherOperation {
-            operation: operation.name(),
-        })
-    });
-    in_passes(operation.lanes(), taken.collect(), pass)
-}
-
-/// What `operation` answers to requests of its family.
-#[cfg(test)]
-pub(crate) fn pass<R: Clone + Into<Request>>(
-    operation: &impl Operation<Request = Request>,
-    requests: &[R],
-) -> Vec<Outcome> {
-    let requests: Vec<Request> = requests.iter().cloned().map(Into::into).collect();
-    operation.pass(&requests)
-}
+shown_by_key!(
+    rsa::SignRequest,
+    ecdsa::SignRequest,
+    ed25519::SignRequest,
+    mldsa::SignRequest
+);

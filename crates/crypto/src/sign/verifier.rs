@@ -3,7 +3,8 @@
 use rustls_pki_types::{AlgorithmIdentifier, alg_id};
 
 use super::{KeyError, VerifyError};
-use crate::{Hash, Request, ecdsa, ed25519, mldsa, rsa};
+use crate::operation::requests;
+use crate::{Hash, ecdsa, ed25519, mldsa, rsa};
 
 /// How a signature is verified in lanes.
 #[derive(Clone, Copy, Debug)]
@@ -18,13 +19,16 @@ enum Kind {
     MlDsa(mldsa::Size),
 }
 
-/// Runs requests whose type depends on the algorithm.
-pub trait Runner {
-    /// What a run yields.
-    type Answer;
+/// What becomes of a verification.
+pub(crate) type Verdict = Result<(), VerifyError>;
 
-    /// Runs the one request.
-    fn run(self, request: impl Request<Output = Result<(), VerifyError>>) -> Self::Answer;
+requests! {
+    /// One signature to be verified: owns its input.
+    VerifyRequest(ToVerify) => (), VerifyError, |_| VerifyError;
+    Rsa(rsa::VerifyRequest),
+    Ecdsa(ecdsa::VerifyRequest),
+    Ed25519(ed25519::VerifyRequest),
+    MlDsa(mldsa::VerifyRequest),
 }
 
 impl Verifier {
@@ -50,34 +54,33 @@ impl Verifier {
         }))
     }
 
-    /// Makes a request for the key's bytes inside `SubjectPublicKeyInfo`, and runs it.
+    /// A request, for the key's bytes inside `SubjectPublicKeyInfo`.
     ///
     /// # Errors
     ///
     /// [`KeyError`] if lanes do not take the key.
-    pub fn verify<R: Runner>(
+    pub fn request(
         self,
-        runner: R,
         key: &[u8],
         message: &[u8],
         signature: &[u8],
-    ) -> Result<R::Answer, KeyError> {
+    ) -> Result<VerifyRequest, KeyError> {
         Ok(match self.0 {
             Kind::Rsa(scheme) => {
                 let key = rsa::PublicKey::from_pkcs1_der(key)?;
-                runner.run(rsa::VerifyRequest::new(&key, scheme, message, signature))
+                rsa::VerifyRequest::new(&key, scheme, message, signature).into()
             }
             Kind::Ecdsa(curve, hash) => {
                 let key = ecdsa::PublicKey::from_point(curve, key)?;
-                runner.run(ecdsa::VerifyRequest::new(&key, hash, message, signature))
+                ecdsa::VerifyRequest::new(&key, hash, message, signature).into()
             }
             Kind::Ed25519 => {
                 let key = ed25519::PublicKey::from_bytes(key)?;
-                runner.run(ed25519::VerifyRequest::new(&key, message, signature))
+                ed25519::VerifyRequest::new(&key, message, signature).into()
             }
             Kind::MlDsa(size) => {
                 let key = mldsa::PublicKey::from_bytes(size, key)?;
-                runner.run(mldsa::VerifyRequest::new(&key, message, signature))
+                mldsa::VerifyRequest::new(&key, message, signature).into()
             }
         })
     }

@@ -1,8 +1,8 @@
 //! Vectors of RFC 7748 and of Wycheproof, and agreement with aws-lc-rs.
 
 use super::*;
-use crate::lanes25519::Pass;
-use crate::{AgreeError, Backend, Operation};
+use crate::agreement::Secret;
+use crate::{OnBackend, Operation};
 use wycheproof::xdh::{TestFlag, TestName, TestSet};
 
 /// A case: secret, peer's share and shared secret, or none where that would be zero.
@@ -21,28 +21,21 @@ fn wycheproof() -> Vec<Case> {
         .collect()
 }
 
-fn derive(secret: &[u8; 32], peer: &[u8; 32]) -> Derive {
-    Derive {
-        secret: Secret::from_bytes(secret),
-        peer: *peer,
-    }
+fn secret(bytes: &[u8; 32]) -> Secret {
+    Secret::from_bytes(Curve::X25519, bytes).unwrap()
 }
 
-fn works() -> impl Iterator<Item = (Keygen, Derivation)> {
-    let available = Backend::ALL.into_iter().filter(|backend| {
-        let available = backend.is_available();
-        if !available {
-            backend
-                .target()
-                .into_iter()
-                .for_each(crate::Target::tell_skipped);
-        }
-        available
-    });
-    available.map(|backend| {
-        let keygen = Keygen::new(backend).unwrap();
-        (keygen, Derivation::new(backend).unwrap())
-    })
+fn derive(ours: &[u8; 32], peer: &[u8; 32]) -> Request {
+    secret(ours).derive(peer).unwrap()
+}
+
+fn shares(outcomes: impl IntoIterator<Item = Outcome>) -> Vec<Vec<u8>> {
+    let outcomes = outcomes.into_iter();
+    outcomes.map(|outcome| outcome.unwrap().share).collect()
+}
+
+fn works() -> impl Iterator<Item = (OnBackend<Keygen>, OnBackend<Derivation>)> {
+    OnBackend::everywhere(Keygen).zip(OnBackend::everywhere(Derivation))
 }
 
 #[test]
@@ -62,14 +55,16 @@ fn derivation_passes_wycheproof_in_every_lane_beside_weak_shares() {
             }
         }
         for case in &cases {
-            assert_answer(&work.alone(&derive(&case.0, &case.1)), case);
+            assert_answer(&derive(&case.0, &case.1).alone(), case);
         }
     }
 }
 
-fn assert_answer(answer: &Result<crate::Shared, AgreeError>, case: &Case) {
+fn assert_answer(answer: &Outcome, case: &Case) {
     match (answer, case.2) {
-        (Ok(shared), Some(expected)) => assert_eq!(shared.as_bytes(), expected),
+        (Ok(answer), Some(expected)) => {
+            assert_eq!(answer.shared.as_ref().unwrap().as_bytes(), expected);
+        }
         (Err(error), None) => assert_eq!(*error, AgreeError::WeakPeer),
         _ => panic!("{answer:?} to {case:?}"),
     }
@@ -78,12 +73,12 @@ fn assert_answer(answer: &Result<crate::Shared, AgreeError>, case: &Case) {
 /// The oracle is far too slow for all of them.
 #[test]
 fn the_model_passes_a_part_of_wycheproof() {
-    let pass = Pass::<4>::model(pass::AGREEMENT);
+    let work = OnBackend::model(Derivation);
     let cases = wycheproof();
     let weak = cases.iter().filter(|case| case.2.is_none()).take(4);
     let some: Vec<_> = cases.iter().take(8).chain(weak).collect();
     let requests: Vec<_> = some.iter().map(|case| derive(&case.0, &case.1)).collect();
-    for (answer, case) in pass::derive(&pass, &requests).iter().zip(some) {
+    for (answer, case) in work.pass(&requests).iter().zip(some) {
         assert_answer(answer, case);
     }
 }
@@ -95,26 +90,18 @@ fn alice_and_bob_agree() {
         "77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a",
         "5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb",
     ];
-    let shares = [
+    let public = [
         "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a",
         "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f",
     ];
     let shared = hex("4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742");
-    let secrets = secrets.map(|secret| Secret::from_bytes(&hex(secret)));
+    let secrets = secrets.map(|bytes| secret(&hex(bytes)));
     for (keygen, derivation) in works() {
-        let requests = secrets.clone().map(|secret| Public { secret });
-        let found: Vec<_> = keygen
-            .pass(&requests)
-            .into_iter()
-            .map(Result::unwrap)
-            .collect();
-        assert_eq!(found, shares.map(hex));
-        let requests = [0, 1].map(|i| Derive {
-            secret: secrets[i].clone(),
-            peer: found[1 - i],
-        });
+        let found = shares(keygen.pass(&secrets.each_ref().map(Secret::public)));
+        assert_eq!(found, public.map(hex));
+        let requests = [0, 1].map(|i| secrets[i].derive(&found[1 - i]).unwrap());
         for answer in derivation.pass(&requests) {
-            assert_eq!(answer.unwrap().as_bytes(), shared);
+            assert_eq!(answer.unwrap().shared.unwrap().as_bytes(), shared);
         }
     }
 }
@@ -123,12 +110,10 @@ fn alice_and_bob_agree() {
 fn shares_are_those_of_aws_lc_rs_in_every_lane() {
     for (work, _) in works() {
         for count in 1..=2 * work.lanes() + 1 {
-            let fresh = |_| Public {
-                secret: Secret::generate().unwrap(),
-            };
+            let fresh = |_| Secret::generate(Curve::X25519).unwrap().public();
             let requests: Vec<_> = (0..count).map(fresh).collect();
-            let expected: Vec<_> = requests.iter().map(|request| work.alone(request)).collect();
-            assert_eq!(work.pass(&requests), expected);
+            let expected = shares(requests.iter().map(Request::alone));
+            assert_eq!(shares(work.pass(&requests)), expected);
         }
     }
 }
@@ -140,11 +125,9 @@ fn unusual_secrets_are_clamped() {
         [0; 32], [0xff; 32], [0x88; 32], [0xf7; 32], [0x7f; 32], [0x42; 32],
     ];
     for (work, _) in works() {
-        let requests = edges.map(|bytes| Public {
-            secret: Secret::from_bytes(&bytes),
-        });
-        let expected: Vec<_> = requests.iter().map(|request| work.alone(request)).collect();
-        assert_eq!(work.pass(&requests), expected);
+        let requests = edges.map(|bytes| secret(&bytes).public());
+        let expected = shares(requests.iter().map(Request::alone));
+        assert_eq!(shares(work.pass(&requests)), expected);
     }
 }
 
@@ -162,16 +145,18 @@ fn hex(text: &str) -> [u8; 32] {
 #[test]
 fn poison_derivation_branches_on_no_secret() {
     crate::secrecy::assert_no_secret_branch(|| {
-        let pass = Pass::<4>::model(pass::AGREEMENT);
         let cases: Vec<_> = wycheproof().into_iter().take(3).collect();
-        let requests: Vec<_> = cases.iter().map(|case| derive(&case.0, &case.1)).collect();
-        for request in &requests {
-            widelane_poison::secret(request.secret.bytes());
+        let secrets: Vec<_> = cases.iter().map(|case| secret(&case.0)).collect();
+        let requests = secrets.iter().zip(&cases);
+        let requests = requests.map(|(secret, case)| secret.derive(&case.1).unwrap());
+        let requests: Vec<_> = requests.collect();
+        for secret in &secrets {
+            widelane_poison::secret(&secret.value().unwrap());
         }
-        let answers = pass::derive(&pass, &requests);
+        let answers = OnBackend::model(Derivation).pass(&requests);
         for (answer, case) in answers.iter().zip(&cases) {
-            if let Ok(shared) = answer {
-                widelane_poison::public(shared.as_bytes());
+            if let Ok(answer) = answer {
+                widelane_poison::public(answer.shared.as_ref().unwrap().as_bytes());
             }
             assert_answer(answer, case);
         }
@@ -181,16 +166,14 @@ fn poison_derivation_branches_on_no_secret() {
 /// The public shares, in the same way.
 #[test]
 fn poison_public_shares_branch_on_no_secret() {
-    let pass = Pass::<4>::model(pass::AGREEMENT);
-    let request = |byte| Public {
-        secret: Secret::from_bytes(&[byte; 32]),
-    };
-    let requests = [1, 0xff].map(request);
-    let expected = requests.each_ref().map(Public::alone);
+    let secrets = [1, 0xff].map(|byte| secret(&[byte; 32]));
+    let requests = secrets.each_ref().map(Secret::public);
+    let expected = shares(requests.iter().map(Request::alone));
     crate::secrecy::assert_no_secret_branch(|| {
-        for request in &requests {
-            widelane_poison::secret(request.secret.bytes());
+        for secret in &secrets {
+            widelane_poison::secret(&secret.value().unwrap());
         }
-        assert_eq!(pass::public(&pass, &requests), expected);
+        let made = OnBackend::model(Keygen).pass(&requests);
+        assert_eq!(shares(made), expected);
     });
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Group`] is a curve, ML-KEM, or both. It [starts](Group::start) an agreement, [answers](Group::answer)
 //! one, and a [`Key`] [finishes](Key::finish) it. Each of these is up to three [`Request`]s that do not depend
-//! on one another; the caller runs them together. [`Half`] makes operations whose requests are these.
+//! on one another; the caller runs them together.
 //!
 //! A new curve or KEM is a variant of [`Curve`] or a size of ML-KEM, and a row of [`GROUPS`]. Callers that take
 //! groups as they come do not change.
@@ -11,211 +11,32 @@ use std::ffi::CStr;
 use std::fmt;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use crate::operation::requests;
-use crate::{Operation, ecdh, ecdsa, mlkem, nist, x25519};
+use crate::operation::{Requests, requests};
+use crate::{mlkem, nist};
 
-/// A curve on which two sides agree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Curve {
-    /// X25519 (RFC 7748).
-    X25519,
-    /// A curve of NIST's.
-    Nist(nist::Curve),
-}
+mod secret;
 
-impl Curve {
-    /// Every curve.
-    pub const ALL: [Self; 3] = [
-        Self::X25519,
-        Self::Nist(nist::Curve::P256),
-        Self::Nist(nist::Curve::P384),
-    ];
-
-    /// Its names in OpenSSL, the usual one first.
-    pub const fn names(self) -> &'static [&'static CStr] {
-        match self {
-            Self::X25519 => &[c"x25519"],
-            Self::Nist(nist::Curve::P256) => &[c"prime256v1", c"secp256r1", c"P-256"],
-            Self::Nist(nist::Curve::P384) => &[c"secp384r1", c"P-384"],
-        }
-    }
-
-    /// The names of its keys and of agreements with them, in OpenSSL.
-    pub const fn key_names(self) -> [&'static CStr; 2] {
-        match self {
-            Self::X25519 => [c"X25519", c"X25519"],
-            Self::Nist(_) => [c"EC", c"ECDH"],
-        }
-    }
-
-    /// The names of the operations: shares of secrets, and secrets shared with peers.
-    pub const fn operations(self) -> [&'static str; 2] {
-        match self {
-            Self::X25519 => ["x25519-keygen", "x25519-derive"],
-            Self::Nist(nist::Curve::P256) => ["p256-keygen", "p256-ecdh"],
-            Self::Nist(nist::Curve::P384) => ["p384-keygen", "p384-ecdh"],
-        }
-    }
-
-    /// The name of such agreements in settings.
-    pub const fn setting(self) -> &'static str {
-        match self {
-            Self::X25519 => "x25519",
-            Self::Nist(_) => "ecdh",
-        }
-    }
-
-    /// The curve with one of these names, in any case of letters.
-    pub fn named(name: &str) -> Option<Self> {
-        let is = |known: &&CStr| known.to_bytes().eq_ignore_ascii_case(name.as_bytes());
-        let mut curves = Self::ALL.into_iter();
-        curves.find(|curve| curve.names().iter().any(is))
-    }
-
-    /// Bits of the order of its points: what OpenSSL calls the size of a key.
-    pub const fn bits(self) -> u32 {
-        match self {
-            Self::X25519 => 253,
-            Self::Nist(curve) => 8 * curve.bytes() as u32,
-        }
-    }
-
-    /// Half as many bits as a field element has.
-    pub const fn security_bits(self) -> u32 {
-        4 * self.secret_len() as u32
-    }
-
-    /// Bytes of a secret key, and of what two sides agree on.
-    pub const fn secret_len(self) -> usize {
-        match self {
-            Self::X25519 => 32,
-            Self::Nist(curve) => curve.bytes(),
-        }
-    }
-
-    /// Bytes of a share: 32 (RFC 7748), or an uncompressed point (SEC 1, section 2.3.3).
-    pub const fn share_len(self) -> usize {
-        match self {
-            Self::X25519 => 32,
-            Self::Nist(curve) => curve.point_bytes(),
-        }
-    }
-
-    /// Whether bytes are a share. On a curve of prime order each point of the curve is in the
-    /// group (SP 800-56A, section 5.6.2.3.4), and X25519 takes every 32 bytes (RFC 7748, section 5).
-    pub fn is_share(self, bytes: &[u8]) -> bool {
-        match self {
-            Self::X25519 => bytes.len() == 32,
-            Self::Nist(curve) => ecdsa::PublicKey::from_point(curve, bytes).is_ok(),
-        }
-    }
-}
-
-/// A secret key on a curve.
-#[derive(Clone)]
-pub struct Secret(SecretOf);
-
-#[derive(Clone)]
-enum SecretOf {
-    X25519(x25519::Secret),
-    Nist(ecdh::Secret),
-}
-
-impl Secret {
-    /// A new random key.
-    ///
-    /// # Errors
-    ///
-    /// [`AgreeError::Entropy`] when there are no random bytes.
-    pub fn generate(curve: Curve) -> Result<Self, AgreeError> {
-        Ok(Self(match curve {
-            Curve::X25519 => SecretOf::X25519(x25519::Secret::generate()?),
-            Curve::Nist(curve) => SecretOf::Nist(ecdh::Secret::generate(curve)?),
-        }))
-    }
-
-    /// The key with these bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`AgreeError::InvalidSecret`] if their number is another; on a curve of NIST's also if they are
-    /// zero or not below its order.
-    pub fn from_bytes(curve: Curve, bytes: &[u8]) -> Result<Self, AgreeError> {
-        Ok(Self(match curve {
-            Curve::X25519 => {
-                let bytes = bytes.try_into().map_err(|_| AgreeError::InvalidSecret)?;
-                SecretOf::X25519(x25519::Secret::from_bytes(bytes))
-            }
-            Curve::Nist(curve) => SecretOf::Nist(ecdh::Secret::from_bytes(curve, bytes)?),
-        }))
-    }
-
-    /// The curve.
-    pub fn curve(&self) -> Curve {
-        match &self.0 {
-            SecretOf::X25519(_) => Curve::X25519,
-            SecretOf::Nist(secret) => Curve::Nist(secret.curve()),
-        }
-    }
-
-    /// A new key from the bytes of `fill`, which are left in `bytes`. `None` if `fill` gives none.
-    ///
-    /// A random number is out of a curve's range once in 2^32 tries (P-256).
-    pub fn fill(
-        curve: Curve,
-        bytes: &mut [u8],
-        mut fill: impl FnMut(&mut [u8]) -> Option<()>,
-    ) -> Option<Self> {
-        (0..8).find_map(|_| {
-            fill(bytes)?;
-            Self::from_bytes(curve, bytes).ok()
-        })
-    }
-
-    /// Asks for its share.
-    pub fn public(&self) -> Request {
-        match self.clone().0 {
-            SecretOf::X25519(secret) => Request::X25519Public(x25519::Public { secret }),
-            SecretOf::Nist(secret) => Request::NistPublic(ecdh::Public { secret }),
-        }
-    }
-
-    /// Asks for the secret shared with a peer.
-    ///
-    /// # Errors
-    ///
-    /// [`AgreeError::InvalidPeer`] if that shows in the length of the share.
-    pub fn derive(&self, peer: &[u8]) -> Result<Request, AgreeError> {
-        Ok(match self.clone().0 {
-            SecretOf::X25519(secret) => {
-                let peer = peer.try_into();
-                let peer = peer.map_err(|_| AgreeError::InvalidPeer("not 32 bytes"))?;
-                Request::X25519Derive(x25519::Derive { secret, peer })
-            }
-            SecretOf::Nist(secret) => {
-                let peer = peer.to_vec();
-                Request::NistDerive(ecdh::Derive { secret, peer })
-            }
-        })
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Secret").finish_non_exhaustive()
-    }
-}
+pub use secret::{Curve, Secret};
+pub(crate) use secret::{Derive, NOT_A_POINT, OFF_CURVE, Public};
 
 /// What a request yields, of these as much as it makes: a share for the peer, a secret, and a key that
 /// finishes the agreement.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
-    share: Vec<u8>,
-    shared: Option<Shared>,
-    key: Option<mlkem::DecapsulationKey>,
+    pub(crate) share: Vec<u8>,
+    pub(crate) shared: Option<Shared>,
+    pub(crate) key: Option<mlkem::DecapsulationKey>,
 }
 
 impl Answer {
+    /// A share for the peer, and no more.
+    pub(crate) fn of_share(share: impl Into<Vec<u8>>) -> Self {
+        Self {
+            share: share.into(),
+            ..Self::default()
+        }
+    }
+
     /// The share for the peer; empty if the request makes none.
     pub fn into_share(self) -> Vec<u8> {
         self.share
@@ -227,141 +48,47 @@ impl Answer {
     }
 }
 
+impl From<Shared> for Answer {
+    fn from(shared: Shared) -> Self {
+        Self {
+            shared: Some(shared),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<mlkem::DecapsulationKey> for Answer {
+    /// A new key, and the share that belongs to it.
+    fn from(key: mlkem::DecapsulationKey) -> Self {
+        Self {
+            share: key.encapsulation_key().to_vec(),
+            shared: None,
+            key: Some(key),
+        }
+    }
+}
+
 /// What becomes of a request.
 pub type Outcome = Result<Answer, AgreeError>;
 
-/// A request of one family, as a [`Half`] takes it.
-trait Of: crate::Request + Clone + Into<Request> {
-    fn of(request: &Request) -> Option<&Self>;
-}
-
-macro_rules! kinds {
-    ($($(#[$meta:meta])* $kind:ident($request:ty);)+) => {
-        /// One part of an agreement.
-        #[derive(Clone, Debug)]
-        pub enum Request {
-            $($(#[$meta])* $kind($request),)+
-        }
-
-        impl Request {
-            /// Answers the request at once, on this thread, through aws-lc-rs.
-            ///
-            /// # Errors
-            ///
-            /// [`AgreeError`].
-            pub fn alone(&self) -> Outcome {
-                match self {
-                    $(Self::$kind(request) => request.alone().map(Answer::from),)+
-                }
-            }
-        }
-
-        $(
-            impl From<$request> for Request {
-                fn from(request: $request) -> Self {
-                    Self::$kind(request)
-                }
-            }
-
-            impl Of for $request {
-                fn of(request: &Request) -> Option<&Self> {
-                    match request {
-                        Request::$kind(request) => Some(request),
-                        _ => None,
-                    }
-                }
-            }
-        )+
-    };
-}
-
-kinds! {
-    /// The share of a secret.
-    X25519Public(x25519::Public);
-    /// The secret shared with a peer.
-    X25519Derive(x25519::Derive);
-    /// The share of a secret.
-    NistPublic(ecdh::Public);
-    /// The secret shared with a peer.
-    NistDerive(ecdh::Derive);
-    /// A key pair.
-    Keygen(mlkem::Keygen);
-    /// A secret for the owner of a key.
-    Encapsulate(mlkem::Encapsulate);
-    /// The secret that a peer has chosen.
-    Decapsulate(mlkem::Decapsulate);
-}
-
-macro_rules! answers {
-    ($($answer:ty => |$from:pat_param| $fields:tt;)+) => { $(
-        impl From<$answer> for Answer {
-            fn from($from: $answer) -> Self {
-                answers!($fields)
-            }
-        }
-    )+ };
-    ({ $($field:ident: $value:expr),+ }) => {
-        Self { $($field: $value,)+ ..Self::default() }
-    };
-}
-
-answers! {
-    [u8; 32] => |share| { share: share.to_vec() };
-    Vec<u8> => |share| { share: share };
-    Shared => |shared| { shared: Some(shared) };
-    (Vec<u8>, Shared) => |(share, shared)| { share: share, shared: Some(shared) };
-    (mlkem::DecapsulationKey, Vec<u8>) => |(key, share)| { share: share, key: Some(key) };
-}
-
 requests! {
-    Request => Answer, AgreeError;
+    /// One part of an agreement.
+    Request(Form) => Answer, AgreeError, |_| AgreeError::InvalidSecret;
+    Public(Public),
+    Derive(Derive),
+    Keygen(mlkem::Keygen),
+    Encapsulate(mlkem::Encapsulate),
+    Decapsulate(mlkem::Decapsulate),
 }
 
-/// An operation of one family, whose requests are those of all agreements.
-#[derive(Debug)]
-pub struct Half<O>(pub O);
-
-#[allow(private_bounds, reason = "the families are those of this crate")]
-impl<O, A> Operation for Half<O>
-where
-    O: Operation<Request: Of + crate::Request<Output = Result<A, AgreeError>>>,
-    A: Into<Answer> + Send + 'static,
-{
-    type Request = Request;
-
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn lanes(&self) -> usize {
-        self.0.lanes()
-    }
-
-    fn takes(&self, request: &Request) -> bool {
-        O::Request::of(request).is_some_and(|request| self.0.takes(request))
-    }
-
-    fn pass(&self, requests: &[Request]) -> Vec<Outcome> {
-        // Counted references, and what the peer has sent.
-        let own: Vec<_> = requests
-            .iter()
-            .filter_map(O::Request::of)
-            .cloned()
-            .collect();
-        let mut answers = self.0.pass(&own).into_iter();
-        let answer = |request| match O::Request::of(request) {
-            Some(_) => answers.next().expect("one for each request").map(A::into),
-            None => Err(AgreeError::Failed),
-        };
-        requests.iter().map(answer).collect()
-    }
-
-    fn alone(&self, request: &Request) -> Outcome {
-        request.alone()
-    }
-
-    fn specimen(&self) -> Request {
-        self.0.specimen().into()
+impl Request {
+    /// Answers the request at once, on this thread, through aws-lc-rs.
+    ///
+    /// # Errors
+    ///
+    /// [`AgreeError`].
+    pub fn alone(&self) -> Outcome {
+        self.answer_alone()
     }
 }
 
