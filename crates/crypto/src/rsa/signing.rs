@@ -7,12 +7,15 @@ use crate::passes::{Passes, with_pass};
 use crate::sign::{Key, Kind, Outcome, Prepared, Request, pass_of};
 use crate::{Backend, BackendUnavailable, Operation};
 use std::sync::OnceLock;
+use widelane_cpu::Target;
 use widelane_kernels::Method;
 
 /// Signatures with keys of one [`Size`]: `rsa2048-sign`, `rsa3072-sign` and `rsa4096-sign`.
 #[derive(Debug)]
 pub struct Signing {
     size: Size,
+    /// The lanes of its passes, if it has any.
+    target: Option<Target>,
     passes: Passes<Signatures>,
 }
 
@@ -29,7 +32,11 @@ impl Signing {
     pub fn new(backend: Backend, size: Size) -> Result<Self, BackendUnavailable> {
         let prime_bits = size.prime_bits();
         let passes = Passes::new(backend, Signatures { prime_bits })?;
-        Ok(Self { size, passes })
+        Ok(Self {
+            size,
+            target: backend.target(),
+            passes,
+        })
     }
 
     /// The request, if its key has this size.
@@ -66,11 +73,11 @@ impl Operation for Signing {
     }
 
     fn methods(&self) -> &'static [&'static str] {
-        &methods().1
+        &methods(self.target).1
     }
 
     fn pass_by(&self, method: usize, requests: &[Request]) -> Vec<Outcome> {
-        let method = methods().0[method];
+        let method = methods(self.target).0[method];
         let own = |request| self.own(request);
         pass_of(self, requests, own, |requests| {
             with_pass!(&self.passes, pass => pass.sign(method, requests), else {
@@ -163,15 +170,27 @@ pub fn forced_method() -> Result<Option<Method>, UnknownMethod> {
 )]
 pub struct UnknownMethod(std::ffi::OsString);
 
-/// The methods that passes may use, and their names.
-fn methods() -> &'static (Vec<Method>, Vec<&'static str>) {
-    static METHODS: OnceLock<(Vec<Method>, Vec<&'static str>)> = OnceLock::new();
-    METHODS.get_or_init(|| {
-        let forced = forced_method().unwrap_or_else(|error| {
-            eprintln!("widelane: {error}");
-            None
-        });
-        let methods = forced.map_or_else(|| Method::ALL.to_vec(), |method| vec![method]);
+/// The methods that passes with a target's code may use, and their names.
+fn methods(target: Option<Target>) -> &'static (Vec<Method>, Vec<&'static str>) {
+    type Methods = OnceLock<(Vec<Method>, Vec<&'static str>)>;
+    static METHODS: [Methods; Target::ALL.len() + 1] =
+        [const { OnceLock::new() }; Target::ALL.len() + 1];
+    METHODS[target.map_or(Target::ALL.len(), |target| target as usize)].get_or_init(|| {
+        let all = target.map_or_else(|| Method::ALL.to_vec(), Method::all_for);
+        let methods = match forced_method() {
+            Ok(Some(forced)) if all.contains(&forced) => vec![forced],
+            Ok(Some(forced)) => {
+                let name = forced.name();
+                let target = target.map_or("", Target::name);
+                eprintln!("widelane: {METHOD_VARIABLE} names {name}, which {target} lacks; the fastest is measured");
+                all
+            }
+            Ok(None) => all,
+            Err(error) => {
+                eprintln!("widelane: {error}");
+                all
+            }
+        };
         let names = methods.iter().map(|method| method.name()).collect();
         (methods, names)
     })
