@@ -82,6 +82,7 @@ fn measure(json: bool) -> Result<(), Failure> {
         );
     }
     text.push_str(MEASURED);
+    text += &widelane_cpu::caveats(&text);
     output::print(&text)
 }
 
