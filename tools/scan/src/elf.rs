@@ -137,7 +137,9 @@ pub fn scan_bytes(path: &Path, data: &[u8]) -> Result<Image, ScanError> {
     }
     let file = object::File::parse(data).map_err(|error| not_elf(error.to_string()))?;
     if file.architecture() != Architecture::X86_64 {
-        return Err(not_elf(format!("it is for {:?}", file.architecture())));
+        return Err(not_elf(
+            "it is for another architecture than x86-64".to_owned(),
+        ));
     }
     let mut codes = Codes::default();
     for section in file.sections().filter(|s| s.kind() == SectionKind::Text) {
