@@ -295,7 +295,7 @@ Examples:
   WIDELANE_KERNELS=small-code widelane kernels --measure
 
 WIDELANE_KERNELS forces the method of exponentiation of all RSA passes: two-multipliers,
-one-multiplier or small-code. Without it, servers measure at their first start and keep the order
+one-multiplier (which lanes of avx2 lack) or small-code. Without it, servers measure at their first start and keep the order
 of the methods in their calibration file.";
 
 const MEASURED: &str = "
