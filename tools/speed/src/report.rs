@@ -4,7 +4,7 @@ use crate::operation::{AUTO, Operation};
 use crate::run::OPENSSL;
 use crate::statistics::{median, quantile};
 use serde::Serialize;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use widelane_cpu::Lanes;
 use widelane_crypto::Backend;
 
