@@ -82,7 +82,8 @@ fn measure(json: bool) -> Result<(), Failure> {
         );
     }
     text.push_str(MEASURED);
-    text += &widelane_cpu::caveats(&text);
+    let caveats = widelane_cpu::caveats(&text);
+    text += &caveats;
     output::print(&text)
 }
 

@@ -46,7 +46,8 @@ pub(crate) fn table(processes: &[Process]) -> String {
             }
         }
     }
-    text + &widelane_cpu::caveats(&text)
+    let caveats = widelane_cpu::caveats(&text);
+    text + &caveats
 }
 
 /// An object in a line for each process.
