@@ -123,7 +123,7 @@ fn serve_says_which_code_runs() {
         WITHOUT[0],
         &["serve", "--demo", "--check", "--batching", "off"],
     );
-    assert!(!text(&output.stderr).contains("lanes"), "{output:?}");
+    assert!(!text(&output.stderr).contains("lanes that"), "{output:?}");
 }
 
 #[test]
