@@ -172,25 +172,28 @@ pub struct UnknownMethod(std::ffi::OsString);
 
 /// The methods that passes with a target's code may use, and their names.
 fn methods(target: Option<Target>) -> &'static (Vec<Method>, Vec<&'static str>) {
-    type Methods = OnceLock<(Vec<Method>, Vec<&'static str>)>;
-    static METHODS: [Methods; Target::ALL.len() + 1] =
+    type Methods = (Vec<Method>, Vec<&'static str>);
+    static FORCED: OnceLock<Option<Method>> = OnceLock::new();
+    static METHODS: [OnceLock<Methods>; Target::ALL.len() + 1] =
         [const { OnceLock::new() }; Target::ALL.len() + 1];
-    METHODS[target.map_or(Target::ALL.len(), |target| target as usize)].get_or_init(|| {
-        let all = target.map_or_else(|| Method::ALL.to_vec(), Method::all_for);
-        let methods = match forced_method() {
-            Ok(Some(forced)) if all.contains(&forced) => vec![forced],
-            Ok(Some(forced)) => {
-                let name = forced.name();
-                let target = target.map_or("", Target::name);
-                eprintln!("widelane: {METHOD_VARIABLE} names {name}, which {target} lacks; the fastest is measured");
-                all
-            }
-            Ok(None) => all,
-            Err(error) => {
-                eprintln!("widelane: {error}");
-                all
-            }
-        };
+    let forced = *FORCED.get_or_init(|| {
+        forced_method().unwrap_or_else(|error| {
+            eprintln!("widelane: {error}");
+            None
+        })
+    });
+    let place = target.map_or(Target::ALL.len(), |target| target as usize);
+    METHODS[place].get_or_init(|| {
+        let mut methods = target.map_or_else(|| Method::ALL.to_vec(), Method::all_for);
+        match (forced, target) {
+            (Some(forced), _) if methods.contains(&forced) => methods = vec![forced],
+            (Some(forced), Some(target)) => eprintln!(
+                "widelane: {METHOD_VARIABLE} names {}, which lanes of {target} lack; there the \
+                 fastest method is measured",
+                forced.name()
+            ),
+            _ => {}
+        }
         let names = methods.iter().map(|method| method.name()).collect();
         (methods, names)
     })
