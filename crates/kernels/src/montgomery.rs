@@ -113,7 +113,7 @@ impl<const L: usize> Montgomery<L> {
         let digits = bits * 10 / 512;
         let target = machine.token().map(Token::target);
         let kernel = |kernel: Modular| match target {
-            // Nobody calls what stands in for a kernel of a method that the target lacks.
+            // Stands in for a kernel of a method that the target lacks, and is never called as such.
             Some(target) if !Kernel::from(kernel).is_for(target) => Modular::Amm(digits),
             _ => kernel,
         };
