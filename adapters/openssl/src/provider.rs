@@ -130,8 +130,11 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
         decisions: choices.lines(),
     });
     if OFFER.set(offer).is_ok() {
+        let code = backend
+            .target()
+            .map_or_else(|| backend.to_string(), widelane_cpu::Target::told);
         log::info(&format!(
-            "{} in OpenSSL {version}, backend {backend}, suspends handshakes: {}",
+            "{} in OpenSSL {version}, backend {code}, suspends handshakes: {}",
             env!("CARGO_PKG_VERSION"),
             if suspension::is_attached() {
                 "yes"

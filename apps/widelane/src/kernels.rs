@@ -82,6 +82,8 @@ fn measure(json: bool) -> Result<(), Failure> {
         );
     }
     text.push_str(MEASURED);
+    let caveats = widelane_cpu::caveats(&text);
+    text += &caveats;
     output::print(&text)
 }
 
@@ -294,7 +296,7 @@ Examples:
   WIDELANE_KERNELS=small-code widelane kernels --measure
 
 WIDELANE_KERNELS forces the method of exponentiation of all RSA passes: two-multipliers,
-one-multiplier or small-code. Without it, servers measure at their first start and keep the order
+one-multiplier (which lanes of avx2 lack) or small-code. Without it, servers measure at their first start and keep the order
 of the methods in their calibration file.";
 
 const MEASURED: &str = "

@@ -16,6 +16,7 @@ use tracing_subscriber::{Layer, fmt};
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
 use widelane_cli::places::{CALIBRATION, Places, RESPONSES};
+use widelane_cpu::Target;
 use widelane_engine::{Clock, calibration};
 use widelane_terminator::{
     Backend, Certificate, Config, ConfigError, Cpus, Demo, Document, Listener, LogFormat,
@@ -128,9 +129,9 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let document = source.document().map_err(failed)?;
     let clock = clock(document.config().batching.profile.as_deref())?;
     let document = on_this_machine(document, clock);
-    let without_lanes = widelane_cpu::lanes().why_none();
-    if let Some(why) = without_lanes.filter(|_| document.config().batching.enabled) {
-        tracing::info!("{why}; AWS-LC does all public-key operations, one at a time");
+    let batching = &document.config().batching;
+    if batching.enabled {
+        tracing::info!("{}", who_computes(&batching.backend.to_string()));
     }
     if args.check {
         Server::check(&document).map_err(failed)?;
@@ -148,6 +149,16 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     }
     signals.serve(server, || Ok(on_this_machine(source.document()?, clock)));
     Ok(())
+}
+
+/// The lanes that there are, and whether passes use them: `backend` is the setting of that name.
+fn who_computes(backend: &str) -> String {
+    let lanes = widelane_cpu::lanes();
+    match Target::named(backend) {
+        Some(target) => format!("{lanes}; batching.backend takes {}", target.told()),
+        None if lanes.exist() && backend != "aws-lc" => lanes.to_string(),
+        None => format!("{lanes}; AWS-LC does all public-key operations, one at a time"),
+    }
 }
 
 fn failed(error: impl Error) -> Failure {

@@ -389,11 +389,7 @@ const CALIBRATION: &str = "openssl-calibration";
 const SYSTEMD: &str = "/run/systemd/system";
 /// The help of `--backend`.
 fn backends() -> String {
-    let told = |target: Target| match target.caveat() {
-        Some(caveat) => format!("{target} ({caveat})"),
-        None => target.to_string(),
-    };
-    let targets: Vec<_> = Target::ALL.into_iter().rev().map(told).collect();
+    let targets: Vec<_> = Target::ALL.into_iter().rev().map(Target::told).collect();
     format!(
         "The code that computes: auto (the default), {} or aws-lc",
         targets.join(", ")

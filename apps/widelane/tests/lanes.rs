@@ -112,12 +112,18 @@ fn serve_says_which_code_runs() {
             "{said}"
         );
     }
+    let output = widelane("", &["serve", "--demo", "--check"]);
+    let here = widelane_cpu::lanes();
+    assert!(
+        text(&output.stderr).contains(&here.to_string()),
+        "{output:?}"
+    );
     // Of a server that does not batch, that is no news.
     let output = widelane(
         WITHOUT[0],
         &["serve", "--demo", "--check", "--batching", "off"],
     );
-    assert!(!text(&output.stderr).contains("has no lanes"), "{output:?}");
+    assert!(!text(&output.stderr).contains("lanes that"), "{output:?}");
 }
 
 #[test]

@@ -23,6 +23,19 @@ pub fn lanes() -> Lanes {
     Lanes::of(features(), hardware())
 }
 
+/// What people should know about the targets that a text for them names: a line each, and none about most.
+pub fn caveats(text: &str) -> String {
+    let words: Vec<&str> = text
+        .split(|end: char| !end.is_ascii_alphanumeric() && end != '-')
+        .collect();
+    let lines = Target::ALL.into_iter().filter_map(|target| {
+        let caveat = target.caveat()?;
+        let is_named = words.contains(&target.name());
+        is_named.then(|| format!("{target}: {caveat}\n"))
+    });
+    lines.collect()
+}
+
 impl Lanes {
     /// The value of [`DISABLE_VARIABLE`] that takes all lanes away.
     pub const ALL_DISABLED: &str = "avx2";
@@ -218,6 +231,15 @@ mod tests {
         assert!(!played(Lanes::ALL_DISABLED).exist());
         let lacking = Lanes::of(Features::NONE, Features::NONE).to_string();
         assert!(lacking.contains("it lacks AVX2 with FMA"), "{lacking}");
+    }
+
+    #[test]
+    fn a_text_that_names_what_was_never_measured_says_so() {
+        let expected = "avxifma: tested by emulation, never measured\n";
+        for text in ["avxifma 8 n/a", "backend avx2\n    x: lanes (avxifma), 1.6"] {
+            assert_eq!(caveats(text), expected, "{text}");
+        }
+        assert_eq!(caveats("avx512ifma, avx512ifma-256, avx2 and aws-lc"), "");
     }
 
     #[test]

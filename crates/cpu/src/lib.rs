@@ -17,7 +17,7 @@ pub mod licence;
 mod target;
 
 pub use environment::variable;
-pub use lanes::{Lanes, lanes};
+pub use lanes::{Lanes, caveats, lanes};
 pub use target::{AnyToken, Product, Registers, Target, Token};
 
 use std::sync::OnceLock;

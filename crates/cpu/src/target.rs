@@ -180,6 +180,14 @@ impl Target {
         self.row().caveat
     }
 
+    /// The name with the [`caveat`](Self::caveat), if there is one: for people.
+    pub fn told(self) -> String {
+        match self.caveat() {
+            Some(caveat) => format!("{self} ({caveat})"),
+            None => self.to_string(),
+        }
+    }
+
     /// Says on standard error that a test leaves this target out, as the CPU lacks it: for tests. One that runs by
     /// emulation has tests of its own.
     pub fn tell_skipped(self) {

@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::passes::{Family, Pass, Passes, with_pass};
 use crate::{Backend, BackendUnavailable};
+use widelane_cpu::Target;
 
 /// One job's input.
 ///
@@ -115,8 +116,8 @@ pub trait Task: Copy + fmt::Debug + Send + Sync + 'static {
     /// Lanes that one request takes.
     const LANES_EACH: usize = 1;
 
-    /// As [`Operation::methods`].
-    fn methods(self) -> &'static [&'static str] {
+    /// As [`Operation::methods`], in the lanes of a target, if there are lanes.
+    fn methods(self, _target: Option<Target>) -> &'static [&'static str] {
         &["only"]
     }
 
@@ -142,7 +143,11 @@ pub trait Task: Copy + fmt::Debug + Send + Sync + 'static {
     /// When this machine cannot run the backend.
     fn on(self, backend: Backend) -> Result<OnBackend<Self>, BackendUnavailable> {
         let passes = Passes::new(backend, self.family())?;
-        Ok(OnBackend { task: self, passes })
+        Ok(OnBackend {
+            task: self,
+            target: backend.target(),
+            passes,
+        })
     }
 }
 
@@ -164,6 +169,8 @@ pub trait Requests: Request<Output = Result<Self::Answer, Self::Error>> {
 #[derive(Debug)]
 pub struct OnBackend<T: Task> {
     task: T,
+    /// The lanes of its passes, if it has any.
+    target: Option<Target>,
     pub(crate) passes: Passes<T::Family>,
 }
 
@@ -172,7 +179,11 @@ impl<T: Task> OnBackend<T> {
     /// The task in portable Rust, which is slow.
     pub(crate) fn model(task: T) -> Self {
         let passes = Passes::Four(Box::new(Pass::model(task.family())));
-        Self { task, passes }
+        Self {
+            task,
+            target: None,
+            passes,
+        }
     }
 
     /// The model, and lanes of every target that there is here, by name.
@@ -228,7 +239,7 @@ impl<T: Task> Operation for OnBackend<T> {
     }
 
     fn methods(&self) -> &'static [&'static str] {
-        self.task.methods()
+        self.task.methods(self.target)
     }
 
     fn pass_by(

@@ -1,6 +1,7 @@
 //! Arithmetic modulo `L` numbers at once, one modulus in each lane.
 
-use widelane_lanes::{Modular, ModularKernels};
+use widelane_cpu::{Target, Token};
+use widelane_lanes::{Kernel, Modular, ModularKernels};
 
 use crate::assembled::{Callable, most_slots};
 use crate::machine::{Machine, wrappers};
@@ -17,6 +18,8 @@ use crate::machine::{Machine, wrappers};
 #[derive(Clone, Copy, Debug)]
 pub struct Montgomery<const L: usize> {
     digits: usize,
+    /// None in portable Rust.
+    target: Option<Target>,
     kernels: ModularKernels<Callable<L>>,
 }
 
@@ -72,6 +75,21 @@ impl Method {
         Self::ALL.into_iter().find(|method| method.name() == name)
     }
 
+    /// Whether the code of a target has it.
+    pub fn is_for(self, target: Target) -> bool {
+        match self {
+            Method::Apart | Method::Blocks => true,
+            Method::Beside => Kernel::from(Modular::AmmOne(20)).is_for(target),
+        }
+    }
+
+    /// The methods that the code of a target has, in the order of [`ALL`](Self::ALL).
+    pub fn all_for(target: Target) -> Vec<Self> {
+        let mut all = Self::ALL.to_vec();
+        all.retain(|method| method.is_for(target));
+        all
+    }
+
     /// Bits of the windows in which it reads exponents.
     const fn window_bits(self) -> usize {
         match self {
@@ -93,10 +111,28 @@ impl<const L: usize> Montgomery<L> {
             "there are no kernels for {bits}-bit moduli; there are for {MODULUS_BITS:?}"
         );
         let digits = bits * 10 / 512;
+        let target = machine.token().map(Token::target);
+        let kernel = |kernel: Modular| match target {
+            // Stands in for a kernel of a method that the target lacks, and is never called as such.
+            Some(target) if !Kernel::from(kernel).is_for(target) => Modular::Amm(digits),
+            _ => kernel,
+        };
         Self {
             digits,
-            kernels: ModularKernels::new(digits, |kernel| Callable::new(machine, kernel)),
+            target,
+            kernels: ModularKernels::new(digits, |of| Callable::new(machine, kernel(of))),
         }
+    }
+
+    /// Whose code it runs; `None` for the model.
+    pub fn target(&self) -> Option<Target> {
+        self.target
+    }
+
+    /// The methods of [`power`](Self::power) that there are.
+    pub fn methods(&self) -> Vec<Method> {
+        self.target
+            .map_or_else(|| Method::ALL.to_vec(), Method::all_for)
     }
 
     /// Digits of a number.
@@ -182,6 +218,10 @@ impl<const L: usize> Montgomery<L> {
     /// Fixed windows from the left: as many squarings as a window has bits, then one
     /// multiplication by an entry of the table of powers, also if that is one (Menezes, van
     /// Oorschot, Vanstone, Handbook of Applied Cryptography, algorithm 14.82).
+    ///
+    /// # Panics
+    ///
+    /// If `method` is none of [`methods`](Self::methods), or an array has another length.
     #[allow(clippy::too_many_arguments)]
     pub fn power(
         &self,
@@ -193,6 +233,8 @@ impl<const L: usize> Montgomery<L> {
         space: PowerSpace<'_, L>,
         scratch: &mut [[u64; L]],
     ) {
+        let has = self.target.is_none_or(|target| method.is_for(target));
+        assert!(has, "no code of this target for {}", method.name());
         let bits = method.window_bits();
         let table = Table {
             digits: self.digits,
@@ -499,7 +541,7 @@ fn digit<const L: usize>(exponent: &[[u64; L]], at: usize, bits: usize) -> [u64;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use widelane_lanes::{DIGIT_MASK, Definition, Target};
+    use widelane_lanes::{DIGIT_MASK, Definition};
 
     /// Moduli, bases and exponents, other ones in each lane; the last lanes' exponents are zero, one
     /// and all ones.
@@ -621,7 +663,7 @@ mod tests {
             for (power, base) in expected.iter().zip(&canonical) {
                 assert_eq!(power[L - 2], base[L - 2], "anything to the power of one");
             }
-            for method in Method::ALL {
+            for method in k.methods() {
                 let found = problem.power(&k, method, &one);
                 assert!(found == expected, "{bits} bits, {}", method.name());
             }
@@ -637,6 +679,16 @@ mod tests {
     #[test]
     fn every_method_computes_the_same_powers() {
         widelane_cpu::on_every_target!(token => compare(|bits| Montgomery::new(token, bits)));
+    }
+
+    /// Its CPUs have two multipliers for such registers, and no masks to read a table with.
+    #[test]
+    fn lanes_of_avx2_alone_lack_the_method_for_one_multiplier() {
+        let narrow = Method::all_for(Target::Avx2);
+        assert_eq!(narrow, [Method::Apart, Method::Blocks]);
+        for target in [Target::AvxIfma, Target::Avx512F, Target::Avx512Ifma] {
+            assert_eq!(Method::all_for(target), Method::ALL, "{target}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! All kernels of all families.
 
-use widelane_cpu::Target;
+use widelane_cpu::{Product, Target};
 
 use crate::chacha20poly1305::ChaCha20Poly1305;
 use crate::curve25519::Curve25519;
@@ -87,9 +87,17 @@ impl Kernel {
         all
     }
 
-    /// Whether there is the kernel for a target. ChaCha20-Poly1305 is not lowered: other code is as fast.
+    /// Whether there is the kernel for a target.
     pub fn is_for(self, target: Target) -> bool {
-        !is_lowered(target) || !matches!(self, Kernel::ChaCha20Poly1305(_))
+        match self {
+            // Other code is as fast.
+            Kernel::ChaCha20Poly1305(_) => !is_lowered(target),
+            // CPUs multiply and add in two units for registers of 256 bits.
+            Kernel::Modular(kernel) if kernel.multipliers() == Multipliers::One => {
+                target.product() != Product::Fma || !target.has_few_registers()
+            }
+            _ => true,
+        }
     }
 }
 

@@ -222,10 +222,11 @@ fn all(json: bool) -> Result<(), Failure> {
 pub(crate) fn compare_all(mut done: impl FnMut(&str)) -> Result<Vec<Comparison>, Failure> {
     let mut compared = Vec::new();
     for (name, text) in BUILTIN {
-        let scenario = parse(name, text)?;
+        let mut scenario = parse(name, text)?;
         if scenario.numbers.is_empty() {
             continue;
         }
+        scenario.keep_compared();
         let runs = scenario.figures(&Settings::default());
         let runs = runs.map_err(|error| wrong(name, &error))?;
         let numbers = scenario.compare(name, &runs);
@@ -345,6 +346,14 @@ fn below(
     let compared = scenario.compare(name, runs);
     if as_published && !scenario.numbers.is_empty() {
         let _ = write!(text, "\n{}", compare_table(&compared?));
+    }
+    for gain in scenario.gains(runs) {
+        let _ = writeln!(
+            text,
+            "\npredicted for {}, net of the clock: against \"{}\", \"{}\" serves most: {:+.1} %; 99th percentile \
+             {:+.0} %",
+            gain.model, gain.base, gain.best, gain.gain_percent, gain.p99_percent
+        );
     }
     let _ = writeln!(text, "\nenergy: n/a, because {NO_ENERGY}");
     if !scenario.parameters.is_empty() {

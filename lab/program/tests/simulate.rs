@@ -56,7 +56,8 @@ fn a_sweep_has_a_line_for_each_run_and_step() {
         "--json",
     ];
     let lines = objects(&args);
-    assert_eq!(lines.len(), 3 * 4);
+    // Four of the publication, and ten in lanes.
+    assert_eq!(lines.len(), 3 * (4 + 10));
     assert_eq!(lines[0]["sweep"], "vector_cores = 1");
     let marked: Vec<f64> = (lines.iter())
         .filter(|line| line["run"] == "one")
@@ -69,11 +70,18 @@ fn a_sweep_has_a_line_for_each_run_and_step() {
 
 #[test]
 fn a_workload_is_advised_on_another_processor() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("kit.toml");
+    let shown = laboratory(&["simulate", "kit-2018", "--show"]).stdout;
+    let shown = String::from_utf8(shown).expect("text");
+    let light = "light-cycles = 30800, ";
+    assert!(shown.contains(light), "{shown}");
+    std::fs::write(&file, shown.replace(light, "")).expect("written");
     let args = [
         "advise",
         "Gold 6130",
         "--workload",
-        "kit-2018",
+        file.to_str().expect("text"),
         "--cores",
         "8",
         "--json",
@@ -87,7 +95,7 @@ fn a_workload_is_advised_on_another_processor() {
     let ours = options.iter().find(|one| one["placement"] == "marked-pool");
     let ours = ours.expect("it is among them");
     assert!(ours["requests_percent"].as_f64() > Some(0.0), "{ours}");
-    // The page of that scenario has no form in 256-bit light code.
+    // The page of that file has no form in 256-bit light code.
     assert!(options.iter().all(|one| one["placement"] != "light-256"));
 }
 

@@ -12,7 +12,7 @@ use widelane_samples::{Line, Record};
 pub(crate) fn section(shelf: &Shelf<'_>) -> Section {
     let mut blocks = vec![Block::Text(cell(
         "One core. The other libraries do one operation at a time; Widelane has eight in flight, in \
-         512-bit registers. For ChaCha20-Poly1305 all do one record at a time. Intervals are of the \
+         the preferred lanes of those that were measured. For ChaCha20-Poly1305 all do one record at a time. Intervals are of the \
          time slices in which a condition was measured.",
     ))];
     let entries = shelf.with(KIND).map(|(record, source)| {
@@ -41,6 +41,7 @@ fn beside_peers(record: &Record, source: &Rc<Source>) -> Vec<Block> {
     let mut table = Table::new(
         [
             text("operation"),
+            text("lanes"),
             number("Widelane"),
             number("× AWS-LC"),
             number("AWS-LC"),
@@ -54,9 +55,15 @@ fn beside_peers(record: &Record, source: &Rc<Source>) -> Vec<Block> {
     for operation in operations(record) {
         let find = |backend, in_flight| find(record, operation, backend, in_flight);
         let aws = find("aws-lc", 1);
-        let ours = find("avx512ifma", 8).or_else(|| find("512-ifma", 1));
+        let targets = Target::ALL.into_iter().rev();
+        let lanes = targets.filter_map(|target| Some((target.told(), find(target.name(), 8)?)));
+        let lanes: Vec<_> = lanes.collect();
+        let is_measured =
+            |(_, line): &&(String, &Line)| line.value["result"]["ops_per_s"].is_number();
+        let ours = lanes.iter().find(is_measured).or(lanes.first()).cloned();
+        let form = || Some(("512-ifma".to_owned(), find("512-ifma", 1)?));
         // The parts that explain others have no peer.
-        let (Some(aws), Some(ours)) = (aws, ours) else {
+        let (Some(aws), Some((lanes, ours))) = (aws, ours.or_else(form)) else {
             continue;
         };
         let what = format!("{operation}: × AWS-LC");
@@ -68,13 +75,13 @@ fn beside_peers(record: &Record, source: &Rc<Source>) -> Vec<Block> {
             ("OpenSSL", find("openssl", 1)),
             ("libcrux", find("libcrux", 1)),
         ];
-        let mut row = vec![cell(operation)];
+        let mut row = vec![cell(operation), cell(lanes)];
         row.extend(peers.map(|(name, line)| {
             let what = format!("{operation}, {name}");
             let figure = line.and_then(|line| rate(&what, line, source));
             figure_or(figure, &reason(line))
         }));
-        row.insert(2, figure_or(quotient, "–"));
+        row.insert(3, figure_or(quotient, "–"));
         let lines = peers
             .iter()
             .filter_map(|(_, line)| Some(line.as_ref()?.number));
@@ -103,7 +110,7 @@ fn beside_the_ports(record: &Record, source: &Rc<Source>) -> Vec<Block> {
     let mut table = Table::new(
         [
             text("kernel"),
-            text("registers"),
+            text("lanes"),
             number("multiply-adds/ns"),
             number("of the port limit"),
             number("lines"),
@@ -120,11 +127,11 @@ fn beside_the_ports(record: &Record, source: &Rc<Source>) -> Vec<Block> {
         ) else {
             continue;
         };
-        let registers = match Target::named(backend) {
-            Some(target) => format!("{} bits", target.bits()),
+        let lanes = match Target::named(backend) {
+            Some(target) => target.told(),
             None => backend.to_owned(),
         };
-        let name = format!("{operation} in {registers}");
+        let name = format!("{operation} in {lanes}");
         let each = done / rate;
         let figure = Figure::median(&name, Unit::PerNanosecond, &[line], SAMPLES, source)
             .map(|figure| figure.scaled(each, Unit::PerNanosecond));
@@ -144,7 +151,7 @@ fn beside_the_ports(record: &Record, source: &Rc<Source>) -> Vec<Block> {
         });
         table.rows.push(vec![
             cell(operation),
-            cell(registers),
+            cell(lanes),
             figure_or(figure, NOT_THERE),
             figure_or(share, "–"),
             cell(ranges(lines.iter())),

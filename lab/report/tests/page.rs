@@ -200,6 +200,20 @@ fn dark_paper_has_a_colour_for_each_in_the_pictures() {
 }
 
 #[test]
+fn operations_are_shown_in_the_lanes_that_were_measured() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let record = "../records/2026-11-28-intel-r-xeon-r-processor-speed-2.jsonl";
+    let (records, faults) = records(&[Path::new(env!("CARGO_MANIFEST_DIR")).join(record)]);
+    let report = report(&Inputs {
+        records,
+        faults,
+        ..inputs(folder.path())
+    });
+    assert!(report.html().contains("rsa2048-sign: × AWS-LC"));
+    assert!(report.html().contains(">avx512f<"));
+}
+
+#[test]
 fn nothing_in_a_record_becomes_markup() {
     const HOSTILE: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&amp;</title>";
     let folder = tempfile::tempdir().expect("a folder");

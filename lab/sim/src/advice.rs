@@ -78,10 +78,11 @@ impl Scenario {
     ///
     /// When the scenario has no run with requests, or cannot be simulated there.
     pub fn advise(&self, settings: &Settings) -> Result<WorkloadAdvice, ScenarioError> {
-        let served = self
-            .runs
-            .iter()
-            .filter(|run| run.transition.is_none() && run.residency_us.is_none() && !run.oracle);
+        // Lanes are no wide code that is there as it is.
+        let served = self.runs.iter().filter(|run| {
+            let requests = run.transition.is_none() && run.residency_us.is_none();
+            requests && !run.oracle && run.lanes.is_none()
+        });
         // As it is first, so that a run with more vector cores than there are here is none.
         let plans: Result<Vec<_>, _> = served
             .map(|run| self.plan(&run.as_it_is(), settings))

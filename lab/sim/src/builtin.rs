@@ -1,7 +1,7 @@
 //! The scenarios that are part of the program.
 
 /// Name and text of each scenario, in the order of `--all`.
-pub const BUILTIN: [(&str, &str); 16] = [
+pub const BUILTIN: [(&str, &str); 17] = [
     (
         "cloudflare-2017",
         include_str!("../../scenarios/cloudflare-2017.toml"),
@@ -11,6 +11,7 @@ pub const BUILTIN: [(&str, &str); 16] = [
         "kit-2019-6130",
         include_str!("../../scenarios/kit-2019-6130.toml"),
     ),
+    ("xu-2022", include_str!("../../scenarios/xu-2022.toml")),
     (
         "intel-2021-nginx",
         include_str!("../../scenarios/intel-2021-nginx.toml"),

@@ -9,7 +9,7 @@ use crate::error::ScenarioError;
 use crate::outcome::{CoreOutcome, Figure};
 use crate::placement::Placement;
 use crate::plan::{Plan, Settings};
-use crate::scenario::{NumberText, Scenario};
+use crate::scenario::{NumberText, RunText, Scenario};
 use crate::server::simulate;
 use crate::transition;
 
@@ -30,6 +30,21 @@ pub struct RunFigures {
     pub seconds: f64,
     /// Events that were simulated.
     pub events: u64,
+}
+
+/// What lanes gain on a processor under a load, net of the clock.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Gain {
+    /// The run with AWS-LC alone.
+    pub base: String,
+    /// The run in lanes that serves most: it names target and place.
+    pub best: String,
+    /// The processor.
+    pub model: String,
+    /// Its requests a second against those of `base`, in per cent.
+    pub gain_percent: f64,
+    /// Its 99th percentile against that of `base`, in per cent.
+    pub p99_percent: f64,
 }
 
 /// A published number beside the simulated one; as JSON, a line of `widelane-lab simulate --all`.
@@ -109,16 +124,58 @@ impl Plan {
 }
 
 impl Scenario {
-    /// Every run, in the order of the file; several at a time.
+    /// Every run, in the order of the file; several at a time. Runs in lanes are left out on a processor of the
+    /// operator's choice that lacks them.
     ///
     /// # Errors
     ///
     /// When one cannot be simulated.
     pub fn figures(&self, settings: &Settings) -> Result<Vec<RunFigures>, ScenarioError> {
+        let is_own = settings.model.is_none();
         let plans: Result<Vec<_>, _> = (self.runs.iter())
             .map(|run| self.plan(run, settings))
+            .filter(|plan| is_own || !matches!(plan, Err(ScenarioError::NoLanes(_))))
             .collect();
         Ok(plans?.par_iter().map(Plan::figures).collect())
+    }
+
+    /// The runs that its published numbers need.
+    pub fn keep_compared(&mut self) {
+        let numbers = &self.numbers;
+        self.runs.retain(|run| {
+            numbers.iter().any(|number| {
+                let others = [&number.against, &number.times].into_iter().flatten();
+                others.chain([&number.run]).any(|name| *name == run.name)
+            })
+        });
+    }
+
+    /// What lanes gain: for each processor and load, the best of the runs in lanes against AWS-LC.
+    pub fn gains(&self, figures: &[RunFigures]) -> Vec<Gain> {
+        let simulated = |run: &RunText| figures.iter().find(|one| one.run == run.name);
+        let all = self.runs.iter().filter(|run| run.lanes.is_some());
+        let all: Vec<_> = all.filter_map(|run| Some((run, simulated(run)?))).collect();
+        let of = |run: &RunFigures, figure| run.figures.get(&figure).copied();
+        let rate = |run: &RunFigures| of(run, Figure::Throughput).unwrap_or(0.0);
+        let gain = |(base, alone): &(&RunText, &RunFigures)| {
+            let same = all.iter().filter(|(run, one)| {
+                let load = (&run.model, &run.set) == (&base.model, &base.set);
+                load && one.placement == Placement::Widelane
+            });
+            let (best, in_lanes) = same.max_by(|a, b| rate(a.1).total_cmp(&rate(b.1)))?;
+            let change = |figure| Some((of(in_lanes, figure)? / of(alone, figure)? - 1.0) * 100.0);
+            Some(Gain {
+                base: base.name.clone(),
+                best: best.name.clone(),
+                model: in_lanes.model.clone(),
+                gain_percent: change(Figure::Throughput)?,
+                p99_percent: change(Figure::P99)?,
+            })
+        };
+        let bases = all
+            .iter()
+            .filter(|(_, one)| one.placement == Placement::AvxOff);
+        bases.filter_map(gain).collect()
     }
 
     /// The published numbers beside the simulated ones. `name` is the scenario's.

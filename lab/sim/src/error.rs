@@ -9,4 +9,7 @@ pub enum ScenarioError {
     /// Something in it makes no sense; says what, and what would.
     #[error("{0}")]
     Wrong(String),
+    /// A run is in lanes that its processor lacks, or whose costs there are not known; says which there are.
+    #[error("{0}")]
+    NoLanes(String),
 }

@@ -35,7 +35,7 @@ mod tests;
 
 pub use advice::{WorkloadAdvice, WorkloadOption};
 pub use builtin::BUILTIN;
-pub use compare::{Comparison, RunFigures};
+pub use compare::{Comparison, Gain, RunFigures};
 pub use error::ScenarioError;
 pub use fleet::{Capacity, Chosen, Fleet};
 pub use outcome::{CoreOutcome, Figure, Outcome};

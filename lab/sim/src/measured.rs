@@ -1,8 +1,8 @@
 //! What operations cost where we have measured them.
 
 use widelane_batching::Costs;
-use widelane_cpu::Target;
-use widelane_cpu::licence::ports;
+use widelane_cpu::licence::{Generation, ports};
+use widelane_cpu::{Lanes, Target};
 
 use crate::error::ScenarioError;
 
@@ -33,42 +33,52 @@ pub(crate) fn costs(cpu: &str, operation: &str) -> Result<Costs, ScenarioError> 
     }
 }
 
-/// The costs on a processor with lanes by floating-point multiply-adds: those of lanes of AVX2 on [`WITH_AVX2`], with
-/// each pass as many times as long as its products take the ports, for as many more requests as there are more lanes.
-/// Predicted, not measured.
+/// The costs in the lanes of a target on a processor that has them: as measured on a Xeon, AVX-512 without IFMA with
+/// each pass as many times as long as its products take the ports of this processor. Predicted, not measured.
 ///
 /// # Errors
 ///
-/// When the operation was not measured, the target multiplies in another way, or no source says what units the CPU has.
+/// When the operation was not measured so, the processor lacks the lanes, or no source says what units it has.
 pub(crate) fn predicted(
     cpu: &str,
+    generation: Generation,
     target: Target,
     operation: &str,
 ) -> Result<Costs, ScenarioError> {
-    let measured = costs(WITH_AVX2, operation)?;
-    if target == Target::Avx2 {
+    let wrong = |what: String| Err(ScenarioError::NoLanes(what));
+    let has = |target: &Target| {
+        let lanes = Lanes::of_generation(generation);
+        lanes.is_some_and(|lanes| lanes.targets().any(|one| one == *target))
+    };
+    let measured_on = IN_LANES.iter().find(|(known, _)| *known == target);
+    let Some((_, measured_on)) = measured_on.filter(|_| has(&target)) else {
+        let known = IN_LANES.iter().map(|(target, _)| target);
+        let names: Vec<_> = known
+            .filter(|target| has(target))
+            .map(|target| target.name())
+            .collect();
+        return wrong(match names.is_empty() {
+            true => format!("{cpu} has no lanes whose costs are known"),
+            false => format!(
+                "{cpu} has no costs in lanes of {target}; take {}",
+                names.join(" or ")
+            ),
+        });
+    };
+    let measured = costs(measured_on, operation)?;
+    if target != Target::Avx512F {
         return Ok(measured);
     }
-    let wrong = |what: String| ScenarioError::Wrong(what);
-    let units = ports::wide_multipliers(cpu)
-        .ok_or_else(|| wrong(format!("no source says what 512-bit units {cpu} has")))?;
-    let cycles = |target| {
-        ports::product_cycles(target, units).ok_or_else(|| {
-            wrong(format!(
-                "{target} does not multiply by floating-point numbers; take avx2 or avx512f"
-            ))
-        })
+    let Some(units) = ports::wide_multipliers(cpu) else {
+        return wrong(format!("no source says what 512-bit units {cpu} has"));
     };
-    let longer = cycles(target)? / cycles(Target::Avx2)?;
-    let wider = target.lanes() / Target::Avx2.lanes();
-    let full = measured.pass(measured.lanes) as f64 * longer;
-    let first = measured.first as f64 * longer;
-    let lanes = measured.lanes * wider;
+    let cycles = |units| ports::product_cycles(target, units).unwrap_or(1.0);
+    let longer = cycles(units) / cycles(UNITS);
+    let longer = |cycles: u64| (cycles as f64 * longer) as u64;
     Ok(Costs {
-        lanes,
-        first: first as u64,
-        further: ((full - first).max(0.0) / (lanes - 1).max(1) as f64) as u64,
-        alone: measured.alone,
+        first: longer(measured.first),
+        further: longer(measured.further),
+        ..measured
     })
 }
 
@@ -102,8 +112,14 @@ fn rows() -> impl Iterator<Item = Row> {
     })
 }
 
-/// The machine on which lanes of AVX2 were measured, as the table calls it.
-pub(crate) const WITH_AVX2: &str = "Xeon in lanes of AVX2";
+/// The machines on which lanes were measured, as the table calls them, the preferred lanes first.
+const IN_LANES: [(Target, &str); 3] = [
+    (Target::Avx512Ifma, "Xeon with two 512-bit multipliers"),
+    (Target::Avx512F, "Xeon in lanes of AVX-512 without IFMA"),
+    (Target::Avx2, "Xeon in lanes of AVX2"),
+];
+/// 512-bit floating-point units of its cores.
+const UNITS: u32 = 2;
 const TABLE: &str = include_str!("../data/operations.csv");
 
 #[cfg(test)]
@@ -182,23 +198,31 @@ mod tests {
     }
 
     #[test]
-    fn wide_lanes_are_predicted_from_narrow_ones_by_the_ports() {
-        let of = |cpu, target| predicted(cpu, target, "rsa2048-sign").expect("it can be");
-        let each = |costs: Costs| costs.pass(costs.lanes) as f64 / costs.lanes as f64;
-        let narrow = of("Xeon Gold 6130", Target::Avx2);
-        for (cpu, gain) in [
-            ("Xeon Gold 6130", 4.0 / 3.0),
-            ("Xeon Silver 4116", 10.0 / 9.0),
-        ] {
-            let wide = of(cpu, Target::Avx512F);
-            assert_eq!((wide.lanes, wide.alone), (2 * narrow.lanes, narrow.alone));
-            let found = each(narrow) / each(wide);
-            assert!((found / gain - 1.0).abs() < 0.001, "{cpu}: {found}");
-        }
-        let fails = |cpu, target| predicted(cpu, target, "rsa2048-sign").expect_err("not known");
-        assert!(fails("Z80", Target::Avx512F).to_string().contains("Z80"));
-        let told = fails("Xeon Gold 6130", Target::Avx512Ifma).to_string();
-        assert!(told.contains("take avx2 or avx512f"), "{told}");
+    fn lanes_are_predicted_from_those_that_were_measured_by_the_ports() {
+        let skylake = |cpu, target| predicted(cpu, Generation::Skylake, target, "rsa2048-sign");
+        let of = |cpu, target| skylake(cpu, target).expect("it can be");
+        let (gold, silver) = ("Xeon Gold 6130", "Xeon Silver 4116");
+        // Two units as where it was measured, and one: 3 cycles a product for 2.5.
+        let wide = costs(IN_LANES[1].1, "rsa2048-sign").expect("measured");
+        assert_eq!(of(gold, Target::Avx512F), wide);
+        let one_unit = of(silver, Target::Avx512F);
+        let found = one_unit.pass(4) as f64 / wide.pass(4) as f64;
+        assert!((found / 1.2 - 1.0).abs() < 0.001, "{found}");
+        assert_eq!((one_unit.lanes, one_unit.alone), (wide.lanes, wide.alone));
+        assert_eq!(of(gold, Target::Avx2), of(silver, Target::Avx2));
+
+        let fails = |cpu, target| skylake(cpu, target).expect_err("not known").to_string();
+        assert!(fails("Z80", Target::Avx512F).contains("Z80"));
+        let told = fails(gold, Target::Avx512Ifma);
+        assert!(told.contains("take avx512f or avx2"), "{told}");
+        let ice_lake = Generation::IceLake;
+        let own = predicted(
+            "Xeon Gold 6338N",
+            ice_lake,
+            Target::Avx512Ifma,
+            "rsa2048-sign",
+        );
+        assert!(own.expect("measured").pass(4) < wide.pass(4));
     }
 
     #[test]
@@ -224,17 +248,22 @@ mod tests {
 # A test makes this table anew and compares.
 cpu,operation,lanes,first,full,alone
 ";
-    const RECORDS: [(&str, &str, &str); 3] = [
+    const RECORDS: [(&str, &str, &str); 4] = [
         (
-            "Xeon with two 512-bit multipliers",
+            IN_LANES[0].1,
             "2026-11-23-intel-r-xeon-r-processor-speed.jsonl",
             "avx512ifma",
         ),
         ("Zen 5", "2026-11-21-amd-epyc.jsonl", "avx512ifma"),
         (
-            WITH_AVX2,
-            "2026-11-28-intel-r-xeon-r-processor-speed.jsonl",
+            IN_LANES[2].1,
+            "2026-11-28-intel-r-xeon-r-processor-speed-2.jsonl",
             "avx2",
+        ),
+        (
+            IN_LANES[1].1,
+            "2026-11-28-intel-r-xeon-r-processor-speed-2.jsonl",
+            "avx512f",
         ),
     ];
     const OPERATIONS: [&str; 12] = [

@@ -58,6 +58,7 @@ pub(crate) struct Transition {
 #[derive(Clone, Debug)]
 pub(crate) struct Processor {
     pub(crate) model: String,
+    pub(crate) generation: Generation,
     pub(crate) cores: usize,
     pub(crate) threads: usize,
     /// In 1024 parts of a core.
@@ -133,12 +134,17 @@ impl Scenario {
         let lanes = match &run.lanes {
             None => None,
             Some(name) => match Target::named(name) {
-                None => return wrong(format!("lanes: there is no target {name:?}")),
+                None => {
+                    let known = Target::ALL.map(Target::name).join(", ");
+                    return wrong(format!(
+                        "lanes: {name:?} is no target; the targets are {known}"
+                    ));
+                }
                 found => found,
             },
         };
         let operations = match lanes {
-            Some(target) => self.predicted_operations(&machine.model, target)?,
+            Some(target) => self.predicted_operations(&machine, target)?,
             None => self.operations(&numbers)?,
         };
         let mut kinds = self.kinds(&numbers)?;
@@ -243,17 +249,17 @@ impl Scenario {
         ready.collect()
     }
 
-    /// The same in lanes by floating-point numbers on a processor.
+    /// The same in the lanes of a target on a processor.
     fn predicted_operations(
         &self,
-        cpu: &str,
+        machine: &Processor,
         target: Target,
     ) -> Result<Vec<Operation>, ScenarioError> {
         let ready = self.operations.iter().map(|one| {
             Ok(Operation {
                 class: target.class(),
                 dense: one.dense,
-                costs: measured::predicted(cpu, target, &one.name)?,
+                costs: measured::predicted(&machine.model, machine.generation, target, &one.name)?,
             })
         });
         ready.collect()
@@ -625,6 +631,7 @@ impl Numbers {
         let active = settings.active.map(|active| active as usize).or(active);
         Ok(Processor {
             model: rows[0].cpu.to_owned(),
+            generation,
             cores,
             threads,
             sibling_share: (self.value("sibling-share", &text.sibling_share)?.min(1.0) * 1024.0)

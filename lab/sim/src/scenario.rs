@@ -271,8 +271,9 @@ pub struct RunText {
     pub placement: String,
     /// The model of its processor, in place of the scenario's.
     pub model: Option<String>,
-    /// Passes run in the lanes of this target, `avx2` or `avx512f`: classes and costs of operations are predicted for
-    /// the processor, from what lanes of AVX2 took where they were measured.
+    /// Passes run in the lanes of this target, `avx512ifma`, `avx512f` or `avx2`: classes and costs of operations are
+    /// predicted for the processor, from what such lanes took where they were measured. Without it, those of the
+    /// operations.
     pub lanes: Option<String>,
     /// Parameters with other values.
     #[serde(default)]

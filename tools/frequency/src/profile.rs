@@ -233,7 +233,11 @@ impl Profile {
                 && estimate(&clock.vanished, 0.0, HIGHEST_RATIO)
                 && seen.insert((&clock.class, clock.cores));
             if !fine {
-                return Some(format!("the clock of {:?} on {}", clock.class, clock.cores));
+                return Some(format!(
+                    "the clock of {} on {}",
+                    quoted(&clock.class),
+                    clock.cores
+                ));
             }
         }
         for edge in &self.transitions {
@@ -243,7 +247,7 @@ impl Profile {
                 && edge.tail_us.as_ref().is_none_or(distribution)
                 && within(edge.after, 0.0, HIGHEST_RATIO);
             if !fine {
-                return Some(format!("the edges of {:?}", edge.class));
+                return Some(format!("the edges of {}", quoted(&edge.class)));
             }
         }
         if let Some(ways) = &self.hand_over {
@@ -261,14 +265,14 @@ impl Profile {
             let paces = [&beside.clock, &beside.throughput];
             let fine = |pace: &Estimate| estimate(pace, 0.0, HIGHEST_RATIO);
             if !class(&beside.class) || !paces.into_iter().all(fine) {
-                return Some(format!("the pace beside {:?}", beside.class));
+                return Some(format!("the pace beside {}", quoted(&beside.class)));
             }
         }
         for counter in &self.counters {
             let ghz = |(name, ghz): &(String, f64)| class(name) && within(*ghz, 0.0, HIGHEST_GHZ);
             let share = |(name, share): &(String, f64)| class(name) && within(*share, 0.0, 1.5);
             if !counter.ghz.iter().all(ghz) || !counter.share.iter().all(share) {
-                return Some(format!("what {:?} counted", counter.name));
+                return Some(format!("what {} counted", quoted(&counter.name)));
             }
         }
         None
@@ -351,6 +355,11 @@ impl Profile {
             false => Penalty::Some(depths),
         }
     }
+}
+
+/// A name from a file, which anybody may have written.
+fn quoted(name: &str) -> String {
+    format!("`{}`", name.escape_debug())
 }
 
 type Replace = fn(&Path, &[u8], u32) -> io::Result<()>;

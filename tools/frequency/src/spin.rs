@@ -96,10 +96,7 @@ pub fn runs(class: Class) -> bool {
 ///
 /// If this CPU cannot run the class.
 pub(crate) fn spin(class: Class, rounds: u64) -> u64 {
-    assert!(
-        runs(class),
-        "this CPU has no instructions of class {class:?}"
-    );
+    assert!(runs(class), "this CPU has no instructions of class {class}");
     if rounds == 0 {
         return 0;
     }

@@ -136,8 +136,16 @@ pub fn scan_bytes(path: &Path, data: &[u8]) -> Result<Image, ScanError> {
         return Err(not_elf("it does not begin with the ELF mark".to_owned()));
     }
     let file = object::File::parse(data).map_err(|error| not_elf(error.to_string()))?;
-    if file.architecture() != Architecture::X86_64 {
-        return Err(not_elf(format!("it is for {:?}", file.architecture())));
+    let other = match file.architecture() {
+        Architecture::X86_64 => None,
+        Architecture::I386 => Some("32-bit x86"),
+        Architecture::Aarch64 => Some("AArch64"),
+        Architecture::Arm => Some("32-bit ARM"),
+        Architecture::Riscv64 => Some("RISC-V"),
+        _ => Some("another architecture than x86-64"),
+    };
+    if let Some(other) = other {
+        return Err(not_elf(format!("it is for {other}")));
     }
     let mut codes = Codes::default();
     for section in file.sections().filter(|s| s.kind() == SectionKind::Text) {
@@ -475,7 +483,7 @@ mod tests {
         why(&whole[..70]);
         let mut arm = whole.clone();
         arm[18] = 0xb7;
-        assert!(why(&arm).contains("Aarch64"));
+        assert!(why(&arm).contains("AArch64"));
         // Wherever it is cut, it is refused or scanned in part, and never a panic.
         for length in 0..whole.len() {
             let _ = scan_bytes(Path::new("cut"), &whole[..length]);

@@ -55,8 +55,9 @@ pub enum SetupError {
     },
     /// A path cannot be written into the files.
     #[error(
-        "{path:?} cannot be written into configurations: it must be absolute, and of letters, \
-         digits and the characters {EXTRA}"
+        "`{}` cannot be written into configurations: it must be absolute, and of letters, \
+         digits and the characters {EXTRA}",
+        .path.to_string_lossy().escape_debug()
     )]
     Path {
         /// The path.

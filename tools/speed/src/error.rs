@@ -7,7 +7,7 @@ use std::io;
 #[non_exhaustive]
 pub enum SpeedError {
     /// The plan names an operation that does not exist.
-    #[error("there is no operation {name:?}; the operations are {known}")]
+    #[error("there is no operation `{}`; the operations are {known}", .name.escape_debug())]
     UnknownOperation {
         /// What the plan names.
         name: String,

@@ -57,7 +57,7 @@ struct Power<const L: usize> {
 impl<const L: usize> Power<L> {
     /// The fastest here of the methods that the environment allows.
     fn fastest(kernels: Montgomery<L>) -> Self {
-        let timed = methods().into_iter().map(|method| {
+        let timed = methods(&kernels).into_iter().map(|method| {
             let mut power = Self::new(kernels, method);
             let mut times: Vec<_> = (0..TRIALS).map(|_| power.time()).collect();
             times.sort();
@@ -127,12 +127,15 @@ impl<const L: usize> Subject for Power<L> {
     }
 }
 
-fn methods() -> Vec<Method> {
-    match rsa::forced_method() {
-        Ok(Some(method)) => vec![method],
-        // An unknown name is reported by the first pass that asks for it.
-        _ => Method::ALL.to_vec(),
+fn methods<const L: usize>(kernels: &Montgomery<L>) -> Vec<Method> {
+    let mut methods = kernels.methods();
+    // An unknown name is reported by the first pass that asks for it.
+    if let Ok(Some(forced)) = rsa::forced_method()
+        && methods.contains(&forced)
+    {
+        methods = vec![forced];
     }
+    methods
 }
 
 /// How fast a method of exponentiation is on this core.
@@ -181,7 +184,8 @@ fn speeds_of<const L: usize>(
     forced: Option<Method>,
 ) -> Vec<MethodSpeed> {
     let kernels = Montgomery::new(token, bits);
-    let mut powers = Method::ALL.map(|method| (Power::new(kernels, method), Vec::new()));
+    let with_times = |method| (Power::new(kernels, method), Vec::new());
+    let mut powers: Vec<_> = kernels.methods().into_iter().map(with_times).collect();
     let mut limits = Vec::new();
     for _ in 0..SHOWN_TRIALS {
         for (power, times) in &mut powers {

@@ -95,7 +95,10 @@ impl OpenSsl {
         let _ = child.wait();
         measured.ok_or_else(|| {
             let command = arguments.join(" ");
-            format!("`{PROGRAM} {command}` gave no count; its last line was {last:?}")
+            format!(
+                "`{PROGRAM} {command}` gave no count; its last line was `{}`",
+                last.escape_debug()
+            )
         })
     }
 }

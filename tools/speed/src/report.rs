@@ -4,7 +4,7 @@ use crate::operation::{AUTO, Operation};
 use crate::run::OPENSSL;
 use crate::statistics::{median, quantile};
 use serde::Serialize;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use widelane_cpu::Lanes;
 use widelane_crypto::Backend;
 
@@ -124,6 +124,7 @@ impl fmt::Display for Report {
         if !self.lanes.exist() && self.rows.iter().any(|row| row.backend == AUTO) {
             writeln!(f, "{SAME_CODE}")?;
         }
+        let mut tables = String::new();
         let mut rest = &self.rows[..];
         while let Some(first) = rest.first() {
             let same = rest
@@ -132,8 +133,13 @@ impl fmt::Display for Report {
                 .count();
             let (rows, after) = rest.split_at(same);
             rest = after;
-            writeln!(f)?;
-            table(f, rows, self.lanes)?;
+            writeln!(tables)?;
+            table(&mut tables, rows, self.lanes)?;
+        }
+        write!(f, "{tables}")?;
+        let caveats = widelane_cpu::caveats(&tables);
+        if !caveats.is_empty() {
+            write!(f, "\n{caveats}")?;
         }
         let crowded = |row: &&Row| row.cpu_share.is_some_and(|share| share < ALONE);
         let crowded = self.rows.iter().filter(crowded).count();
@@ -252,7 +258,7 @@ impl Series {
 }
 
 /// The rows of one operation.
-fn table(f: &mut fmt::Formatter<'_>, rows: &[Row], lanes: Lanes) -> fmt::Result {
+fn table(f: &mut impl fmt::Write, rows: &[Row], lanes: Lanes) -> fmt::Result {
     let counted = rows.iter().any(|row| row.multiply_adds_per_ns.is_some());
     let libcrux = rows.iter().any(|row| row.backend == LIBCRUX);
     let (left, right) = if counted {
@@ -450,6 +456,21 @@ mod tests {
         assert!(text.contains("90.0%") && text.contains("-37.5%"), "{text}");
         assert!(text.contains("5 of 7 rows had less than 95 %"), "{text}");
         assert!(text.lines().all(|line| line.len() <= 120), "{text}");
+    }
+
+    #[test]
+    fn lanes_that_nobody_has_measured_are_called_so() {
+        let machine = Machine {
+            cpu: 3,
+            cpu_model: None,
+            lanes: Lanes::ALL,
+            command: String::new(),
+        };
+        let row = Series::new(&operations()[0], "avxifma", 1);
+        let text = Report::new(machine, vec![row]).to_string();
+        let caveat = "\navxifma: tested by emulation, never measured\n";
+        assert!(text.ends_with(caveat), "{text}");
+        assert!(!report().to_string().contains("emulation"));
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub(crate) fn passes(name: &str, backend: Backend) -> Result<Box<dyn Subject>, S
     for_each_operation(&mut search).map_err(|_| why_not(backend))?;
     search
         .found
-        .unwrap_or_else(|| Err(format!("there is no operation {name:?}")))
+        .unwrap_or_else(|| Err(format!("there is no operation `{name}`")))
 }
 
 /// Submits requests to an engine that chooses by itself, and waits for the results, as its users
@@ -110,7 +110,7 @@ pub(crate) fn engine(name: &str) -> Result<Box<dyn Subject>, String> {
     for_each_operation(&mut search).map_err(|error| error.to_string())?;
     search
         .found
-        .ok_or_else(|| format!("there is no operation {name:?}"))
+        .ok_or_else(|| format!("there is no operation `{name}`"))
 }
 
 /// Why a vector backend cannot run here.

@@ -78,7 +78,7 @@ pub enum SteerError {
         reason: String,
     },
     /// The program could not be started.
-    #[error("cannot start {program:?}: {source}")]
+    #[error("cannot start `{}`: {source}", .program.escape_debug())]
     Start {
         /// Its name.
         program: String,

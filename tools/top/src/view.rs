@@ -131,6 +131,7 @@ fn providers(snapshot: &Snapshot) -> Vec<Line> {
             "{:>8}  {:<16} {backend}, {told}",
             process.pid, process.name
         )));
+        lines.extend(widelane_cpu::caveats(backend).lines().map(note));
         if !operations.is_empty() {
             lines.push(detail(format!(
                 "{:<22} {:>9} {:>9} {:>9} {:>12} {:>9}",

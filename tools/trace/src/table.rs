@@ -321,7 +321,8 @@ fn check_name(field: &str, name: &str) -> Result<(), String> {
     match fits && !name.chars().any(char::is_control) {
         true => Ok(()),
         false => Err(format!(
-            "{field} is {name:?}: 1 to {MOST_NAME} bytes without control characters are allowed"
+            "{field} is `{}`: 1 to {MOST_NAME} bytes without control characters are allowed",
+            name.escape_debug()
         )),
     }
 }

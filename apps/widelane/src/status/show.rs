@@ -46,7 +46,8 @@ pub(crate) fn table(processes: &[Process]) -> String {
             }
         }
     }
-    text
+    let caveats = widelane_cpu::caveats(&text);
+    text + &caveats
 }
 
 /// An object in a line for each process.
@@ -423,6 +424,20 @@ mod tests {
             text.ends_with("10 sh\n  nothing to do here: no shared libssl\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_table_says_of_lanes_that_nobody_has_measured_them() {
+        let caveat = "avxifma: tested by emulation, never measured\n";
+        let mut report = report();
+        report.facts.decisions = vec!["x25519-derive: lanes (avxifma), 1.6 × OpenSSL".to_owned()];
+        let process = Process {
+            pid: 7,
+            name: "nginx".to_owned(),
+            state: State::Counts(report),
+        };
+        assert!(table(&[process]).ends_with(caveat));
+        assert!(!table(&processes()).contains(caveat));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::request::{Scheme, SignRequest};
 use crate::sign::{Algorithm, Key, Kind, Outcome, Prepared, Request};
 use crate::{Operation, Task};
 use std::sync::OnceLock;
+use widelane_cpu::Target;
 use widelane_kernels::Method;
 
 /// Signatures with keys of one [`Size`]: `rsa2048-sign`, `rsa3072-sign` and `rsa4096-sign`.
@@ -43,8 +44,8 @@ impl Task for Signing {
 
     const LANES_EACH: usize = 2;
 
-    fn methods(self) -> &'static [&'static str] {
-        &methods().1
+    fn methods(self, target: Option<Target>) -> &'static [&'static str] {
+        &methods(target).1
     }
 
     fn pass_by<const L: usize>(
@@ -53,7 +54,8 @@ impl Task for Signing {
         pass: &Pass<L>,
         requests: &[&SignRequest],
     ) -> Vec<Outcome> {
-        pass.sign(methods().0[method], requests)
+        let methods = &methods(pass.kernels.target()).0;
+        pass.sign(methods[method], requests)
     }
 
     fn needs_lanes(request: &SignRequest) -> bool {
@@ -135,15 +137,30 @@ pub fn forced_method() -> Result<Option<Method>, UnknownMethod> {
 )]
 pub struct UnknownMethod(std::ffi::OsString);
 
-/// The methods that passes may use, and their names.
-fn methods() -> &'static (Vec<Method>, Vec<&'static str>) {
-    static METHODS: OnceLock<(Vec<Method>, Vec<&'static str>)> = OnceLock::new();
-    METHODS.get_or_init(|| {
-        let forced = forced_method().unwrap_or_else(|error| {
+/// The methods that passes with a target's code may use, and their names.
+fn methods(target: Option<Target>) -> &'static (Vec<Method>, Vec<&'static str>) {
+    type Methods = (Vec<Method>, Vec<&'static str>);
+    static FORCED: OnceLock<Option<Method>> = OnceLock::new();
+    static METHODS: [OnceLock<Methods>; Target::ALL.len() + 1] =
+        [const { OnceLock::new() }; Target::ALL.len() + 1];
+    let forced = *FORCED.get_or_init(|| {
+        forced_method().unwrap_or_else(|error| {
             eprintln!("widelane: {error}");
             None
-        });
-        let methods = forced.map_or_else(|| Method::ALL.to_vec(), |method| vec![method]);
+        })
+    });
+    let place = target.map_or(Target::ALL.len(), |target| target as usize);
+    METHODS[place].get_or_init(|| {
+        let mut methods = target.map_or_else(|| Method::ALL.to_vec(), Method::all_for);
+        match (forced, target) {
+            (Some(forced), _) if methods.contains(&forced) => methods = vec![forced],
+            (Some(forced), Some(target)) => eprintln!(
+                "widelane: {METHOD_VARIABLE} names {}, which lanes of {target} lack; there the \
+                 fastest method is measured",
+                forced.name()
+            ),
+            _ => {}
+        }
         let names = methods.iter().map(|method| method.name()).collect();
         (methods, names)
     })
