@@ -22,7 +22,11 @@
 //!   ended. It finds the server's capacity. Its latencies are those of a queue of that length;
 //! - an *open loop* starts connections by the clock, whatever the server does, and measures each
 //!   from its *intended* start. If a server stalls for a second, the latency of every connection
-//!   that should have started in that second includes the stall (no coordinated omission).
+//!   that should have started in that second includes the stall (no coordinated omission). A
+//!   [`Storm`] in it has another rate.
+//!
+//! Clients give up after [`Plan::timeout`], and try again [`Plan::retries`] times. *Goodput* counts the
+//! clients that were served in time.
 //!
 //! Each thread runs one epoll loop over nonblocking sockets. With several connections in flight,
 //! the client's public-key operations run several in one pass. A handshake is *done* when our last
@@ -56,7 +60,7 @@ mod worker;
 pub use error::LoadError;
 pub use names::{Group, SignatureAlgorithm, Suite, UnknownName, Version};
 pub use offer::Offer;
-pub use plan::{After, Arrivals, Close, Plan, Spacing};
-pub use report::{Negotiated, Percentiles, Report};
+pub use plan::{After, Arrivals, Close, Plan, Spacing, Storm};
+pub use report::{Negotiated, Percentiles, Report, Stormy};
 pub use run::{Snapshot, Watch, run, run_watched};
 pub use trust::{Identity, Trust};

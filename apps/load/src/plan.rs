@@ -27,8 +27,11 @@ pub struct Plan {
     /// CPUs to pin the threads to, in turn. Empty: the threads are not pinned.
     pub cpus: Cpus,
     /// Most time one connection may take, from its start to the end of its handshake (and
-    /// answer).
+    /// answer). A client gives up on it then.
     pub timeout: Duration,
+    /// How often a client that has failed or given up tries again. It waits for up to 100 ms first, and for twice
+    /// as long each time.
+    pub retries: u32,
     /// What the client offers in its ClientHello, and whom it trusts.
     pub offer: Offer,
     /// What follows a handshake.
@@ -56,7 +59,22 @@ pub enum Arrivals {
         per_second: f64,
         /// How they are spread.
         spacing: Spacing,
+        /// A span with another rate.
+        storm: Option<Storm>,
     },
+}
+
+/// A span of an open loop in which connections start at another rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Storm {
+    /// Starts a second in the storm.
+    pub per_second: f64,
+    /// When it begins, after the begin of the measured time.
+    pub from: Duration,
+    /// How long it lasts.
+    pub length: Duration,
+    /// Whether the rate rises evenly to that of the storm, and only reaches it at its end.
+    pub ramp: bool,
 }
 
 /// The gaps between the starts of an open loop.
@@ -125,6 +143,7 @@ impl Plan {
             threads: 1,
             cpus: Cpus::default(),
             timeout: DEFAULT_TIMEOUT,
+            retries: 0,
             offer: Offer::default(),
             after: After::Close,
             close: Close::Reset,
@@ -160,15 +179,26 @@ impl Plan {
                     self.threads
                 ));
             }
-            Arrivals::Rate { per_second, .. }
-                if !(LOWEST_RATE..=HIGHEST_RATE).contains(&per_second) =>
-            {
-                return wrong(format!(
-                    "--rate {per_second} is not a possible number of starts a second; \
-                     give {LOWEST_RATE} to {HIGHEST_RATE}"
-                ));
+            Arrivals::Rate {
+                per_second, storm, ..
+            } => {
+                let storm = storm.map(|storm| ("--storm", storm.per_second));
+                for (option, rate) in [("--rate", per_second)].into_iter().chain(storm) {
+                    if !(LOWEST_RATE..=HIGHEST_RATE).contains(&rate) {
+                        return wrong(format!(
+                            "{option} {rate} is not a possible number of starts a second; \
+                             give {LOWEST_RATE} to {HIGHEST_RATE}"
+                        ));
+                    }
+                }
             }
-            _ => {}
+            Arrivals::Concurrency(_) => {}
+        }
+        if self.retries > MOST_RETRIES {
+            return wrong(format!(
+                "--retries {} would have clients wait for hours; give {MOST_RETRIES} or fewer",
+                self.retries
+            ));
         }
         if self.max_in_flight < self.threads {
             return wrong(
@@ -238,6 +268,8 @@ const DEFAULT_CONCURRENCY: usize = 16;
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 const DEFAULT_WARMUP: Duration = Duration::from_secs(1);
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The last wait is then two minutes.
+const MOST_RETRIES: u32 = 10;
 const DEFAULT_MAX_IN_FLIGHT: usize = 10_000;
 
 /// One start in eleven days. With lower rates, the time between starts could exceed what a clock
@@ -269,11 +301,24 @@ mod tests {
         let rate = |per_second| Arrivals::Rate {
             per_second,
             spacing: Spacing::Even,
+            storm: None,
         };
         assert!(refused(|p| p.arrivals = rate(f64::NAN)).contains("--rate"));
         assert!(refused(|p| p.arrivals = rate(-1.0)).contains("--rate"));
         assert!(refused(|p| p.arrivals = rate(1e-300)).contains("--rate"));
         assert!(refused(|p| p.arrivals = rate(1e300)).contains("--rate"));
+        let storm = |per_second| Arrivals::Rate {
+            per_second: 1.0,
+            spacing: Spacing::Even,
+            storm: Some(Storm {
+                per_second,
+                from: Duration::ZERO,
+                length: Duration::ZERO,
+                ramp: false,
+            }),
+        };
+        assert!(refused(|p| p.arrivals = storm(0.0)).contains("--storm"));
+        assert!(refused(|p| p.retries = 11).contains("--retries"));
         assert!(refused(|p| p.after = After::Get("x".into())).contains("--get"));
         assert!(refused(|p| p.after = After::Get("/a b".into())).contains("--get"));
         assert!(refused(|p| p.server_name = "a b".into()).contains("--server-name"));

@@ -1,7 +1,7 @@
 //! The result of a run: one serialisable object, and a table for people.
 
 use crate::names::{group_name, signature_name, suite_name, version_name};
-use crate::plan::{After, Arrivals, Close, Plan, Spacing};
+use crate::plan::{After, Arrivals, Close, Plan, Spacing, Storm};
 use crate::tally::{Tally, Window};
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -28,6 +28,12 @@ pub struct Report {
     pub rate: Option<f64>,
     /// `even` or `poisson`, of an open loop.
     pub spacing: Option<&'static str>,
+    /// The span with another rate, of an open loop.
+    pub storm: Option<Stormy>,
+    /// Most seconds that a client waits for one connection.
+    pub timeout_s: f64,
+    /// How often a client tries again.
+    pub retries: u32,
     /// Threads of the generator.
     pub threads: usize,
     /// Whether the generator's own public-key operations were batched.
@@ -39,8 +45,14 @@ pub struct Report {
 
     /// Handshakes done in the measured time, a second.
     pub handshakes_per_s: Option<f64>,
+    /// Of these, those within the time limit of their clients. A client counts once, however often it has tried.
+    pub goodput_per_s: Option<f64>,
     /// Connections started.
     pub attempted: u64,
+    /// Of these, further attempts of clients that had failed.
+    pub retried: u64,
+    /// Clients that failed in the measured time with their last attempt; 0 without retries.
+    pub gave_up: u64,
     /// Of these, those that succeeded.
     pub completed: u64,
     /// Of these, those that failed.
@@ -104,6 +116,31 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
+/// A span of an open loop with another rate.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Stormy {
+    /// Starts a second that were asked for.
+    pub rate: f64,
+    /// When it began, in seconds after the begin of the measured time.
+    pub from_s: f64,
+    /// Its length in seconds.
+    pub length_s: f64,
+    /// Whether the rate rose evenly over that time.
+    pub ramp: bool,
+}
+
+impl From<Storm> for Stormy {
+    fn from(storm: Storm) -> Self {
+        Self {
+            rate: storm.per_second,
+            from_s: storm.from.as_secs_f64(),
+            length_s: storm.length.as_secs_f64(),
+            ramp: storm.ramp,
+        }
+    }
+}
+
 /// A distribution in microseconds.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
@@ -147,17 +184,19 @@ impl Report {
             .saturating_duration_since(window.from)
             .as_secs_f64();
         let per_second = |count: u64| (seconds > 0.0).then(|| count as f64 / seconds);
-        let (mode, concurrency, rate, spacing) = match plan.arrivals {
-            Arrivals::Concurrency(n) => ("closed", Some(n), None, None),
+        let (mode, concurrency, rate, spacing, storm) = match plan.arrivals {
+            Arrivals::Concurrency(n) => ("closed", Some(n), None, None, None),
             Arrivals::Rate {
                 per_second,
                 spacing,
+                storm,
             } => {
                 let spacing = match spacing {
                     Spacing::Even => "even",
                     Spacing::Poisson => "poisson",
                 };
-                ("open", None, Some(per_second), Some(spacing))
+                let storm = storm.map(Stormy::from);
+                ("open", None, Some(per_second), Some(spacing), storm)
             }
         };
         let mut agreements = tally.negotiated.clone();
@@ -186,12 +225,18 @@ impl Report {
             concurrency,
             rate,
             spacing,
+            storm,
+            timeout_s: plan.timeout.as_secs_f64(),
+            retries: plan.retries,
             threads: plan.threads,
             batching: plan.batches(),
             duration_s: seconds,
             interrupted,
             handshakes_per_s: per_second(tally.done_in_window),
+            goodput_per_s: per_second(tally.good_in_window),
             attempted: tally.attempted,
+            retried: tally.retries,
+            gave_up: tally.gave_up,
             completed: tally.completed,
             errors: tally.errors(),
             unfinished: tally.unfinished,
@@ -339,8 +384,17 @@ impl fmt::Display for Report {
         let load = match (self.concurrency, self.rate) {
             (Some(n), _) => format!("closed loop, {n} in flight"),
             (_, Some(rate)) => {
+                let storm = self.storm.as_ref().map_or(String::new(), |storm| {
+                    format!(
+                        ", {}{} from {} s for {} s",
+                        if storm.ramp { "up to " } else { "" },
+                        storm.rate,
+                        storm.from_s,
+                        storm.length_s
+                    )
+                });
                 format!(
-                    "open loop, {rate} starts/s, {} gaps",
+                    "open loop, {rate} starts/s{storm}, {} gaps",
                     self.spacing.unwrap_or("even")
                 )
             }
@@ -373,6 +427,13 @@ impl fmt::Display for Report {
             "handshakes/s",
             or_na(self.handshakes_per_s)
         )?;
+        writeln!(
+            f,
+            "{:<18}{:>12}  within {} s",
+            "goodput/s",
+            or_na(self.goodput_per_s),
+            self.timeout_s
+        )?;
         for (name, count) in [
             ("attempted", self.attempted),
             ("completed", self.completed),
@@ -387,6 +448,8 @@ impl fmt::Display for Report {
         for (name, count) in [
             ("unfinished", self.unfinished),
             ("never started", self.not_started),
+            ("retried", self.retried),
+            ("gave up", self.gave_up),
         ] {
             if count > 0 {
                 writeln!(f, "{name:<18}{count:>12}")?;

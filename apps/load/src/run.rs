@@ -153,6 +153,7 @@ fn preflight(plan: &Plan, watch: &Watch) -> Result<(), LoadError> {
     single.arrivals = Arrivals::Concurrency(1);
     single.threads = 1;
     single.limit = Some(1);
+    single.retries = 0;
     single.duration = plan.timeout + PREFLIGHT_SPARE;
     if single.after == After::Hold {
         single.after = After::Close;
@@ -294,6 +295,7 @@ mod tests {
         plan.arrivals = Arrivals::Rate {
             per_second: 1.0,
             spacing: crate::plan::Spacing::Even,
+            storm: None,
         };
         plan.max_in_flight = usize::MAX / 2;
         let Some(hard) = getrlimit(Resource::Nofile).maximum else {

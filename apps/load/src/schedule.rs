@@ -1,6 +1,6 @@
 //! When the next connection starts: closed and open loops, without clocks or sockets.
 
-use crate::plan::{Arrivals, Plan, Spacing};
+use crate::plan::{Arrivals, Plan, Spacing, Storm};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -23,23 +23,49 @@ pub(crate) struct Closed {
 /// Starts by the clock, whether or not earlier connections have ended.
 #[derive(Debug)]
 pub(crate) struct Open {
-    next: Instant,
-    gaps: Gaps,
+    origin: Instant,
+    rate: Rate,
+    /// How many starts of all threads precede the next one of this thread. Times are computed from `origin` each
+    /// time, so rounding errors do not add up.
+    position: f64,
+    threads: f64,
+    /// `None`: even gaps.
+    random: Option<Random>,
 }
 
-#[derive(Debug)]
-enum Gaps {
-    /// Start `k` is due at `origin + k * gap`. Computed from `origin` each time, so rounding errors
-    /// do not add up.
-    Even {
-        origin: Instant,
-        gap: f64,
-        count: u64,
-    },
-    Poisson {
-        mean: f64,
-        random: Random,
-    },
+/// Starts a second, over the time since the origin.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    calm: f64,
+    storm: Option<Storm>,
+}
+
+impl Rate {
+    /// When so many starts are due, in seconds after the origin.
+    fn time_of(&self, position: f64) -> f64 {
+        let Some(storm) = &self.storm else {
+            return position / self.calm;
+        };
+        let (from, length) = (storm.from.as_secs_f64(), storm.length.as_secs_f64());
+        let before = from * self.calm;
+        if position <= before {
+            return position / self.calm;
+        }
+        let first = if storm.ramp {
+            self.calm
+        } else {
+            storm.per_second
+        };
+        let within = (first + storm.per_second) / 2.0 * length;
+        let position = position - before;
+        if position >= within {
+            return from + length + (position - within) / self.calm;
+        }
+        // The time t with `first * t + slope / 2 * t * t = position`, without the cancellation of the usual formula.
+        let slope = (storm.per_second - first) / length;
+        let root = (first * first + 2.0 * slope * position).max(0.0).sqrt();
+        from + 2.0 * position / (first + root)
+    }
 }
 
 impl Schedule {
@@ -53,27 +79,28 @@ impl Schedule {
             Arrivals::Rate {
                 per_second,
                 spacing,
+                storm,
             } => {
-                // Threads start in turn: with even gaps, thread i starts i/rate later.
-                let gap = plan.threads as f64 / per_second;
-                let first = origin + Duration::from_secs_f64(index as f64 / per_second);
-                Self::Open(match spacing {
-                    Spacing::Even => Open {
-                        next: first,
-                        gaps: Gaps::Even {
-                            origin: first,
-                            gap,
-                            count: 0,
-                        },
+                let storm = storm.map(|storm| Storm {
+                    from: plan.warmup + storm.from,
+                    ..storm
+                });
+                let random = (spacing == Spacing::Poisson).then(|| Random::seeded(index as u64));
+                let mut open = Open {
+                    origin,
+                    rate: Rate {
+                        calm: per_second,
+                        storm,
                     },
-                    Spacing::Poisson => {
-                        let mut random = Random::seeded(index as u64);
-                        Open {
-                            next: origin + random.exponential(gap),
-                            gaps: Gaps::Poisson { mean: gap, random },
-                        }
-                    }
-                })
+                    // Threads start in turn.
+                    position: index as f64,
+                    threads: plan.threads as f64,
+                    random,
+                };
+                if let Some(random) = &mut open.random {
+                    open.position = random.exponential(open.threads);
+                }
+                Self::Open(open)
             }
         }
     }
@@ -91,7 +118,7 @@ impl Schedule {
         match self {
             Self::Closed(closed) if closed.ready > 0 => Some(now),
             Self::Closed(closed) => closed.waiting.front().copied(),
-            Self::Open(open) => Some(open.next),
+            Self::Open(open) => Some(open.next()),
         }
     }
 
@@ -120,28 +147,29 @@ impl Closed {
 
 impl Open {
     fn take_due(&mut self, now: Instant) -> Option<Instant> {
-        if self.next > now {
+        let due = self.next();
+        if due > now {
             return None;
         }
-        let due = self.next;
-        self.next = match &mut self.gaps {
-            Gaps::Even { origin, gap, count } => {
-                *count += 1;
-                *origin + Duration::from_secs_f64(*count as f64 * *gap)
-            }
-            Gaps::Poisson { mean, random } => due + random.exponential(*mean),
+        self.position += match &mut self.random {
+            None => self.threads,
+            Some(random) => random.exponential(self.threads),
         };
         Some(due)
+    }
+
+    fn next(&self) -> Instant {
+        self.origin + Duration::from_secs_f64(self.rate.time_of(self.position))
     }
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): good enough for arrival times, and the same plan gives the
 /// same schedule every time.
 #[derive(Debug)]
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn seeded(seed: u64) -> Self {
+    pub(crate) fn seeded(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -153,11 +181,15 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// An exponentially distributed gap with this mean, in seconds.
-    fn exponential(&mut self, mean: f64) -> Duration {
-        // 53 random bits, in (0, 1], so that there is no logarithm of zero.
-        let uniform = ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
-        Duration::from_secs_f64(-uniform.ln() * mean)
+    /// Evenly distributed in (0, 1], so that there is no logarithm of zero.
+    pub(crate) fn uniform(&mut self) -> f64 {
+        // 53 random bits.
+        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+
+    /// An exponentially distributed gap with this mean.
+    fn exponential(&mut self, mean: f64) -> f64 {
+        -self.uniform().ln() * mean
     }
 }
 
@@ -179,6 +211,35 @@ mod tests {
         Arrivals::Rate {
             per_second,
             spacing,
+            storm: None,
+        }
+    }
+
+    #[test]
+    fn a_storm_has_its_own_rate_and_a_ramp_rises_to_it() {
+        let origin = Instant::now();
+        for (ramp, in_storm) in [(false, [500, 500]), (true, [200, 400])] {
+            let mut plan = plan(rate(100.0, Spacing::Even), 2);
+            plan.warmup = Duration::from_secs(1);
+            if let Arrivals::Rate { storm, .. } = &mut plan.arrivals {
+                *storm = Some(Storm {
+                    per_second: 500.0,
+                    from: Duration::from_secs(1),
+                    length: Duration::from_secs(2),
+                    ramp,
+                });
+            }
+            let mut starts = [0; 5];
+            for index in 0..2 {
+                let mut schedule = Schedule::new(&plan, index, origin);
+                let end = origin + Duration::from_secs(5) - Duration::from_micros(1);
+                while let Some(due) = schedule.take_due(end) {
+                    // Half a gap of the fastest rate: rounding moves no start into another second.
+                    let at = due - origin + Duration::from_millis(1);
+                    starts[at.as_secs() as usize] += 1;
+                }
+            }
+            assert_eq!(starts, [100, 100, in_storm[0], in_storm[1], 100]);
         }
     }
 

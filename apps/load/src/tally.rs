@@ -29,6 +29,10 @@ impl Window {
 pub(crate) struct Tally {
     /// Connections with an intended start in the window that did start.
     pub(crate) attempted: u64,
+    /// Of these, those of clients that have failed before.
+    pub(crate) retries: u64,
+    /// Clients that failed in the window for the last time.
+    pub(crate) gave_up: u64,
     pub(crate) completed: u64,
     pub(crate) failed: BTreeMap<String, u64>,
     /// The first failure, whether or not it was in the window.
@@ -43,6 +47,8 @@ pub(crate) struct Tally {
     pub(crate) not_started: u64,
     /// Handshakes done in the window.
     pub(crate) done_in_window: u64,
+    /// Of these, those within the time limit of their clients.
+    pub(crate) good_in_window: u64,
     /// Nanoseconds from the intended start to the end of the handshake.
     pub(crate) handshakes: Histogram<u64>,
     /// Nanoseconds from the intended start to the end of the answer.
@@ -78,6 +84,8 @@ impl Tally {
         };
         Self {
             attempted: 0,
+            retries: 0,
+            gave_up: 0,
             completed: 0,
             failed: BTreeMap::new(),
             first_fault: None,
@@ -87,6 +95,7 @@ impl Tally {
             unfinished: 0,
             not_started: 0,
             done_in_window: 0,
+            good_in_window: 0,
             handshakes: histogram(),
             answers: histogram(),
             lateness: histogram(),
@@ -98,18 +107,32 @@ impl Tally {
     }
 
     /// A connection that was due at `intended` started at `started`.
-    pub(crate) fn started(&mut self, window: Window, intended: Instant, started: Instant) {
+    pub(crate) fn started(
+        &mut self,
+        window: Window,
+        intended: Instant,
+        started: Instant,
+        again: bool,
+    ) {
         if window.contains(intended) {
             self.attempted += 1;
+            self.retries += u64::from(again);
             record(&mut self.lateness, started - intended);
         }
     }
 
-    /// A connection succeeded.
-    pub(crate) fn succeeded(&mut self, window: Window, connection: &Connection) {
+    /// A connection succeeded, whose client waits no longer than `patience`.
+    pub(crate) fn succeeded(
+        &mut self,
+        window: Window,
+        connection: &Connection,
+        patience: Duration,
+    ) {
         let Some(done) = connection.done else { return };
         if window.contains(done) {
             self.done_in_window += 1;
+            // The generator itself may have been late.
+            self.good_in_window += u64::from(done - connection.intended <= patience);
         }
         if !window.contains(connection.intended) {
             return;
@@ -141,6 +164,8 @@ impl Tally {
 
     pub(crate) fn add(&mut self, other: &Self) {
         self.attempted += other.attempted;
+        self.retries += other.retries;
+        self.gave_up += other.gave_up;
         self.completed += other.completed;
         for (kind, count) in &other.failed {
             *self.failed.entry(kind.clone()).or_default() += count;
@@ -154,6 +179,7 @@ impl Tally {
         self.unfinished += other.unfinished;
         self.not_started += other.not_started;
         self.done_in_window += other.done_in_window;
+        self.good_in_window += other.good_in_window;
         for (ours, theirs) in [
             (&mut self.handshakes, &other.handshakes),
             (&mut self.answers, &other.answers),

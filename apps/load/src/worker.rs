@@ -5,7 +5,7 @@ use crate::connection::{Connection, ConnectionConfig, Interest, Scratch, Step};
 use crate::error::{Fault, LoadError};
 use crate::plan::{Close, Plan};
 use crate::run::Watch;
-use crate::schedule::Schedule;
+use crate::schedule::{Random, Schedule};
 use crate::slots::{Key, Slots};
 use crate::tally::{Tally, Window};
 use crate::{After, http};
@@ -14,7 +14,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,12 @@ pub(crate) struct Worker {
     most: usize,
     starts_left: u64,
     timeout: Duration,
+    retries: u32,
+    /// Clients that try again, by when they do. The number tells those of one instant apart.
+    retrying: BTreeMap<(Instant, u64), Client>,
+    /// How often clients have begun to wait.
+    failures: u64,
+    random: Random,
     /// When handshakes and answers time out. The timeout is the same for all, so the oldest is at
     /// the front.
     deadlines: VecDeque<(Instant, Key)>,
@@ -44,10 +50,18 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 struct Entry {
     connection: Connection,
+    client: Client,
     /// What epoll watches for.
     interest: Interest,
     /// Whether it is in `lingers`.
     lingering: bool,
+}
+
+/// One that wants a handshake, and tries more than once if need be.
+#[derive(Clone, Copy, Debug, Default)]
+struct Client {
+    /// Connections of it that have failed.
+    failed: u32,
 }
 
 impl Worker {
@@ -86,6 +100,10 @@ impl Worker {
             most,
             starts_left,
             timeout: plan.timeout,
+            retries: plan.retries,
+            retrying: BTreeMap::new(),
+            failures: 0,
+            random: Random::seeded(index as u64),
             deadlines: VecDeque::new(),
             lingers: VecDeque::new(),
             window: Window { from: now, to: now },
@@ -112,7 +130,7 @@ impl Worker {
                 self.window.to = self.window.to.min(now);
                 break;
             }
-            if self.starts_left == 0 && self.connections.len() == 0 {
+            if self.starts_left == 0 && self.connections.len() == 0 && self.retrying.is_empty() {
                 // The last connection of a limited run ends the window.
                 self.window.to = self.window.to.min(now);
             }
@@ -163,31 +181,42 @@ impl Worker {
     /// would delay connections whose answer has come.
     fn start_due(&mut self, schedule: &mut Schedule, now: Instant) {
         for _ in 0..MOST_STARTS {
-            if self.connections.len() >= self.most || self.starts_left == 0 {
+            if self.connections.len() >= self.most {
+                return;
+            }
+            if let Some(entry) = self.retrying.first_entry()
+                && entry.key().0 <= now
+            {
+                let ((due, _), client) = entry.remove_entry();
+                self.start(schedule, due, client);
+                continue;
+            }
+            if self.starts_left == 0 {
                 return;
             }
             let Some(intended) = schedule.take_due(now) else {
                 return;
             };
             self.starts_left -= 1;
-            self.start(schedule, intended);
+            self.start(schedule, intended, Client::default());
         }
     }
 
-    fn start(&mut self, schedule: &mut Schedule, intended: Instant) {
+    fn start(&mut self, schedule: &mut Schedule, intended: Instant, client: Client) {
         let started = Instant::now();
         // In a closed loop the intended start is the actual one.
         let intended = match schedule {
             Schedule::Closed(_) => started,
             Schedule::Open(_) => intended,
         };
-        self.tally.started(self.window, intended, started);
+        self.tally
+            .started(self.window, intended, started, client.failed > 0);
         self.watch.count_start();
         let key = self.connections.vacant();
         let context = self.batcher.as_mut().map(|batcher| batcher.context(key));
         match Connection::start(&self.config, intended, context) {
             Ok((connection, Step::Ended(outcome))) => {
-                self.count_and_close(schedule, connection, outcome)
+                self.count_and_close(schedule, connection, client, outcome)
             }
             Ok((connection, step)) => {
                 let interest = match step {
@@ -196,6 +225,7 @@ impl Worker {
                 };
                 let key = self.connections.insert(Entry {
                     connection,
+                    client,
                     interest,
                     lingering: false,
                 });
@@ -207,7 +237,7 @@ impl Worker {
             Err(fault) => {
                 self.watch.count_end(true);
                 self.tally.failed(self.window, intended, fault);
-                schedule.ended(started, true);
+                self.try_again(schedule, client);
             }
         }
     }
@@ -301,7 +331,7 @@ impl Worker {
 
     fn end(&mut self, schedule: &mut Schedule, key: Key, outcome: Result<(), Fault>) {
         if let Some(entry) = self.connections.remove(key) {
-            self.count_and_close(schedule, entry.connection, outcome);
+            self.count_and_close(schedule, entry.connection, entry.client, outcome);
         }
     }
 
@@ -309,14 +339,14 @@ impl Worker {
         &mut self,
         schedule: &mut Schedule,
         connection: Connection,
+        client: Client,
         outcome: Result<(), Fault>,
     ) {
-        let failed = outcome.is_err();
-        self.watch.count_end(failed);
-        schedule.ended(Instant::now(), failed);
+        self.watch.count_end(outcome.is_err());
         match outcome {
             Ok(()) => {
-                self.tally.succeeded(self.window, &connection);
+                schedule.ended(Instant::now(), false);
+                self.tally.succeeded(self.window, &connection, self.timeout);
                 connection.finish(self.config.close);
             }
             Err(fault) => {
@@ -327,8 +357,29 @@ impl Worker {
                 };
                 self.tally.failed(self.window, connection.intended, fault);
                 connection.finish(close);
+                self.try_again(schedule, client);
             }
         }
+    }
+
+    /// A connection of a client has failed: the client waits and tries again, or gives up.
+    fn try_again(&mut self, schedule: &mut Schedule, client: Client) {
+        let now = Instant::now();
+        if client.failed == self.retries {
+            if self.retries > 0 && now < self.window.to {
+                self.tally.gave_up += u64::from(now >= self.window.from);
+            }
+            schedule.ended(now, true);
+            return;
+        }
+        // Up to half of the wait is left to chance: clients that were refused together must not come back together.
+        let wait = BACKOFF * (1 << client.failed);
+        let due = now + wait.mul_f64(0.5 + self.random.uniform() / 2.0);
+        self.failures += 1;
+        let client = Client {
+            failed: client.failed + 1,
+        };
+        self.retrying.insert((due, self.failures), client);
     }
 
     /// Ends connections that took too long.
@@ -347,7 +398,8 @@ impl Worker {
             if let Some(entry) = self.connections.remove(key) {
                 self.tally.unclosed += 1;
                 self.watch.count_end(false);
-                self.tally.succeeded(self.window, &entry.connection);
+                self.tally
+                    .succeeded(self.window, &entry.connection, self.timeout);
                 schedule.ended(now, false);
                 entry.connection.finish(Close::Reset);
             }
@@ -373,8 +425,12 @@ impl Worker {
         }
         if now < self.window.to {
             until = until.min(self.window.to);
-            if self.connections.len() < self.most && self.starts_left > 0 {
-                until = schedule.next_due(now).map_or(until, |due| until.min(due));
+            if self.connections.len() < self.most {
+                if self.starts_left > 0 {
+                    until = schedule.next_due(now).map_or(until, |due| until.min(due));
+                }
+                let retry = self.retrying.first_key_value();
+                until = retry.map_or(until, |(&(due, _), _)| until.min(due));
             }
         }
         for queue in [&self.deadlines, &self.lingers] {
@@ -404,7 +460,8 @@ impl Worker {
 
     fn succeed_early(&mut self, entry: Entry) {
         self.watch.count_end(false);
-        self.tally.succeeded(self.window, &entry.connection);
+        self.tally
+            .succeeded(self.window, &entry.connection, self.timeout);
         entry.connection.finish(Close::Reset);
     }
 
@@ -523,6 +580,8 @@ const NO_WAIT: Timespec = Timespec {
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 /// How long we wait for the server's close after our close_notify.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The first wait of a client that tries again.
+const BACKOFF: Duration = Duration::from_millis(100);
 const MOST_STARTS: usize = 16;
 const MOST_EVENTS: usize = 256;
 const PREALLOCATED: usize = 1024;

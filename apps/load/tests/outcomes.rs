@@ -69,6 +69,7 @@ fn an_open_loop_charges_a_stall_to_all_who_should_have_started_in_it() {
     plan.arrivals = Arrivals::Rate {
         per_second: 100.0,
         spacing: Spacing::Even,
+        storm: None,
     };
     plan.duration = Duration::from_secs(1);
     let report = run(&plan).expect("a run");
@@ -83,12 +84,83 @@ fn an_open_loop_charges_a_stall_to_all_who_should_have_started_in_it() {
 }
 
 #[test]
+fn clients_of_a_server_that_never_answers_try_again_and_give_up() {
+    let server = Server::new(|mut stream, _| {
+        // Reads to the end that the client makes.
+        while stream.read(&mut [0; 4096]).is_ok_and(|read| read > 0) {}
+    });
+    for arrivals in [
+        Arrivals::Concurrency(3),
+        Arrivals::Rate {
+            per_second: 1000.0,
+            spacing: Spacing::Even,
+            storm: None,
+        },
+    ] {
+        let mut plan = server.plan();
+        plan.preflight = false;
+        plan.arrivals = arrivals;
+        plan.limit = Some(3);
+        plan.timeout = Duration::from_millis(50);
+        plan.retries = 2;
+        let report = run(&plan).expect("a run");
+        // Each of three clients tries three times.
+        assert_eq!((report.attempted, report.errors), (9, 9), "{report}");
+        assert_eq!((report.retried, report.gave_up), (6, 3));
+        assert_eq!((report.completed, report.goodput_per_s), (0, Some(0.0)));
+    }
+}
+
+#[test]
+fn who_is_served_at_last_counts_once_and_who_is_served_late_does_not() {
+    const PATIENCE: Duration = Duration::from_millis(300);
+    // The first two connections are closed at once; the others are served.
+    let config = Arc::new(Identity::new().config(&[]));
+    let refused = AtomicUsize::new(0);
+    let server = Server::new(move |stream, seen| {
+        if refused.fetch_add(1, Ordering::SeqCst) < 2 {
+            return;
+        }
+        if let Some((connection, stream)) = shake(&config, stream, seen) {
+            wait_for_close(connection, stream, seen);
+        }
+    });
+    let mut plan = server.plan();
+    plan.preflight = false;
+    plan.arrivals = Arrivals::Concurrency(1);
+    plan.limit = Some(1);
+    plan.retries = 2;
+    let report = run(&plan).expect("a run");
+    assert_eq!((report.attempted, report.retried), (3, 2), "{report}");
+    assert_eq!((report.completed, report.gave_up), (1, 0));
+    assert_eq!(report.goodput_per_s, report.handshakes_per_s);
+
+    // Every answer comes when the client has gone.
+    let config = Arc::new(Identity::new().config(&[]));
+    let server = Server::new(move |stream, seen| {
+        thread::sleep(2 * PATIENCE);
+        if let Some((connection, stream)) = shake(&config, stream, seen) {
+            wait_for_close(connection, stream, seen);
+        }
+    });
+    let mut plan = server.plan();
+    plan.preflight = false;
+    plan.arrivals = Arrivals::Concurrency(4);
+    plan.limit = Some(4);
+    plan.timeout = PATIENCE;
+    let report = run(&plan).expect("a run");
+    assert_eq!((report.errors, report.goodput_per_s), (4, Some(0.0)));
+    assert_eq!(report.gave_up, 0, "no client was to try again");
+}
+
+#[test]
 fn poisson_arrivals_are_an_open_loop_too() {
     let server = Server::tls(Identity::new().config(&[]));
     let mut plan = server.plan();
     plan.arrivals = Arrivals::Rate {
         per_second: 200.0,
         spacing: Spacing::Poisson,
+        storm: None,
     };
     plan.limit = Some(30);
     let report = run(&plan).expect("a run");
@@ -795,6 +867,7 @@ fn the_json_object_has_the_promised_members() {
     plan.arrivals = Arrivals::Rate {
         per_second: 500.0,
         spacing: Spacing::Even,
+        storm: None,
     };
     let json = serde_json::to_value(run(&plan).expect("a run")).expect("JSON");
     assert!(json["lateness"]["p99_us"].is_number(), "{json}");

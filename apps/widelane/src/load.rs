@@ -15,8 +15,8 @@ use widelane_cli::places::{CALIBRATION, Places};
 use widelane_cli::values;
 use widelane_engine::calibration;
 use widelane_load::{
-    After, Arrivals, Close, Group, Identity, LoadError, Plan, SignatureAlgorithm, Spacing, Suite,
-    Trust, Version, Watch,
+    After, Arrivals, Close, Group, Identity, LoadError, Plan, SignatureAlgorithm, Spacing, Storm,
+    Suite, Trust, Version, Watch,
 };
 use widelane_text::json_line;
 
@@ -75,6 +75,24 @@ pub(crate) struct Args {
         help_heading = "Load"
     )]
     timeout: Duration,
+
+    /// Clients that fail or give up try again up to N times, after 0.1 s, 0.2 s, 0.4 s, ...
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Load")]
+    retries: u32,
+
+    /// Start R connections a second from second F of the measured time on, for S seconds
+    #[arg(
+        long,
+        value_name = "R@F+S",
+        requires = "rate",
+        value_parser = storm,
+        help_heading = "Load"
+    )]
+    storm: Option<Storm>,
+
+    /// Let the rate rise evenly to that of --storm
+    #[arg(long, requires = "storm", help_heading = "Load")]
+    ramp: bool,
 
     /// Threads of the generator [default: one for each of --cpus, else 1]
     #[arg(long, value_name = "N", help_heading = "Load")]
@@ -252,6 +270,10 @@ fn plan(args: Args) -> Result<Plan, Failure> {
             plan.arrivals = Arrivals::Rate {
                 per_second,
                 spacing,
+                storm: args.storm.map(|storm| Storm {
+                    ramp: args.ramp,
+                    ..storm
+                }),
             }
         }
         (None, None) => {}
@@ -267,6 +289,7 @@ fn plan(args: Args) -> Result<Plan, Failure> {
     };
     plan.limit = args.count;
     plan.timeout = args.timeout;
+    plan.retries = args.retries;
     plan.cpus = args.cpus.unwrap_or_default();
     plan.threads = args.threads.unwrap_or(plan.cpus.count().max(1));
     plan.preflight = !args.no_preflight;
@@ -297,6 +320,19 @@ fn plan(args: Args) -> Result<Plan, Failure> {
         _ => Close::Reset,
     };
     Ok(plan)
+}
+
+/// Reads `R@F+S`: a rate, and the seconds from which and for how long.
+fn storm(text: &str) -> Result<Storm, String> {
+    let wrong = || "not like 2500@3+5: 2,500 starts a second, from second 3 on, for 5 seconds";
+    let (rate, span) = text.split_once('@').ok_or_else(wrong)?;
+    let (from, length) = span.split_once('+').ok_or_else(wrong)?;
+    Ok(Storm {
+        per_second: rate.parse().map_err(|_| wrong())?,
+        from: values::seconds(from).map_err(|_| wrong())?,
+        length: values::seconds(length).map_err(|_| wrong())?,
+        ramp: false,
+    })
 }
 
 /// The first Ctrl-C or SIGTERM ends the run and prints what was measured; a second one kills.
@@ -364,6 +400,8 @@ Examples:
       latency at 1,000 starts a second, as one JSON object
   widelane load example.test:443 --ca ca.pem --tls 1.2 --group p256 --cpus 1
       TLS 1.2 with P-256, certificates checked, from CPU 1
+  widelane load 127.0.0.1:8443 --insecure --rate 200 --storm 3000@5+10 --timeout 1 --retries 3
+      a storm of clients that give up after a second and try again: see goodput/s
   widelane load 127.0.0.1:8443 --insecure --resume --get /
       resumed sessions, each with one request
 
@@ -402,6 +440,10 @@ mod tests {
             "127.0.0.1:1 --get / --hold",
             "127.0.0.1:1 --certificate x.pem",
             "127.0.0.1:1 --poisson",
+            "127.0.0.1:1 --storm 5@1+1",
+            "127.0.0.1:1 --rate 1 --storm 5",
+            "127.0.0.1:1 --rate 1 --storm 5@1",
+            "127.0.0.1:1 --rate 1 --ramp",
             "127.0.0.1:1 --tls 1.1",
             "127.0.0.1:1 --group x448",
             "127.0.0.1:1 --close gently",
@@ -438,15 +480,22 @@ mod tests {
             "127.0.0.1:8443 --rate 50 --poisson --duration 2.5 --warmup 0 --tls 1.2 \
              --group p256,x25519 --sigalg ed25519 --cipher ECDHE-RSA-AES128-GCM-SHA256 --resume \
              --get /x --server-name a.test --alpn http/1.1 --cpus 0-1 --timeout 3 -k --close fin \
-             --count 7 --no-preflight",
+             --count 7 --no-preflight --retries 3 --storm 70@1+0.5 --ramp",
         );
         assert_eq!(
             plan.arrivals,
             Arrivals::Rate {
                 per_second: 50.0,
-                spacing: Spacing::Poisson
+                spacing: Spacing::Poisson,
+                storm: Some(Storm {
+                    per_second: 70.0,
+                    from: Duration::from_secs(1),
+                    length: Duration::from_millis(500),
+                    ramp: true
+                }),
             }
         );
+        assert_eq!(plan.retries, 3);
         assert_eq!(plan.duration, Duration::from_millis(2500));
         assert_eq!(
             (plan.warmup, plan.timeout),
