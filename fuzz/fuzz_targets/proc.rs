@@ -3,7 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use widelane_threads::{Avx512, Cgroups, Container, Mapping, Stat, Times, cpu_info, unit};
+use widelane_files::cpuinfo::cpus;
+use widelane_threads::{Avx512, Cgroups, Container, Mapping, Stat, Times, unit};
 
 fuzz_target!(|bytes: &[u8]| {
     Avx512::parse(bytes);
@@ -20,7 +21,9 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(!container.to_string().contains('/'));
     }
     unit(&text);
-    cpu_info(&text);
+    for cpu in cpus(&text) {
+        assert!(cpu.value("processor").is_some());
+    }
     for mapping in Mapping::parse(bytes) {
         assert!(mapping.path.is_none_or(|path| path.is_absolute()));
     }
