@@ -402,7 +402,7 @@ mod tests {
         let error = Plan::new(&["rsa2048-sign", "rsa1-sign"])
             .unwrap_err()
             .to_string();
-        assert!(error.contains("\"rsa1-sign\""), "{error}");
+        assert!(error.contains("`rsa1-sign`"), "{error}");
         assert!(error.contains("rsa2048-sign, rsa3072-sign"), "{error}");
     }
 
