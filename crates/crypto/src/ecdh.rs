@@ -8,7 +8,7 @@ use crate::agreement::{
     self, Answer, Derive, Form, NOT_A_POINT, OFF_CURVE, Outcome, Public, Request,
 };
 use crate::nist::{Coordinate, Multiple, MultipleError, Pass};
-use crate::operation::in_passes;
+use crate::operation::{in_passes, on_backend};
 use crate::{AgreeError, Shared, Task};
 
 pub use crate::nist::Curve;
@@ -28,6 +28,8 @@ impl Task for Keygen {
     type Request = Request;
     type Own = Public;
     type Family = Curve;
+
+    on_backend!();
 
     fn name(self) -> &'static str {
         agreement::Curve::Nist(self.0).operations()[0]
@@ -64,6 +66,8 @@ impl Task for Derivation {
     type Request = Request;
     type Own = Derive;
     type Family = Curve;
+
+    on_backend!();
 
     fn name(self) -> &'static str {
         agreement::Curve::Nist(self.0).operations()[1]

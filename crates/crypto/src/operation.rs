@@ -136,20 +136,28 @@ pub trait Task: Copy + fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// The operation on a backend.
+    /// The operation on a backend. Each task has this method from `on_backend!`.
     ///
     /// # Errors
     ///
     /// When this machine cannot run the backend.
-    fn on(self, backend: Backend) -> Result<OnBackend<Self>, BackendUnavailable> {
-        let passes = Passes::new(backend, self.family())?;
-        Ok(OnBackend {
-            task: self,
-            target: backend.target(),
-            passes,
-        })
-    }
+    fn on(self, backend: Backend) -> Result<OnBackend<Self>, BackendUnavailable>;
 }
+
+/// Defines [`Task::on`]. A method of the trait would be generic, and the code of all passes would be compiled anew
+/// in each crate that calls it.
+macro_rules! on_backend {
+    () => {
+        #[inline(never)]
+        fn on(
+            self,
+            backend: $crate::Backend,
+        ) -> Result<$crate::OnBackend<Self>, $crate::BackendUnavailable> {
+            $crate::OnBackend::new(self, backend)
+        }
+    };
+}
+pub(crate) use on_backend;
 
 /// Requests of several tasks, which aws-lc-rs answers, too.
 pub trait Requests: Request<Output = Result<Self::Answer, Self::Error>> {
@@ -172,6 +180,39 @@ pub struct OnBackend<T: Task> {
     /// The lanes of its passes, if it has any.
     target: Option<Target>,
     pub(crate) passes: Passes<T::Family>,
+    run: Run<T>,
+}
+
+/// Answers requests in passes, by one of the methods.
+type Run<T> = fn(
+    &OnBackend<T>,
+    usize,
+    &[<T as Task>::Request],
+) -> Vec<<<T as Task>::Request as Request>::Output>;
+
+impl<T: Task> OnBackend<T> {
+    pub(crate) fn new(task: T, backend: Backend) -> Result<Self, BackendUnavailable> {
+        Ok(Self {
+            task,
+            target: backend.target(),
+            passes: Passes::new(backend, task.family())?,
+            run: Self::run,
+        })
+    }
+
+    fn run(&self, method: usize, requests: &[T::Request]) -> Vec<<T::Request as Request>::Output> {
+        let own = |request| {
+            let own = self.task.own(request);
+            own.ok_or_else(|| T::Request::misplaced(self.name()))
+        };
+        with_pass!(&self.passes, pass => {
+            let own = requests.iter().map(own).collect();
+            in_passes(self.lanes(), own, |some| self.task.pass_by(method, pass, some))
+        }, else {
+            let alone = |request| own(request).and_then(|_| request.answer_alone());
+            requests.iter().map(alone).collect()
+        })
+    }
 }
 
 #[cfg(test)]
@@ -183,6 +224,7 @@ impl<T: Task> OnBackend<T> {
             task,
             target: None,
             passes,
+            run: Self::run,
         }
     }
 
@@ -247,17 +289,7 @@ impl<T: Task> Operation for OnBackend<T> {
         method: usize,
         requests: &[T::Request],
     ) -> Vec<<T::Request as Request>::Output> {
-        let own = |request| {
-            let own = self.task.own(request);
-            own.ok_or_else(|| T::Request::misplaced(self.name()))
-        };
-        with_pass!(&self.passes, pass => {
-            let own = requests.iter().map(own).collect();
-            in_passes(self.lanes(), own, |some| self.task.pass_by(method, pass, some))
-        }, else {
-            let alone = |request| own(request).and_then(|_| request.answer_alone());
-            requests.iter().map(alone).collect()
-        })
+        (self.run)(self, method, requests)
     }
 
     fn alone(&self, request: &T::Request) -> <T::Request as Request>::Output {

@@ -13,6 +13,7 @@ mod tests;
 
 use crate::agreement::{Answer, Curve, Derive, Form, Outcome, Public, Request};
 use crate::lanes25519::{Kind, Pass, divide, get, set};
+use crate::operation::on_backend;
 use crate::secrecy;
 use crate::{AgreeError, Shared, Task};
 use zeroize::Zeroizing;
@@ -35,6 +36,8 @@ impl Task for Keygen {
     type Request = Request;
     type Own = Public;
     type Family = Kind;
+
+    on_backend!();
 
     fn name(self) -> &'static str {
         Curve::X25519.operations()[0]
@@ -75,6 +78,8 @@ impl Task for Derivation {
     type Request = Request;
     type Own = Derive;
     type Family = Kind;
+
+    on_backend!();
 
     fn name(self) -> &'static str {
         Curve::X25519.operations()[1]

@@ -4,7 +4,7 @@ use super::der;
 use super::key::PrivateKey;
 use super::request::{SignRequest, VerifyRequest};
 use crate::nist::{self, ADDED_BYTES, Curve, Pass, ToSign, ToVerify};
-use crate::operation::in_passes;
+use crate::operation::{in_passes, on_backend};
 use crate::secrecy;
 use crate::sign::{
     self, Algorithm, Error, Key, Kind, Outcome, Prepared, Request, Verdict, VerifyError,
@@ -27,6 +27,8 @@ impl Task for Signing {
     type Request = Request;
     type Own = SignRequest;
     type Family = Curve;
+
+    on_backend!();
 
     fn name(self) -> &'static str {
         Algorithm::Ecdsa(self.0).operations()[0]
@@ -79,6 +81,8 @@ impl Task for Verification {
     type Request = sign::VerifyRequest;
     type Own = VerifyRequest;
     type Family = Curve;
+
+    on_backend!();
 
     fn name(self) -> &'static str {
         match self.0 {

@@ -4,6 +4,7 @@ use super::pass;
 use super::{PrivateKey, SignRequest, VerifyRequest};
 use crate::Task;
 use crate::lanes25519::{Kind, Pass};
+use crate::operation::on_backend;
 use crate::sign::{self, Algorithm, Outcome, Prepared, Request, ToVerify, Verdict};
 
 /// Signatures, `ed25519-sign`.
@@ -18,6 +19,8 @@ impl Task for Signing {
     type Request = Request;
     type Own = SignRequest;
     type Family = Kind;
+
+    on_backend!();
 
     fn name(self) -> &'static str {
         Algorithm::Ed25519.operations()[0]
@@ -47,6 +50,8 @@ impl Task for Verification {
     type Request = sign::VerifyRequest;
     type Own = VerifyRequest;
     type Family = Kind;
+
+    on_backend!();
 
     fn name(self) -> &'static str {
         "ed25519-verify"

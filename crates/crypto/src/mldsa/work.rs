@@ -8,6 +8,7 @@ use super::sign::{Job, sign};
 use super::size::Size;
 use super::verify::{Claim, verify};
 use crate::Task;
+use crate::operation::on_backend;
 use crate::sign::{self, Algorithm, Error, Outcome, Prepared, Request, ToVerify, Verdict};
 use aws_lc_rs::rand;
 use std::sync::OnceLock;
@@ -24,6 +25,8 @@ impl Task for Signing {
     type Request = Request;
     type Own = SignRequest;
     type Family = Kind;
+
+    on_backend!();
 
     fn name(self) -> &'static str {
         Algorithm::MlDsa(self.0).operations()[0]
@@ -62,6 +65,8 @@ impl Task for Verification {
     type Request = sign::VerifyRequest;
     type Own = VerifyRequest;
     type Family = Kind;
+
+    on_backend!();
 
     fn name(self) -> &'static str {
         match self.0 {

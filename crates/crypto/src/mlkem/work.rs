@@ -5,7 +5,7 @@ use super::lanes::Pass;
 use super::request::{Decapsulate, Encapsulate, KEY_MODULUS, Keygen};
 use super::size::Size;
 use crate::agreement::{Answer, Form, Outcome, Request};
-use crate::operation::in_passes;
+use crate::operation::{in_passes, on_backend};
 use crate::{AgreeError, Task};
 use aws_lc_rs::rand;
 use zeroize::Zeroizing;
@@ -26,6 +26,8 @@ impl Task for KeyGeneration {
     type Request = Request;
     type Own = Keygen;
     type Family = Size;
+
+    on_backend!();
 
     fn name(self) -> &'static str {
         self.0.operations()[0]
@@ -61,6 +63,8 @@ impl Task for Encapsulation {
     type Request = Request;
     type Own = Encapsulate;
     type Family = Size;
+
+    on_backend!();
 
     fn name(self) -> &'static str {
         self.0.operations()[1]
@@ -107,6 +111,8 @@ impl Task for Decapsulation {
     type Request = Request;
     type Own = Decapsulate;
     type Family = Size;
+
+    on_backend!();
 
     fn name(self) -> &'static str {
         self.0.operations()[2]

@@ -3,6 +3,7 @@
 use super::Size;
 use super::pass::{Pass, Signatures};
 use super::request::{Scheme, SignRequest};
+use crate::operation::on_backend;
 use crate::sign::{Algorithm, Key, Kind, Outcome, Prepared, Request};
 use crate::{Operation, Task};
 use std::sync::OnceLock;
@@ -21,6 +22,8 @@ impl Task for Signing {
     type Request = Request;
     type Own = SignRequest;
     type Family = Signatures;
+
+    on_backend!();
 
     fn name(self) -> &'static str {
         Algorithm::Rsa.operations()[self.0 as usize]

@@ -7,7 +7,7 @@ use super::public_key::PublicKey;
 use super::request::Scheme;
 use super::signing::{MESSAGE, Signing};
 use crate::Task;
-use crate::operation::in_passes;
+use crate::operation::{in_passes, on_backend};
 use crate::sign::{self, ToVerify, Verdict, VerifyError, public_key_bytes};
 use aws_lc_rs::digest::Digest;
 use std::sync::OnceLock;
@@ -58,6 +58,8 @@ impl Task for Verification {
     type Request = sign::VerifyRequest;
     type Own = VerifyRequest;
     type Family = Openings;
+
+    on_backend!();
 
     fn name(self) -> &'static str {
         "rsa2048-verify"
