@@ -132,7 +132,7 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
     if OFFER.set(offer).is_ok() {
         let code = backend
             .target()
-            .map_or_else(|| backend.to_string(), widelane_cpu::Target::told);
+            .map_or_else(|| backend.to_string(), widelane_cpu::Target::with_caveat);
         log::info(&format!(
             "{} in OpenSSL {version}, backend {code}, suspends handshakes: {}",
             env!("CARGO_PKG_VERSION"),

@@ -210,7 +210,7 @@ fn ask_system(host: &str) -> io::Result<Vec<IpAddr>> {
         ..AddrInfoHints::default()
     };
     let found = dns_lookup::getaddrinfo(Some(host), None, Some(hints));
-    let found = found.map_err(|error| match told(error.kind()) {
+    let found = found.map_err(|error| match described(error.kind()) {
         Some((kind, text)) => io::Error::new(kind, text),
         None => error.into(),
     })?;
@@ -218,7 +218,7 @@ fn ask_system(host: &str) -> io::Result<Vec<IpAddr>> {
 }
 
 /// The system's words for these are hard to tell from each other.
-fn told(kind: LookupErrorKind) -> Option<(io::ErrorKind, &'static str)> {
+fn described(kind: LookupErrorKind) -> Option<(io::ErrorKind, &'static str)> {
     match kind {
         LookupErrorKind::NoName => Some((io::ErrorKind::NotFound, "there is no such name")),
         LookupErrorKind::NoData => Some((io::ErrorKind::NotFound, "the name has no address")),
@@ -326,7 +326,8 @@ mod tests {
     fn the_system_knows_the_hosts_file_and_says_what_it_does_not_know() {
         let found = ask_system("localhost").unwrap();
         assert!(found.iter().all(IpAddr::is_loopback) && !found.is_empty());
-        let passing = |kind| told(kind).map(|(kind, text)| is_passing(&io::Error::new(kind, text)));
+        let passing =
+            |kind| described(kind).map(|(kind, text)| is_passing(&io::Error::new(kind, text)));
         assert_eq!(passing(LookupErrorKind::NoName), Some(false));
         assert_eq!(passing(LookupErrorKind::NoData), Some(false));
         assert_eq!(passing(LookupErrorKind::Again), Some(true));

@@ -155,7 +155,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 fn who_computes(backend: &str) -> String {
     let lanes = widelane_cpu::lanes();
     match Target::named(backend) {
-        Some(target) => format!("{lanes}; batching.backend takes {}", target.told()),
+        Some(target) => format!("{lanes}; batching.backend takes {}", target.with_caveat()),
         None if lanes.exist() && backend != "aws-lc" => lanes.to_string(),
         None => format!("{lanes}; AWS-LC does all public-key operations, one at a time"),
     }

@@ -389,7 +389,11 @@ const CALIBRATION: &str = "openssl-calibration";
 const SYSTEMD: &str = "/run/systemd/system";
 /// The help of `--backend`.
 fn backends() -> String {
-    let targets: Vec<_> = Target::ALL.into_iter().rev().map(Target::told).collect();
+    let targets: Vec<_> = Target::ALL
+        .into_iter()
+        .rev()
+        .map(Target::with_caveat)
+        .collect();
     format!(
         "The code that computes: auto (the default), {} or aws-lc",
         targets.join(", ")

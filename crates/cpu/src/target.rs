@@ -181,7 +181,7 @@ impl Target {
     }
 
     /// The name with the [`caveat`](Self::caveat), if there is one: for people.
-    pub fn told(self) -> String {
+    pub fn with_caveat(self) -> String {
         match self.caveat() {
             Some(caveat) => format!("{self} ({caveat})"),
             None => self.to_string(),

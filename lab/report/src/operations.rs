@@ -56,7 +56,8 @@ fn beside_peers(record: &Record, source: &Rc<Source>) -> Vec<Block> {
         let find = |backend, in_flight| find(record, operation, backend, in_flight);
         let aws = find("aws-lc", 1);
         let targets = Target::ALL.into_iter().rev();
-        let lanes = targets.filter_map(|target| Some((target.told(), find(target.name(), 8)?)));
+        let lanes =
+            targets.filter_map(|target| Some((target.with_caveat(), find(target.name(), 8)?)));
         let lanes: Vec<_> = lanes.collect();
         let is_measured =
             |(_, line): &&(String, &Line)| line.value["result"]["ops_per_s"].is_number();
@@ -128,7 +129,7 @@ fn beside_the_ports(record: &Record, source: &Rc<Source>) -> Vec<Block> {
             continue;
         };
         let lanes = match Target::named(backend) {
-            Some(target) => target.told(),
+            Some(target) => target.with_caveat(),
             None => backend.to_owned(),
         };
         let name = format!("{operation} in {lanes}");
