@@ -422,7 +422,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[AFFINITY, CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS],
     ),
     ("widelane-load", &[AFFINITY, ENGINE, PEM, RUSTLS]),
-    (CLI, &[MARKS, FILES, TEXT, FREQUENCY, SPEED]),
+    (CLI, &[CPU, MARKS, FILES, TEXT, FREQUENCY, SPEED]),
     ("widelane-sim", &[CPU, BATCHING, SAMPLES]),
     (
         "widelane-experiments",

@@ -2,7 +2,6 @@
 
 use crate::failure::Failure;
 use std::io::{self, Write};
-use std::iter;
 use std::path::Path;
 use widelane_text::printable;
 
@@ -40,12 +39,22 @@ pub fn progress(text: &str) {
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// How `program`, which runs here, was called, for records: without the folder in which it is.
+/// How `program`, which runs here, was called, for records: without the folder in which it is, and with the
+/// variables that hide instructions of the CPU.
 pub fn command_line(program: &str) -> String {
     let words = std::env::args_os().skip(1);
     let words = words.map(|word| word.to_string_lossy().into_owned());
-    let all: Vec<_> = iter::once(program.to_owned()).chain(words).collect();
+    let all: Vec<_> = hiding().chain([program.to_owned()]).chain(words).collect();
     all.join(" ")
+}
+
+/// The variables that are set here and hide instructions from us or from OpenSSL and AWS-LC, as in a command for a shell.
+pub fn hiding() -> impl Iterator<Item = String> {
+    let names = [widelane_cpu::DISABLE_VARIABLE, "OPENSSL_ia32cap"];
+    names.into_iter().filter_map(|name| {
+        let value = std::env::var_os(name)?;
+        Some(format!("{name}={}", value.to_string_lossy()))
+    })
 }
 
 /// Writes `text` to a file that the user named and that is whole at every moment, for programs that read it at

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use widelane_cli::failure::Failure;
-use widelane_cli::output;
+use widelane_cli::output::{self, hiding};
 use widelane_handshakes::{
     BenchPlan, Condition, CurvePlan, DemoPlan, Options, PairPlan, RelayPlan, ScalingPlan, Side,
     Software, SpeedPlan, Stage, TimingPlan, Traffic, TrialError, WaysInPlan, bench, curve, demo,
@@ -459,7 +459,8 @@ fn command() -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let here = format!("{}/", here.display());
     let words = std::env::args().map(|word| word.replace(&here, ""));
-    words.collect::<Vec<_>>().join(" ")
+    let all: Vec<_> = hiding().chain(words).collect();
+    all.join(" ")
 }
 
 /// As shells report a program that Ctrl-C ended.
