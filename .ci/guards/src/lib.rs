@@ -367,6 +367,7 @@ pub const UNSAFE_ROOMS: &[&str] = &[
     "crates/engine/src/background.rs",
     "crates/engine/src/slot.rs",
     "crates/engine/tests/exit.rs",
+    "crates/forks/src/wiped.rs",
     "crates/kernels/src/arena.rs",
     "crates/kernels/src/assembled.rs",
     "crates/kernels/src/port_limit.rs",
@@ -399,13 +400,14 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (STACKS, &[]),
     (STATUS, &[]),
     (FILES, &[]),
+    (FORKS, &[]),
     (TEXT, &[]),
     ("widelane-poison", &[]),
     ("widelane-emulation", &[CPU]),
     ("widelane-c", &[CPU, MARKS, WIDE]),
     (
         "widelane-openssl",
-        &[CPU, CRYPTO, ENGINE, MARKS, STATUS, TABLES],
+        &[CPU, CRYPTO, ENGINE, FORKS, MARKS, STATUS, TABLES],
     ),
     (TABLES, &[]),
     // The provider is for its tests.
@@ -415,7 +417,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "widelane-rustls",
-        &[CRYPTO, ENGINE, PROBES, STACKS, "widelane-poison"],
+        &[CRYPTO, ENGINE, FORKS, PROBES, STACKS, "widelane-poison"],
     ),
     (
         "widelane-terminator",
@@ -553,6 +555,7 @@ const SAMPLES: &str = "widelane-samples";
 const STACKS: &str = "widelane-stacks";
 const STATUS: &str = "widelane-status";
 const FILES: &str = "widelane-files";
+const FORKS: &str = "widelane-forks";
 const TEXT: &str = "widelane-text";
 const THREADS: &str = "widelane-threads";
 const FREQUENCY: &str = "widelane-frequency";

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use widelane_crypto::{Backend, Preference};
 use widelane_engine::{Clock, Config, Engine, JobError, Placement, StartError, Worker};
+use widelane_forks::process_id;
 
 use crate::forked::Forked;
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
@@ -58,7 +59,7 @@ pub(crate) fn engine() -> Result<Engine, StartError> {
 /// another thread may go on, whose worker is at another address.
 #[inline(never)]
 pub(crate) fn worker() -> Result<Option<Rc<Worker>>, Failure> {
-    let process = std::process::id();
+    let process = process_id();
     let found = WORKER.try_with(|local| {
         let mut local = local.borrow_mut();
         if let Some((of, worker)) = &*local

@@ -10,6 +10,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 
+use widelane_forks::process_id;
+
 /// A value that each process has for itself. No lock is held while it is made, because a fork could leave
 /// that locked: threads that race make the value several times, and one of them stays.
 pub(crate) struct Forked<T> {
@@ -44,7 +46,7 @@ impl<T> Forked<T> {
             if entry.users.load(Acquire) != 0 {
                 return None;
             }
-            entry.process.store(std::process::id(), Relaxed);
+            entry.process.store(process_id(), Relaxed);
         }
         Some(InUse::of(entry))
     }
@@ -58,7 +60,7 @@ impl<T> Forked<T> {
     pub(crate) fn set(&self, value: T) -> InUse<'_, T> {
         let mut entry = Box::new(Entry {
             value,
-            process: AtomicU32::new(std::process::id()),
+            process: AtomicU32::new(process_id()),
             users: AtomicUsize::new(0),
             next: Place::new(),
         });
@@ -99,7 +101,7 @@ impl<T> Drop for Forked<T> {
 
 impl<T> Entry<T> {
     fn is_own(&self) -> bool {
-        self.process.load(Acquire) == std::process::id()
+        self.process.load(Acquire) == process_id()
     }
 }
 

@@ -22,6 +22,7 @@ use std::task::Waker;
 use corosensei::stack::DefaultStack;
 use rustix::event::{EventfdFlags, eventfd};
 use widelane_engine::{Idle, Request, Worker};
+use widelane_forks::process_id;
 
 use crate::abi::Object;
 use crate::engine::{self, Failure};
@@ -197,7 +198,7 @@ fn log_no_stack() {
 fn queue() -> Arc<Queue> {
     QUEUE.with(|queue| {
         let mut queue = queue.borrow_mut();
-        let process = std::process::id();
+        let process = process_id();
         if queue.0 != process {
             // The paused jobs of a forked process are its own.
             std::mem::forget(std::mem::replace(&mut *queue, (process, Arc::default())));
@@ -214,7 +215,7 @@ const STACK: usize = 512 * 1024;
 
 thread_local! {
     static QUEUE: RefCell<(u32, Arc<Queue>)> =
-        RefCell::new((std::process::id(), Arc::default()));
+        RefCell::new((process_id(), Arc::default()));
     static PASS_STACK: Rc<RefCell<Option<DefaultStack>>> =
         Rc::new(RefCell::new(DefaultStack::new(STACK).ok()));
 }

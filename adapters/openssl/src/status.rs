@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::time::{ClockId, clock_gettime};
 use widelane_engine::Engine;
+use widelane_forks::process_id;
 use widelane_status::{Facts, NAME, Page, SIZE, Totals};
 
 use crate::{engine, log};
@@ -28,7 +29,7 @@ use crate::{engine, log};
 /// Makes the page of a process in which the provider has started.
 pub(crate) fn begin(facts: Facts) {
     let known = FACTS.get_or_init(|| facts);
-    if let Some(page) = page(std::process::id()) {
+    if let Some(page) = page(process_id()) {
         page.set_facts(known);
     }
 }
@@ -40,7 +41,7 @@ pub(crate) fn switch_off() {
 
 /// Counts a reason for which OpenSSL does something by itself.
 pub(crate) fn count_reason(text: &str) {
-    let process = std::process::id();
+    let process = process_id();
     if let Some(page) = page(process) {
         WRITERS.wait(process, || page.count_reason(text));
     }
@@ -48,7 +49,7 @@ pub(crate) fn count_reason(text: &str) {
 
 /// A call that blocks its thread. The last one of those at the same time copies the counters.
 pub(crate) fn blocking<R>(engine: &Engine, call: impl FnOnce() -> R) -> R {
-    let process = std::process::id();
+    let process = process_id();
     let calls = |change: fn(u64) -> u64| {
         // Calls of the parent are not here to end.
         let changed = |before: u64| match before >> 32 == u64::from(process) {
@@ -69,7 +70,7 @@ pub(crate) fn passed(jobs: usize, waiting: usize) {
     if jobs > 0
         && let Ok(engine) = engine::engine()
     {
-        count(&engine, std::process::id(), waiting == 0);
+        count(&engine, process_id(), waiting == 0);
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
 
 use widelane_engine::{Idle, Request, Worker};
+use widelane_forks::process_id;
 use widelane_openssl_tables::{Passes, SYMBOL, Suspension};
 
 use crate::abi::Object;
@@ -97,12 +98,12 @@ pub(crate) fn run<R: Request>(frame: Frame, requests: Vec<R>) -> Result<Vec<R::O
         // The thread ends.
         return Ok(engine::engine()?.run_all(requests)?);
     };
-    let process = std::process::id();
+    let process = process_id();
     let mut tickets = worker.submit_all(requests)?;
     drop(worker);
     let waker = Waker::from(Arc::new(Waking(frame.handshake.addr())));
     loop {
-        if process != std::process::id() {
+        if process != process_id() {
             // The job, and what it is made of, is the parent's.
             std::mem::forget(tickets);
             return Err(Failure::Forked);

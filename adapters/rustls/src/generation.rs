@@ -10,7 +10,7 @@
 //! * The generation counter of the virtual machine, where the kernel maps one (`/dev/sysgenid`). A
 //!   kernel without this device shows programs nothing of a restored snapshot.
 //!
-//! The two mappings and the references into them are this file's unsafe code.
+//! The mapping of the counter and the reference into it are this file's unsafe code.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -20,7 +20,8 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+use widelane_forks::wiped_word;
 
 /// Equal values: no fork and no restored snapshot lies between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +62,7 @@ struct Sources {
 impl Sources {
     fn open(device: &Path) -> Self {
         Self {
-            word: wiped_on_fork().ok(),
+            word: wiped_word().ok(),
             last: AtomicU64::new(0),
             machine: machine_counter(device).ok(),
         }
@@ -95,31 +96,6 @@ impl Sources {
             Err(number) => number,
         }
     }
-}
-
-/// A word, zero now, that is zero again in each child of this process.
-fn wiped_on_fork() -> io::Result<&'static AtomicU64> {
-    // SAFETY: a new mapping at an address that the kernel chooses overlaps no memory in use.
-    let page = unsafe {
-        mmap_anonymous(
-            ptr::null_mut(),
-            PAGE,
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::PRIVATE,
-        )?
-    };
-    // SAFETY: the page was mapped above and is not referred to yet. The advice changes what a child
-    // finds there and nothing in this process.
-    if let Err(error) = unsafe { madvise(page, PAGE, Advice::LinuxWipeOnFork) } {
-        // SAFETY: the page was mapped above with this length, and nothing refers to it.
-        unsafe { munmap(page, PAGE)? };
-        return Err(error.into());
-    }
-    let word = NonNull::new(page.cast::<AtomicU64>()).ok_or(io::ErrorKind::OutOfMemory)?;
-    // SAFETY: the mapping is aligned to a page, long enough, readable, writable and zero, which is a
-    // valid `AtomicU64`; it is never unmapped, and only this reference leads to it. In a child the
-    // kernel puts a zero page there before the child runs.
-    Ok(unsafe { word.as_ref() })
 }
 
 /// The counter at the beginning of a device's first page.
