@@ -3,6 +3,7 @@
 //! | mark | gives |
 //! | --- | --- |
 //! | `pair RECORD [FIELD…]` | a table: both servers, quotient and interval |
+//! | `gains LANES=RECORD…` | a table: the quotients of a pair by CPU and kind of lanes, `_` for a space |
 //! | `ways-in RECORD` | a table: unmodified servers with and without Widelane |
 //! | `closed RECORD` | a table: every server with many connections in flight |
 //! | `open RECORD` | a table: latency at a given rate |
@@ -30,6 +31,9 @@ pub(super) fn render(root: &Path, up: &str, mark: &str) -> Result<String, String
     let [kind, name, rest @ ..] = words.as_slice() else {
         return Err("a mark has a kind and a record".into());
     };
+    if *kind == "gains" {
+        return Ok(format!("\n{}\n", markdown(&gains(root, up, &words[1..])?)));
+    }
     let record = Record::read(&root.join(name), name)?;
     let block = |rows: Vec<Vec<String>>| Ok(format!("\n{}\n", markdown(&rows)));
     match (*kind, rest) {
@@ -97,6 +101,35 @@ fn pair(record: &Record, fields: &[&str]) -> Result<Vec<Vec<String>>, String> {
                 }),
             ]);
         }
+    }
+    Ok(rows)
+}
+
+/// A row for each record of a pair, `LANES=RECORD`.
+fn gains(root: &Path, up: &str, records: &[&str]) -> Result<Vec<Vec<String>>, String> {
+    let conditions = [Condition::RsaX25519, Condition::EcdsaX25519];
+    let mut rows = vec![cells(&[
+        "CPU",
+        "lanes",
+        "RSA-2048: handshakes/s",
+        "CPU time each",
+        "ECDSA P-256: handshakes/s",
+        "CPU time each",
+    ])];
+    for word in records {
+        let (lanes, name) = word
+            .split_once('=')
+            .ok_or_else(|| format!("{word} is not LANES=RECORD"))?;
+        let record = Record::read(&root.join(name), name)?;
+        let cpu = record.run["machine"]["cpu"].as_str().unwrap_or("unknown");
+        let mut row = vec![format!("[{cpu}]({up}{name})"), lanes.replace('_', " ")];
+        for condition in conditions {
+            for field in ["handshakes_per_s", SERVER_CPU] {
+                let quotients = quotients(&record, condition, field)?;
+                row.push(format!("{} ×", ratio(median(quotients))));
+            }
+        }
+        rows.push(row);
     }
     Ok(rows)
 }
@@ -431,6 +464,12 @@ mod tests {
                 text.push_str(&format!("{line}\n"));
             }
         }
+        for (side, rate) in [("nginx", 1000.0), ("widelane-on", 4000.0)] {
+            let report = json!({"handshakes_per_s": rate, SERVER_CPU: 1e6 / rate});
+            let line = json!({"kind": "pair", "condition": "ecdsa-x25519", "side": side,
+                "round": 0, "in_flight": 64, "report": report});
+            text.push_str(&format!("{line}\n"));
+        }
         for round in 0..8 {
             for (side, rate) in [("plain", 500.0), ("widelane", 1500.0)] {
                 let report = json!({"handshakes_per_s": rate, SERVER_CPU: 1e6 / rate, "errors": 1});
@@ -464,6 +503,9 @@ mod tests {
         let table = of("ways-in r.jsonl").expect("a table");
         let expected = "| HAProxy, RSA-2048, X25519 | 16 | 500 | 1,500 | 3.00 | 3.00 to 3.00 \
                         | 2,000 µs | 667 µs | 0.33 | 0.33 to 0.33 | 16 |";
+        assert!(table.contains(expected), "{table}");
+        let table = of("gains AVX-512_IFMA=r.jsonl").expect("a table");
+        let expected = "| [A CPU](r.jsonl) | AVX-512 IFMA | 2.99 × | 0.33 × | 4.00 × | 0.25 × |";
         assert!(table.contains(expected), "{table}");
         let quotient = of("quotient r.jsonl rsa-x25519 handshakes_per_s");
         assert_eq!(quotient.as_deref(), Ok("2.99"));
@@ -506,6 +548,8 @@ mod tests {
             "closed r.jsonl",
             "dance r.jsonl",
             "pair r.jsonl colour",
+            "gains r.jsonl",
+            "gains AVX2=none.jsonl",
             "median r.jsonl rsa-x25519 widelane-off handshakes_per_s",
             "times r.jsonl y",
             "quotient r.jsonl dsa handshakes_per_s",
