@@ -2,7 +2,7 @@
 //!
 //! What one process has made (threads, locks, random bytes) is not its child's. [`process_id`] tells them apart for
 //! the price of two reads of memory, where `getpid` is a system call: a handshake asks forty times. [`wiped_word`]
-//! is for whoever wants to know more than that.
+//! is for callers that keep more than that.
 //!
 //! Both rest on a page that the kernel fills with zeroes in each child (`MADV_WIPEONFORK`, madvise(2), Linux 4.14).
 //! The child of `vfork` has the memory of its parent, and is told apart by neither: it may only start another program.
