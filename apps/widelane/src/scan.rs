@@ -41,16 +41,16 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum From {
     /// Any use of 256-bit registers
-    #[value(name = "256-light", alias = "light256")]
+    #[value(name = "256-light")]
     Light256,
     /// 256-bit multiplications and floating-point arithmetic
-    #[value(name = "256-heavy", alias = "heavy256")]
+    #[value(name = "256-heavy")]
     Heavy256,
     /// Any use of 512-bit registers
-    #[value(name = "512-light", alias = "light512")]
+    #[value(name = "512-light")]
     Light512,
     /// 512-bit multiplications and floating-point arithmetic
-    #[value(name = "512-heavy", alias = "heavy512")]
+    #[value(name = "512-heavy")]
     Heavy512,
 }
 

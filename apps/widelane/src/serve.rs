@@ -60,7 +60,7 @@ pub(crate) struct Args {
     proxy_protocol_from: Vec<Network>,
     /// Tell the backend who connects, by a PROXY protocol header of this version; with records, also host name,
     /// protocol and client certificate [without one: v2]
-    #[arg(long, value_name = "v1|v2|v2-records", alias = "proxy-protocol", num_args = 0..=1,
+    #[arg(long, value_name = "v1|v2|v2-records", num_args = 0..=1,
           default_missing_value = "v2")]
     proxy_protocol_to: Option<ProxyVersion>,
     /// Ticket keys that other machines have as well, so that clients can resume their sessions there: a
@@ -343,8 +343,7 @@ mod tests {
             told(&["--proxy-protocol-to", "v1"]),
             Some(Some(ProxyVersion::V1))
         );
-        // As earlier releases had it.
-        let both = ["--proxy-protocol", "--listen", "127.0.0.1:1"];
+        let both = ["--proxy-protocol-to", "--listen", "127.0.0.1:1"];
         assert_eq!(told(&both), Some(Some(ProxyVersion::V2)));
         assert_eq!(told(&["--proxy-protocol-to", "v3"]), None);
     }

@@ -153,11 +153,7 @@ fn turns<'a>(record: &'a Record, kind: &'a str) -> Vec<Turn<'a>> {
     let mut turns: Vec<Turn<'a>> = Vec::new();
     for line in record.of(kind) {
         let word = |key: &str| line.value[key].as_str().unwrap_or_default().to_owned();
-        // The first records compare RSA-2048 with X25519, and do not say so.
-        let condition = match word("condition") {
-            unsaid if unsaid.is_empty() => RSA.to_owned(),
-            said => said,
-        };
+        let condition = word("condition");
         let (server, in_flight) = (
             word("server"),
             line.value["in_flight"].as_u64().unwrap_or(0),

@@ -17,9 +17,6 @@ pub(crate) fn of_record(record: &Record, page: &Path) -> Rc<Source> {
         Value::Bool(true) => notes.push(MODIFIED.to_owned()),
         _ => notes.push("it is not known whether the sources were those of the commit".to_owned()),
     }
-    if record.run["schema"].as_u64() < Some(CPU_TIMES_RIGHT) && has_reports(record) {
-        notes.push("CPU times of its handshakes are too high, and nginx's most".to_owned());
-    }
     if !record.is_complete() {
         notes.push("its run was interrupted".to_owned());
     }
@@ -139,11 +136,6 @@ fn encoded(name: &str) -> String {
     text
 }
 
-fn has_reports(record: &Record) -> bool {
-    let kinds = ["pair", "closed", "ways-in"];
-    kinds.iter().any(|kind| record.of(kind).next().is_some())
-}
-
 fn word(value: &Value) -> String {
     value.as_str().unwrap_or("unknown").to_owned()
 }
@@ -156,8 +148,6 @@ fn day(moment: &str) -> &str {
 pub(crate) const MODIFIED: &str = "with changes that the commit does not have";
 /// From this share of vanished time on, a profile should be measured again.
 const BUSY: f64 = 0.1;
-/// Since this schema, the handshakes in flight at the end of a turn count.
-const CPU_TIMES_RIGHT: u64 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -207,12 +197,12 @@ mod tests {
 
     #[test]
     fn a_record_says_what_its_reader_must_know() {
-        let text = r#"{"kind":"run","schema":2,"machine":{"cpu":"A","modified":true}}
+        let text = r#"{"kind":"run","schema":4,"machine":{"cpu":"A","modified":true}}
 {"kind":"pair"}"#;
         let (record, _) = Record::parse("r/a.jsonl", text.as_bytes());
         let source = of_record(&record.expect("a record"), Path::new("page.html"));
         assert_eq!(source.name, "a.jsonl");
         assert_eq!(source.link.as_deref(), Some("r/a.jsonl"));
-        assert_eq!(source.notes.len(), 3, "{:?}", source.notes);
+        assert_eq!(source.notes.len(), 2, "{:?}", source.notes);
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::values::{
     Backend, Network, OcspSource, ProxyVersion, SecretFile, listen_addresses, one_or_several,
-    optional_proxy_version, paths, seconds, texts,
+    paths, seconds, texts,
 };
 
 /// One group of addresses with the same certificates and the same backends.
@@ -36,13 +36,8 @@ pub struct Listener {
     /// the client's address is taken. Others are clients themselves.
     #[serde(default)]
     pub proxy_protocol_from: Vec<Network>,
-    /// Send a PROXY protocol header of this version to the backend. Earlier releases called it
-    /// `proxy_protocol`, and `true` meant version 2.
-    #[serde(
-        default,
-        alias = "proxy_protocol",
-        deserialize_with = "optional_proxy_version"
-    )]
+    /// Send a PROXY protocol header of this version to the backend.
+    #[serde(default)]
     pub proxy_protocol_to: Option<ProxyVersion>,
     /// The backend may speak before the client does, as those of SMTP, IMAP and MySQL: a client that ends its
     /// direction right behind its handshake gets what the backend says. Otherwise the backend is not contacted.

@@ -425,25 +425,6 @@ pub(super) fn choice<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
     text.parse().map_err(serde::de::Error::custom)
 }
 
-/// A version of the PROXY protocol, or whether version 2 is used.
-pub(super) fn optional_proxy_version<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<ProxyVersion>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(
-        untagged,
-        expecting = "no version of the PROXY protocol; write \"v1\", \"v2\" or \"v2-records\""
-    )]
-    enum Version {
-        Named(ProxyVersion),
-        Second(bool),
-    }
-    Ok(match Version::deserialize(deserializer)? {
-        Version::Named(version) => Some(version),
-        Version::Second(used) => used.then_some(ProxyVersion::V2),
-    })
-}
-
 /// Addresses to listen on.
 pub(super) fn listen_addresses<'de, D: Deserializer<'de>>(
     deserializer: D,

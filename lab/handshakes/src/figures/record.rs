@@ -38,11 +38,9 @@ impl Record {
     pub(super) fn reports(&self, kind: &str, condition: Condition, side: &str) -> Vec<Value> {
         let wanted = |line: &&Value| {
             let same = line["condition"] == condition.id();
-            // The first records compare RSA-2048 with X25519, and do not say so.
-            let unsaid = line["condition"].is_null() && condition == Condition::RsaX25519;
             // A closed loop is shown with many in flight; a pair has one number of them.
             let shown = kind != "closed" || line["in_flight"].as_u64() != Some(1);
-            (same || unsaid) && shown && line["side"] == side
+            same && shown && line["side"] == side
         };
         let lines = self.of(kind).filter(wanted);
         lines.map(|line| line["report"].clone()).collect()
@@ -125,7 +123,7 @@ impl Record {
             0 => String::new(),
             rounds => format!(" Medians of {rounds} rounds."),
         };
-        let mut text = format!(
+        format!(
             "{}{}, {}, commit {commit}{tree}; load average at the start {}. \
              Record: [{file}]({up}{name}) of `{}`.{rounds}",
             word(&machine["cpu"]),
@@ -137,20 +135,7 @@ impl Record {
             day,
             load.first().copied().unwrap_or("unknown"),
             word(&self.run["command"]),
-        );
-        // Single operations and memory are measured otherwise.
-        let handshakes = self.of("pair").chain(self.of("closed")).next().is_some();
-        if self.run["schema"].as_u64() < Some(3) && handshakes {
-            text.push_str(&format!(
-                " Its CPU times are too high, and nginx's most ([why]({})).",
-                if up.is_empty() {
-                    "docs/bench.md#the-record"
-                } else {
-                    "bench.md#the-record"
-                }
-            ));
-        }
-        text
+        )
     }
 
     /// One line of `widelane speed`.
