@@ -8,9 +8,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
+use widelane_crypto::agreement::{self, Curve, Outcome, Secret};
 use widelane_crypto::ed25519::{PublicKey, Signing, Verification, VerifyRequest};
 use widelane_crypto::sign::{Algorithm, Input, Key, Request, Scheme};
-use widelane_crypto::agreement::{self, Curve, Outcome, Secret};
 use widelane_crypto::x25519::{Derivation, Keygen};
 use widelane_crypto::{Backend, OnBackend, Operation, Task};
 

@@ -50,7 +50,11 @@ impl Stage {
         let driver = Driver::new(&engine);
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("a key");
         let params = rcgen::CertificateParams::new([HOST.to_owned()]).expect("a name");
-        let certificate = params.self_signed(&key).expect("a certificate").der().clone();
+        let certificate = params
+            .self_signed(&key)
+            .expect("a certificate")
+            .der()
+            .clone();
         let mut roots = RootCertStore::empty();
         roots.add(certificate.clone()).expect("a certificate");
         let roots = Arc::new(roots);
@@ -92,11 +96,18 @@ impl Stage {
         let other = (mode & IS_ALONE == 0).then(|| self.driver.handshake());
         let mut handshake = self.driver.handshake();
         let honest = mode & IS_HONEST != 0;
-        let at_most = if polls == 0 { usize::MAX } else { usize::from(polls) };
+        let at_most = if polls == 0 {
+            usize::MAX
+        } else {
+            usize::from(polls)
+        };
         if mode & IS_CLIENT == 0 {
             let peer = if honest {
                 let config = Arc::clone(&self.their_clients[version]);
-                Peer::changed(ClientConnection::new(config, name()).expect("a client"), rest)
+                Peer::changed(
+                    ClientConnection::new(config, name()).expect("a client"),
+                    rest,
+                )
             } else {
                 Peer::says(rest)
             };
@@ -112,7 +123,10 @@ impl Stage {
             };
             let config = Arc::clone(&self.our_clients[version]);
             let step = async {
-                let ours = handshake.start_client(config, name()).await.expect("a client");
+                let ours = handshake
+                    .start_client(config, name())
+                    .await
+                    .expect("a client");
                 talk(&mut handshake, ours, peer).await
             };
             self.drive(step, at_most);
@@ -161,7 +175,10 @@ where
         let mut bytes = bytes.as_slice();
         if bytes.is_empty() {
             let done = !ours.is_handshaking();
-            return Ended { unchanged: peer.is_unchanged(), done };
+            return Ended {
+                unchanged: peer.is_unchanged(),
+                done,
+            };
         }
         while !bytes.is_empty() {
             let read = ours.read_tls(&mut bytes);
@@ -170,7 +187,10 @@ where
             let mut plain = Vec::new();
             let _ = ours.reader().take(1 << 20).read_to_end(&mut plain);
             if result.is_err() || !read.is_ok_and(|count| count > 0) {
-                return Ended { unchanged: peer.is_unchanged(), done: false };
+                return Ended {
+                    unchanged: peer.is_unchanged(),
+                    done: false,
+                };
             }
         }
     }
@@ -195,7 +215,12 @@ impl<'a> Peer<'a> {
 
     fn changed(honest: impl Into<Connection>, changes: &'a [u8]) -> Self {
         let honest = Box::new(honest.into());
-        Self::Changed { honest, changes, changed: false, before: distance(changes) }
+        Self::Changed {
+            honest,
+            changes,
+            changed: false,
+            before: distance(changes),
+        }
     }
 
     fn is_unchanged(&self) -> bool {
@@ -211,7 +236,12 @@ impl<'a> Peer<'a> {
                 *left = later;
                 now.to_vec()
             }
-            Self::Changed { honest, changes, changed, before } => {
+            Self::Changed {
+                honest,
+                changes,
+                changed,
+                before,
+            } => {
                 let mut said = said;
                 while !said.is_empty() {
                     let read = honest.read_tls(&mut said);

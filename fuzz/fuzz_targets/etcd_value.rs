@@ -9,7 +9,10 @@ use widelane_terminator::fuzzing::{etcd_key, etcd_value};
 fuzz_target!(|bytes: &[u8]| {
     for inside in [false, true] {
         match etcd_value(bytes, inside) {
-            Err(problem) => assert!(!problem.is_empty() && !problem.contains('\n'), "{problem:?}"),
+            Err(problem) => assert!(
+                !problem.is_empty() && !problem.contains('\n'),
+                "{problem:?}"
+            ),
             Ok((_, encrypts, keys)) => {
                 assert!((1..=5).contains(&keys));
                 assert!(encrypts.is_none_or(|place| usize::from(place) < keys));
@@ -17,6 +20,9 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     if let Err(problem) = etcd_key(bytes) {
-        assert!(!problem.is_empty() && !problem.contains('\n'), "{problem:?}");
+        assert!(
+            !problem.is_empty() && !problem.contains('\n'),
+            "{problem:?}"
+        );
     }
 });

@@ -63,12 +63,12 @@ impl Sound {
         let key = Key::from_secret(Algorithm::MlDsa(size), &[5; 32]).expect("a seed has 32 bytes");
         Self {
             size,
-            signature: signing
-                .alone(&request(&key))
-                .expect("a sound key signs"),
+            signature: signing.alone(&request(&key)).expect("a sound key signs"),
             key,
             signing,
-            verification: Verification(size).on(backend).expect("the backend runs here"),
+            verification: Verification(size)
+                .on(backend)
+                .expect("the backend runs here"),
         }
     }
 

@@ -10,9 +10,15 @@ fuzz_target!(|input: (u8, &[u8])| {
     let (size, bytes) = input;
     let (whole, restored) = opening(bytes, MOST);
     assert!(whole.len() <= bytes.len());
-    assert_eq!((whole.clone(), restored.clone()), opening(bytes, usize::from(size.max(1))));
+    assert_eq!(
+        (whole.clone(), restored.clone()),
+        opening(bytes, usize::from(size.max(1)))
+    );
     if let Some(restored) = restored {
-        let differ = whole.iter().zip(&restored).filter(|(one, other)| one != other);
+        let differ = whole
+            .iter()
+            .zip(&restored)
+            .filter(|(one, other)| one != other);
         assert!(whole.len() == restored.len() && matches!(differ.count(), 1 | 2));
         assert_eq!(offer(&whole), offer(&restored));
     } else if offer(bytes).is_some() {

@@ -54,12 +54,19 @@ fuzz_target!(|input: Input<'_>| {
     let shown = input.common_name.is_some();
     let bits = 1 | u8::from(shown) << 2 | u8::from(shown && !input.resumed) << 1;
     assert_eq!(ssl[0], bits);
-    assert_eq!(ssl[1..5] == [0; 4], shown, "verified is what was shown, and nothing else");
+    assert_eq!(
+        ssl[1..5] == [0; 4],
+        shown,
+        "verified is what was shown, and nothing else"
+    );
     let name = input.common_name.flatten().filter(|name| name.len() <= 256);
     let mut inner = records_of(&ssl[5..], 0x21);
     assert_eq!(inner.pop(), Some(&b"TLSv1.3"[..]));
     assert_eq!(records_of(&ssl[5..], 0x23).len(), 1);
-    assert_eq!(records_of(&ssl[5..], 0x22), name.map(str::as_bytes).into_iter().collect::<Vec<_>>());
+    assert_eq!(
+        records_of(&ssl[5..], 0x22),
+        name.map(str::as_bytes).into_iter().collect::<Vec<_>>()
+    );
 });
 
 /// Type-length-value records that fill `bytes` exactly.

@@ -16,6 +16,11 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(bytes.len(), SIZE);
         assert!(report.operations.len() <= MOST_OPERATIONS);
         assert!(report.reasons.len() <= MOST_REASONS);
-        assert!(report.reasons.iter().all(|reason| !reason.text.contains('\0')));
+        assert!(
+            report
+                .reasons
+                .iter()
+                .all(|reason| !reason.text.contains('\0'))
+        );
     }
 });
