@@ -619,6 +619,21 @@ mod tests {
     }
 
     #[test]
+    fn every_unsafe_room_is_in_the_architecture() {
+        let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("a text");
+        // A row names files of one folder after the first without it.
+        let named = |room: &&str| {
+            let (folder, file) = room.rsplit_once('/').expect("a folder");
+            text.lines().any(|row| {
+                row.contains(&format!("`{room}`"))
+                    || row.contains(&format!("`{folder}/")) && row.contains(&format!("`{file}`"))
+            })
+        };
+        let missing: Vec<_> = UNSAFE_ROOMS.iter().filter(|room| !named(room)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    #[test]
     fn every_edge_is_used() {
         none(unused_edges(&METADATA));
     }
