@@ -10,6 +10,7 @@
 //! - [`programs::not_apart`]: tests start `widelane` so that it sees no folder of the machine.
 //! - [`opened::by_itself`]: what may run as root opens and writes files in one way.
 //! - [`promises::unkept`]: each promise of `SECURITY.md` names tests that exist.
+//! - [`reference::page`]: docs/configuration.md is what the doc comments of the configuration say.
 //! - [`words::archaic`]: texts have no words that are hard to understand.
 //!
 //! It does not check style; rustfmt and clippy do. Each rule is a function from a tree to the list
@@ -21,6 +22,7 @@ mod files;
 pub mod opened;
 pub mod programs;
 pub mod promises;
+pub mod reference;
 pub mod words;
 
 use proc_macro2::{TokenStream, TokenTree};

@@ -11,114 +11,121 @@ use super::values::{
     paths, seconds, texts,
 };
 
-/// One group of addresses with the same certificates and the same backends.
+/// Addresses with the same certificates and the same backends. There must be one of these sections, and may be many.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Listener {
-    /// Addresses to listen on.
+    /// Addresses to listen on: `0.0.0.0:443` is for all of IPv4, `[::]:443` for all of IPv6 and for that only.
     #[serde(deserialize_with = "listen_addresses")]
     pub listen: Vec<SocketAddr>,
-    /// Where the decrypted bytes of connections go for which there is no route: to the address with the
-    /// fewest connections. Empty: these connections are closed.
+    /// Where the decrypted bytes of connections without a route go: to the address with the fewest connections, of up
+    /// to 64. Default: these connections are closed, and at least one route is needed.
     #[serde(default, deserialize_with = "one_or_several")]
     pub backend: Vec<Backend>,
-    /// TLS to `backend`. `None`: it gets the decrypted bytes as they are.
+    /// TLS to `backend`.
     #[serde(default)]
     pub backend_tls: Option<BackendTls>,
-    /// Whether and how the addresses of `backend` are checked.
+    /// Checks of `backend`.
     #[serde(default)]
     pub health_check: Option<HealthCheck>,
-    /// Other backends, for host names or application protocols.
+    /// Other backends.
     #[serde(rename = "route", default)]
     pub routes: Vec<Route>,
-    /// Networks of load balancers that begin each connection with a PROXY protocol header, from which
-    /// the client's address is taken. Others are clients themselves.
+    /// Networks of load balancers, whose connections must begin with a header of the PROXY protocol
+    /// ([serve.md](serve.md#behind-a-load-balancer)).
     #[serde(default)]
     pub proxy_protocol_from: Vec<Network>,
-    /// Send a PROXY protocol header of this version to the backend.
+    /// The backend gets a header of the PROXY protocol. `v1`: a line with both addresses. `v2`: the same in 28 bytes
+    /// (52 with IPv6), as HAProxy's `send-proxy-v2`. `v2-records`: also the application protocol, the host name, the
+    /// TLS version, the cipher suite by OpenSSL's name, as HAProxy sends it, and whether a client certificate was
+    /// shown, with its common name.
     #[serde(default)]
     pub proxy_protocol_to: Option<ProxyVersion>,
-    /// The backend may speak before the client does, as those of SMTP, IMAP and MySQL: a client that ends its
-    /// direction right behind its handshake gets what the backend says. Otherwise the backend is not contacted.
+    /// For protocols in which the server speaks first (SMTP, IMAP, MySQL): a client that sends close_notify right
+    /// behind its handshake hears the backend. Otherwise it has asked for nothing, as health checks and probes do,
+    /// and the backend is not contacted.
     #[serde(default)]
     pub backend_speaks_first: bool,
-    /// Application protocols, most wanted first. Empty: ALPN is not answered.
+    /// Application protocols that are offered, most wanted first, each of 1 to 255 bytes. Default: `[]`, ALPN is not
+    /// answered.
     #[serde(default)]
     pub alpn: Vec<String>,
-    /// Protocol versions.
+    /// Protocol versions. Default: both.
     #[serde(default = "both_versions")]
     pub versions: Vec<TlsVersion>,
-    /// Cipher suites by IANA name, most wanted first. Empty: all, AES-128-GCM first.
+    /// Names of the IANA registry in upper or lower case, most wanted first. Default: all, AES-128-GCM first.
     #[serde(default)]
     pub cipher_suites: Vec<String>,
-    /// Key exchange groups, most wanted first. Empty: all, the post-quantum hybrid first.
+    /// Key exchange groups, written likewise, most wanted first; `P-256` and similar names work as well. Default:
+    /// X25519MLKEM768, X25519, secp256r1 and secp384r1, for backends, too; others, as SecP256r1MLKEM768, have to be
+    /// asked for.
     #[serde(default)]
     pub groups: Vec<String>,
-    /// Whether clients are asked for a certificate, and whose are good.
+    /// Client certificates.
     #[serde(default)]
     pub client_auth: Option<ClientAuth>,
     /// Session resumption.
     #[serde(default)]
     pub tickets: Tickets,
-    /// Kinds of key, most wanted first, where several certificates are for the host that a client
-    /// names. Kinds that are not listed come after those that are.
+    /// Kinds of key, most wanted first, for a name with several certificates; kinds that are not listed come last.
+    /// Default: `ecdsa`, `ed25519`, `rsa`, `ml-dsa`.
     #[serde(default = "usual_preference")]
     pub certificate_preference: Vec<KeyKind>,
     /// What a client gets that names no host, or one that no certificate has.
     #[serde(default)]
     pub unknown_names: UnknownNames,
-    /// Certificates. Those with all names of the first one answer clients that name no host or an
-    /// unknown one.
+    /// Certificates.
     #[serde(rename = "certificate", default)]
     pub certificates: Vec<Certificate>,
-    /// Directories of more certificates, whose files are named after each other. They come behind `certificates`,
-    /// in the order of the files' names.
+    /// [Directories of certificates](serve.md#directories), which come behind the sections, in the order of the
+    /// files' names.
     #[serde(rename = "certificates", default, deserialize_with = "paths")]
     pub certificate_directories: Vec<PathBuf>,
 }
 
-/// A backend for some of a listener's connections.
+/// A backend for host names, for application protocols, or for names with protocols. One of both is needed.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Route {
-    /// Host names that clients ask for: exact, or `*.` and a name for one more label. Empty: all, and
-    /// clients that ask for none.
+    /// Host names that clients ask for, exact or with `*.` for one more label. Default: all, and clients that name
+    /// none.
     #[serde(default, deserialize_with = "one_or_several")]
     pub server_name: Vec<String>,
-    /// Application protocols agreed on. Empty: all, and connections that agree on none.
+    /// Application protocols agreed on, each in `alpn` of the listener. Default: all, and connections that agree on
+    /// none.
     #[serde(default, deserialize_with = "one_or_several")]
     pub alpn: Vec<String>,
-    /// Where the decrypted bytes go.
+    /// Where the decrypted bytes go, as for a listener.
     #[serde(deserialize_with = "one_or_several")]
     pub backend: Vec<Backend>,
-    /// TLS to this backend. That of the listener's `backend` does not count here.
+    /// TLS to this backend.
     #[serde(default)]
     pub backend_tls: Option<BackendTls>,
-    /// Whether and how the addresses of this backend are checked.
+    /// Checks of this backend.
     #[serde(default)]
     pub health_check: Option<HealthCheck>,
 }
 
-/// Checks of the addresses of a backend.
+/// Checks of each address of `backend`, for a listener or a route. Without this section nothing is checked.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct HealthCheck {
     /// What an address must do to count as up.
     pub kind: CheckKind,
-    /// The time from one check of an address to the next.
+    /// From one check of an address to the next, give or take a tenth; at least 0.1.
     #[serde(rename = "interval_seconds", deserialize_with = "seconds")]
     pub interval: Duration,
     /// How long one check may take.
     #[serde(rename = "timeout_seconds", deserialize_with = "seconds")]
     pub timeout: Duration,
-    /// Checks that must succeed in sequence before an address that was down is up.
+    /// Checks in sequence that must succeed before an address that was down is up. At least 1.
     pub rise: u32,
-    /// Checks that must fail in sequence before an address that was up is down.
+    /// Checks in sequence that must fail before an address that was up is down. At least 1.
     pub fall: u32,
-    /// What is asked for over HTTP. `None`: `/`.
+    /// What is asked for; only with `http`. Default: `/`.
     pub path: Option<String>,
 }
 
@@ -126,81 +133,89 @@ pub struct HealthCheck {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckKind {
-    /// Take a connection.
+    /// It takes a connection.
     #[default]
     Tcp,
-    /// Answer a GET request with a status from 200 to 399, in TLS if it speaks that.
+    /// It answers a GET request with a status from 200 to 399, over TLS if there is `backend_tls`.
     Http,
-    /// Complete a TLS handshake.
+    /// It completes a TLS handshake as `backend_tls` describes it.
     Tls,
 }
 
-/// TLS to a backend.
+/// TLS to `backend`, for a listener or a route. Without this section, it gets the decrypted bytes as they are. No
+/// setting turns the check of its certificate off.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct BackendTls {
-    /// PEM file of the authorities that sign its certificate. `None`: those of the system.
+    /// PEM file of the authorities that sign the backend's certificate, or of that certificate itself. Default: the
+    /// authorities of the system (`SSL_CERT_FILE` and `SSL_CERT_DIR` count).
     pub ca: Option<PathBuf>,
-    /// The host name or IP address that must be in its certificate, and that it is asked for. `None`: the
-    /// host name of the backend as it is configured, or else its IP address.
+    /// What the certificate must have: a host name, which is also sent (SNI), or an IP address. UNIX sockets need it.
+    /// Default: the host name in `backend`, or the IP address.
     pub server_name: Option<String>,
-    /// PEM file with the chain that is shown to a backend that asks for a certificate, leaf first.
+    /// PEM file with the chain, leaf first, for a backend that asks for a certificate; needs `key`.
     pub cert: Option<PathBuf>,
     /// PEM file with the private key of `cert`.
     pub key: Option<PathBuf>,
-    /// Offer the application protocol that the client has agreed on, and no other.
+    /// The backend is offered the application protocol that the client has agreed on; otherwise none. One that does
+    /// not agree on it gets none of the client's bytes: the connection goes to another address.
     pub pass_alpn: bool,
-    /// Protocol versions.
+    /// Protocol versions. Default: both.
     pub versions: Vec<TlsVersion>,
 }
 
-/// Session resumption by tickets.
+/// [Session resumption](running.md#resumed-sessions) by tickets.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Tickets {
-    /// TLS 1.3 tickets sent after a full handshake; 0 turns resumption off for both versions.
+    /// TLS 1.3 tickets after each full handshake, at most 16; 0 turns resumption off for both versions.
     pub count: usize,
-    /// How long one ticket key encrypts; it decrypts for as long again. At most six hours.
+    /// How long one ticket key encrypts, 1 to 21600; it decrypts for as long again, and is then erased, also when no
+    /// client comes. With keys from files it has no meaning. With etcd: at least 10 and whole, the same on all
+    /// machines. Default: `21600`.
     #[serde(rename = "rotation_seconds", deserialize_with = "seconds")]
     pub rotation: Duration,
-    /// How long after its full handshake a session can be resumed, however often its tickets are
-    /// renewed. At most a week.
+    /// How long after its full handshake a session can be resumed, however often its tickets are renewed; 1 to
+    /// 604800. TLS 1.2 keeps one secret for all that time. Default: `86400`.
     #[serde(rename = "session_seconds", deserialize_with = "seconds")]
     pub session: Duration,
-    /// Files and directories with keys that other machines have as well. The first key encrypts, all
-    /// decrypt; `rotation` has no meaning then. Empty: the process makes its own keys.
+    /// Files and directories of ticket keys that other machines have as well. Default: the process makes keys of its
+    /// own.
     #[serde(deserialize_with = "paths")]
     pub keys: Vec<PathBuf>,
-    /// Take keys from etcd, which other machines take from there as well. `rotation` is how long one key
-    /// encrypts; it decrypts for two rotations more. `None`: no etcd.
+    /// Keys from etcd.
     pub etcd: Option<Etcd>,
 }
 
-/// An etcd in which ticket keys are. One instance makes them, all take them.
+/// Ticket keys from etcd, in a build with the feature `etcd`: one instance makes them, all take them
+/// ([fleet.md](fleet.md#ticket-keys-from-etcd)). Not together with `keys`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Etcd {
-    /// Its members: `https://HOST:PORT`, or `http://` without TLS.
+    /// Etcd's members, 1 to 16. Values: `https://HOST:PORT`, or `http://` without TLS.
     #[serde(deserialize_with = "texts")]
     pub endpoints: Vec<String>,
-    /// What the names of the keys in etcd begin with. Instances with the same prefix share their keys.
+    /// What the names of the keys in etcd begin with, at most 256 characters and without `/` at the end. Instances
+    /// with the same one share keys; listeners of one configuration with the same one have all settings and
+    /// `rotation_seconds` in common. Default: `/widelane/tickets`.
     #[serde(default = "usual_prefix")]
     pub prefix: String,
-    /// The secret under which the ticket keys in etcd are encrypted, the same on all machines.
+    /// The secret under which the keys in etcd are encrypted, from `widelane tickets etcd-key`, the same on all
+    /// machines.
     pub key_file: SecretFile,
-    /// A user of etcd. `None`: none, or that of the client certificate.
+    /// A user of etcd; needs `password_file`. Default: none, or the common name of the certificate.
     #[serde(default)]
     pub user: Option<String>,
-    /// Its password.
+    /// The user's password. Without TLS only to this machine.
     #[serde(default)]
     pub password_file: Option<SecretFile>,
-    /// PEM file of the authorities that sign etcd's certificates.
+    /// PEM file of the authorities that sign etcd's certificates; needed with `https://`.
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// PEM file of this client's own certificate.
+    /// PEM file of this client's own certificate; needs `key`.
     #[serde(default)]
     pub cert: Option<PathBuf>,
     /// PEM file of its key.
@@ -208,34 +223,37 @@ pub struct Etcd {
     pub key: Option<SecretFile>,
 }
 
-/// A certificate chain and its key.
+/// A certificate. A listener has one at least, here or in a directory of `certificates`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Certificate {
     /// PEM file with the chain, leaf first.
     pub cert: PathBuf,
-    /// PEM file with the private key.
+    /// PEM file with the private key; it may be the same file.
     pub key: PathBuf,
-    /// Host names it answers for. Empty: those in the certificate.
+    /// Host names for which it answers. Default: those in the certificate.
     #[serde(default)]
     pub names: Vec<String>,
-    /// Where its OCSP response comes from. `None`: clients get none.
+    /// Where its [OCSP response](running.md#ocsp-responses) comes from; `cert` must then have the issuer's
+    /// certificate, too. Default: clients get no response.
     #[serde(default)]
     pub ocsp: Option<OcspSource>,
 }
 
-/// Client certificates.
+/// Certificates of clients ([serve.md](serve.md#client-certificates)). Without this section clients are asked for
+/// none.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ClientAuth {
     /// Whether a client may come without one.
     pub mode: ClientAuthMode,
-    /// PEM file of the authorities that sign them.
+    /// PEM file of the authorities that sign them, or of such certificates themselves.
     pub ca: PathBuf,
-    /// PEM file of revocation lists. If there is one, every authority of a client's chain needs its
-    /// list in it, and a list past its next update refuses all clients of that authority.
+    /// PEM file of revocation lists and nothing else. Every authority in the client's chain needs its list in it; if
+    /// the next update of a list is overdue, all clients of that authority are refused. Default: revocation is not
+    /// checked.
     #[serde(default)]
     pub crl: Option<PathBuf>,
 }
@@ -263,7 +281,7 @@ pub enum UnknownNames {
 
 /// A kind of private key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "lowercase")]
 pub enum KeyKind {
     /// ECDSA on P-256, P-384 or P-521.
     Ecdsa,
@@ -272,6 +290,7 @@ pub enum KeyKind {
     /// RSA.
     Rsa,
     /// ML-DSA-44, -65 or -87.
+    #[serde(rename = "ml-dsa")]
     MlDsa,
 }
 

@@ -13,33 +13,37 @@ use super::batching::Batching;
 use super::listener::Listener;
 use super::values::{LogFormat, LogTarget, choice, metrics_address, seconds};
 
-/// A whole configuration. `Config::default()` listens nowhere; every other field has a usable
-/// value.
+/// Keys of the process. They come first in the file, before any section.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Config {
-    /// Event-loop threads. `None`: one for each CPU of `cpus`, or of the process's cpuset, vector cores
-    /// included, but no more than the quota of its cgroup pays for.
+    /// Event-loop threads. *Restart.* Default: one for each CPU of the process's cpuset, vector cores included, but
+    /// no more than the quota of its cgroup pays for.
     pub workers: Option<NonZeroUsize>,
-    /// CPUs to pin the workers to, round robin. Empty: not pinned; where there are vector cores,
-    /// workers stay off those that are not given back.
+    /// The CPUs to which workers are pinned, by turns. CPUs that the process may not use are left out with a warning;
+    /// if none remains, the server does not start. *Restart.* Values: CPUs, as `"0,2-3"`. Default: not pinned.
     pub cpus: Cpus,
-    /// User to become once the sockets are bound. Only root can ask for that.
+    /// The user that the server becomes, if it is started as root, before it starts any thread. *Restart.*
     pub user: Option<String>,
-    /// Group to become once the sockets are bound. `None`: the user's own group.
+    /// The group that it becomes; needs `user`. *Restart.* Default: that of `user`.
     pub group: Option<String>,
-    /// Let a crash leave a core file, which has private keys in it.
+    /// A crash may leave a core file, or hand one to the program of /proc/sys/kernel/core_pattern. It has private
+    /// keys in it. *Restart.*
     pub core_files: bool,
-    /// Which registers ChaCha20-Poly1305 uses.
+    /// The code for the suites with ChaCha20-Poly1305: 512-bit registers with and without IFMA, 256-bit ones, these
+    /// without vector multiplications, or AWS-LC. Some CPUs lower the clock of a whole core for it: in Intel's terms
+    /// `256-light` asks for licence 0, `256` for 1, both 512-bit forms for 2. `auto` is the widest that runs here,
+    /// unless the [profile](serve.md#batching) says otherwise. *Restart.* Values: `auto`, `512-ifma`, `512`, `256`,
+    /// `256-light`, `aws-lc`. Default: `auto`.
     #[serde(deserialize_with = "choice")]
     pub chacha20poly1305: Choice,
-    /// Read certificates, keys, authorities, revocation lists and ticket keys again when their files
-    /// change.
+    /// Certificates, keys, OCSP responses, authorities, revocation lists and ticket keys are read again when their
+    /// files change; `false`: on SIGHUP alone.
     pub watch: bool,
-    /// Where a line for each client connection goes when it ends.
+    /// Where the [access log](running.md#access-log) goes.
     pub access_log: LogTarget,
-    /// How these lines are written.
+    /// `json` is an object a line; `text` is the same as `key=value`, with `-` for `null`.
     pub access_log_format: LogFormat,
     /// What an orderly stop may take.
     pub drain: Drain,
@@ -58,68 +62,71 @@ pub struct Config {
     pub listeners: Vec<Listener>,
 }
 
-/// What an orderly stop may take.
+/// An orderly stop.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Drain {
-    /// How long live connections may go on after SIGTERM.
+    /// How long live connections may go on after SIGTERM or SIGINT.
     #[serde(rename = "seconds", deserialize_with = "seconds")]
     pub timeout: Duration,
 }
 
-/// Where Prometheus may ask.
+/// Metrics and health, over plain HTTP: use a local address. *Restart.*
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Address of `/metrics` and `/healthz`, plain HTTP. `None`: not served.
+    /// The address of [`/metrics`](running.md#metrics) and `/healthz`, for example `127.0.0.1:9464`.
     #[serde(deserialize_with = "metrics_address")]
     pub listen: Option<SocketAddr>,
 }
 
-/// What one process accepts, over all listeners.
+/// What one process accepts, over all listeners. [running.md](running.md#limits) says what happens at a limit. 0 is
+/// refused.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Live connections. `None`: as many as the process may have descriptors for. Where all are
-    /// taken, the oldest connection that has sent nothing makes room for a new one; without such a
-    /// connection, the new one is closed.
+    /// Live connections. Each needs two file descriptors. Default: as many as there are descriptors for.
     pub connections: Option<usize>,
-    /// Connections that have not finished their handshake, with the same rule.
+    /// Connections inside their handshake.
     pub handshakes: usize,
     /// What one source of connections may hold of these.
     pub source: PerSource,
-    /// Time from accept to the client's first byte.
+    /// From accept to the client's first byte. TLS clients speak first and at once; 5 seconds leave time for a first
+    /// packet that is lost twice.
     #[serde(rename = "first_byte_seconds", deserialize_with = "seconds")]
     pub first_byte: Duration,
-    /// Time from accept to the end of the handshake.
+    /// From accept to the end of the handshake.
     #[serde(rename = "handshake_seconds", deserialize_with = "seconds")]
     pub handshake: Duration,
-    /// Time without a byte in either direction.
+    /// Without a byte in either direction.
     #[serde(rename = "idle_seconds", deserialize_with = "seconds")]
     pub idle: Duration,
-    /// Time to reach an address of the backend.
+    /// To reach one address of the backend, with its TLS handshake; three times as long for all of them.
     #[serde(rename = "backend_connect_seconds", deserialize_with = "seconds")]
     pub backend_connect: Duration,
 }
 
-/// What one source of connections may hold. A source is one network of clients.
+/// What one source may hold of these, so that one host cannot take all places. A source is a network of clients: one
+/// IPv4 address or one IPv6 /64, unless the prefixes say otherwise.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct PerSource {
-    /// Leading bits of an IPv4 address that name a source.
+    /// Leading bits of an IPv4 address that name a source, 1 to 32.
     pub ipv4_prefix: u8,
-    /// Leading bits of an IPv6 address that name a source.
+    /// Leading bits of an IPv6 address that name a source, 1 to 128.
     pub ipv6_prefix: u8,
-    /// Connections that have not finished their handshake. `None`: half of those that the whole
-    /// server may have, but at least [`PerSource::LEAST_HANDSHAKES`].
+    /// Connections inside their handshake, or whose handshake has failed and that are not closed yet (five seconds at
+    /// most). Default: half of the places of the whole server (of `limits.handshakes`, or of the possible connections
+    /// if they are fewer), at least 64.
     pub handshakes: Option<usize>,
-    /// Connections, from accept to their end. `None`: not limited.
+    /// Connections, from accept to their end. Default: not limited.
     pub connections: Option<usize>,
-    /// New connections a second; as many again may come at once. `None`: not limited.
+    /// New connections a second; as many as in one second may come at once. Default: not limited, because no number
+    /// is right for both a browser and a load balancer.
     pub connections_per_second: Option<u32>,
 }
 

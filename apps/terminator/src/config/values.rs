@@ -14,8 +14,8 @@ use serde::{Deserialize, Deserializer};
 use ureq::http::Uri;
 use ureq::http::uri::Scheme;
 
-/// Where the decrypted bytes go: `ADDR:PORT`, `HOST:PORT`, `unix:PATH`, or `unix:@NAME` for an abstract
-/// socket.
+/// Where the decrypted bytes go: `ADDR:PORT`, `HOST:PORT`, `unix:PATH`, or `unix:@NAME` for an abstract socket (path or
+/// name of at most 107 bytes).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Backend {
@@ -36,12 +36,12 @@ pub struct HostPort {
     pub(crate) port: u16,
 }
 
-/// A network of addresses, written as `10.0.0.0/8` or, for one address, `10.0.0.1`.
+/// A network of addresses: `10.0.0.0/8`, or `10.0.0.1` for one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Network(IpNet);
 
-/// A version of the PROXY protocol.
+/// A version of the PROXY protocol: `v1`, `v2` or `v2-records`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum ProxyVersion {
@@ -53,7 +53,7 @@ pub enum ProxyVersion {
     V2Records,
 }
 
-/// Where the access log goes: a path, `stderr`, `-` for standard output, or `off`.
+/// Where the access log goes: the path of a file or FIFO, `stderr`, `-` for standard output, or `off`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum LogTarget {
@@ -68,7 +68,7 @@ pub enum LogTarget {
     File(PathBuf),
 }
 
-/// How a line of the access log is written.
+/// How a line of the access log is written: `json` or `text`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum LogFormat {
@@ -79,7 +79,7 @@ pub enum LogFormat {
     Text,
 }
 
-/// A file with a secret: its path, or `credential:NAME` for a credential that systemd has given to the service.
+/// A file with a secret: a path, or `credential:NAME` for a credential that systemd has given to the service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub enum SecretFile {
@@ -89,7 +89,8 @@ pub enum SecretFile {
     Credential(String),
 }
 
-/// Where OCSP responses come from: a file's path, `fetch`, or the address of a responder.
+/// Where OCSP responses come from: the path of a file in DER, which another program renews; `fetch`, the responder that
+/// the certificate names; or a responder's address, `http://ocsp.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum OcspSource {
