@@ -505,7 +505,7 @@ fn broken_records_after_the_handshake_end_the_connection() {
     });
 }
 
-/// As docs/serve.md says where the answers differ from the RFCs: only rustls can encrypt an alert.
+/// As docs/running.md says where the answers differ from the RFCs: only rustls can encrypt an alert.
 #[test]
 fn encrypted_alerts_are_those_of_rustls() {
     let files = Files::new();
