@@ -53,11 +53,7 @@ impl Types {
             }
             let mut item = std::mem::take(&mut item);
             item.doc.truncate(item.doc.trim_end().len());
-            let name = line
-                .strip_prefix("pub struct ")
-                .or(line.strip_prefix("pub enum "));
-            let default = line.strip_prefix("impl Default for ");
-            if let Some(name) = name.or(default) {
+            if let Some(name) = BEGINS.iter().find_map(|begin| line.strip_prefix(begin)) {
                 owner = name.split([' ', '(']).next().unwrap_or(name).into();
                 if item.attributes.contains("Deserialize") {
                     self.items.insert(owner.clone(), item);
@@ -158,32 +154,27 @@ impl Types {
             }
             (_, None) => return Err(SAY_VALUES.into()),
         };
-        let is_several =
-            ["one_or_several", "\"paths\"", "\"texts\""].map(|by| field.attributes.contains(by));
+        let is_several = SEVERAL.iter().any(|by| field.attributes.contains(by));
         let values = match is_list {
-            true if is_several.contains(&true) => format!("{one}; or a list"),
+            true if is_several => format!("{one}; or a list"),
             true => format!("a list, each {one}"),
             false => one,
         };
         let in_rust = self.defaults.get(&(name.into(), field.name.clone()));
-        let in_rust = in_rust.map_or("", |text| {
-            text.trim_start_matches("Duration::from_secs(")
-                .trim_end_matches(')')
-        });
+        let in_rust = in_rust.map_or("", |text| text.trim_end_matches(')'));
+        let in_rust = in_rust.trim_start_matches("Duration::from_secs(");
+        let is_plain = in_rust.parse::<u64>().is_ok() || in_rust.parse::<bool>().is_ok();
+        let is_empty = ["", "Vec::new("].contains(&in_rust) && !field.has("default =");
         let variants = kind.map_or(&[][..], |kind| &kind.members);
         let variant = variants.iter().find(|value| value.has("default"));
         let default = match variant {
             _ if !default.is_empty() => default.trim().trim_end_matches('.').into(),
-            _ if in_rust.parse::<u64>().is_ok() || in_rust == "true" || in_rust == "false" => {
-                format!("`{in_rust}`")
-            }
+            _ if is_plain => format!("`{in_rust}`"),
             _ if !item.has("default") && !field.has("default") => "must be set".into(),
             _ if field.of.starts_with("Option<") => "none".into(),
             Some(variant) if !is_list => format!("`{}`", variant.key()),
-            _ if is_list && ["", "Vec::new("].contains(&in_rust) && !field.has("default =") => {
-                "`[]`".into()
-            }
-            _ if of == "bool" && in_rust.is_empty() => "`false`".into(),
+            _ if is_list && is_empty => "`[]`".into(),
+            _ if of == "bool" && is_empty => "`false`".into(),
             _ => return Err(SAY_DEFAULT.into()),
         };
         Ok(format!(
@@ -210,15 +201,15 @@ impl Item {
 
 /// The type in a list or an option.
 fn inner(of: &str) -> &str {
-    let of = of
-        .strip_prefix("Vec<")
-        .or(of.strip_prefix("Option<"))
-        .unwrap_or(of);
-    of.trim_end_matches('>')
+    let inner = of.strip_prefix("Vec<").or(of.strip_prefix("Option<"));
+    inner.unwrap_or(of).trim_end_matches('>')
 }
 
+const BEGINS: [&str; 3] = ["pub struct ", "pub enum ", "impl Default for "];
 /// Of the values in `fn default`.
 const VALUE_INDENT: &str = "            ";
+/// Functions that read one value or a list.
+const SEVERAL: [&str; 3] = ["\"one_or_several\"", "\"paths\"", "\"texts\""];
 const SAY_VALUES: &str = "write `Values: ….` into its doc comment";
 const SAY_DEFAULT: &str = "write `Default: ….` into its doc comment";
 const TABLE: &str = "| key | values | default | |\n| --- | --- | --- | --- |\n";
@@ -226,8 +217,7 @@ const FOLDER: &str = "apps/terminator/src/config";
 const HEAD: &str = "\
 # The configuration file of `widelane serve`
 
-<!-- Made from the doc comments in apps/terminator/src/config by:
-WRITE=1 cargo test -p widelane-guards --lib reference -->
+<!-- Made from doc comments in apps/terminator/src/config: WRITE=1 cargo test -p widelane-guards --lib reference -->
 
 A TOML file, which `--config` names. [serve.md](serve.md) is the guide, [packaging/widelane.toml](../packaging/widelane.toml)
 an example with every key. A key that is not known is a fault, and so is one that must be set and is not. All

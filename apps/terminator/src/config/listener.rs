@@ -172,9 +172,9 @@ pub struct BackendTls {
 pub struct Tickets {
     /// TLS 1.3 tickets after each full handshake, at most 16; 0 turns resumption off for both versions.
     pub count: usize,
-    /// How long one ticket key encrypts, 1 to 21600; it decrypts for as long again, and is then erased, also when no
-    /// client comes. With keys from files it has no meaning. With etcd: at least 10 and whole, the same on all
-    /// machines. Default: `21600`.
+    /// How long one ticket key encrypts, 1 to 21600; it decrypts for as long again (with etcd for two rotations), and is
+    /// then erased, also when no client comes. With keys from files it has no meaning. With etcd: at least 10 and
+    /// whole, the same on all machines. Default: `21600`.
     #[serde(rename = "rotation_seconds", deserialize_with = "seconds")]
     pub rotation: Duration,
     /// How long after its full handshake a session can be resumed, however often its tickets are renewed; 1 to

@@ -14,8 +14,8 @@ use serde::{Deserialize, Deserializer};
 use ureq::http::Uri;
 use ureq::http::uri::Scheme;
 
-/// Where the decrypted bytes go: `ADDR:PORT`, `HOST:PORT`, `unix:PATH`, or `unix:@NAME` for an abstract socket (path or
-/// name of at most 107 bytes).
+/// Where the decrypted bytes go: `ADDR:PORT`, `HOST:PORT` (but for port 0), `unix:PATH`, or `unix:@NAME` for an abstract
+/// socket (at most 107 bytes).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Backend {
