@@ -9,7 +9,7 @@ thread_local! {
     static AVX_IFMA: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this CPU has AVX-IFMA itself.
+/// Returns whether this CPU has AVX-IFMA in hardware, not by emulation.
 pub fn has_avx_ifma() -> bool {
     hardware().avxifma
 }

@@ -12,7 +12,8 @@ pub fn variable(name: &str) -> Option<OsString> {
     (!is_privileged(&vector)).then_some(value)
 }
 
-/// Whether the auxiliary vector (`getauxval(3)`), numbers and their values, says so.
+/// Returns whether the auxiliary vector (`getauxval(3)`), pairs of a number and a value, has `AT_SECURE` set, or lacks
+/// it.
 fn is_privileged(vector: &[u8]) -> bool {
     let (words, _) = vector.as_chunks::<8>();
     let (entries, _) = words.as_chunks::<2>();

@@ -14,7 +14,7 @@ use std::fmt;
 pub struct Lanes {
     /// Which there are of [`Target::ALL`].
     targets: [bool; Target::ALL.len()],
-    /// Whether only [`DISABLE_VARIABLE`] keeps this process from using them.
+    /// True if [`DISABLE_VARIABLE`] alone keeps this process from using the lanes.
     disabled: bool,
 }
 
@@ -23,7 +23,7 @@ pub fn lanes() -> Lanes {
     Lanes::of(features(), hardware())
 }
 
-/// What people should know about the targets that a text for them names: a line each, and none about most.
+/// Caveats of the targets that `text` names, a line each. Most targets have none.
 pub fn caveats(text: &str) -> String {
     let words: Vec<&str> = text
         .split(|end: char| !end.is_ascii_alphanumeric() && end != '-')
@@ -49,21 +49,21 @@ impl Lanes {
         disabled: false,
     };
 
-    /// Those of a CPU with AVX-512 of the first generation, which has no IFMA.
+    /// Lanes of a CPU with AVX-512 of the first generation, which has no IFMA.
     pub const WITHOUT_IFMA: Self = Self::with(Features {
         ifma: false,
         vl: false,
         ..Features::SERVER
     });
 
-    /// Those of a CPU that has only the preferred ones.
+    /// Lanes of a CPU that has only the preferred ones.
     pub const PREFERRED: Self = {
         let mut lanes = Self::NONE;
         lanes.targets[Target::ALL.len() - 1] = true;
         lanes
     };
 
-    /// Those of a CPU that has none.
+    /// Lanes of a CPU that has none.
     pub const NONE: Self = Self {
         targets: [false; Target::ALL.len()],
         disabled: false,
@@ -87,7 +87,7 @@ impl Lanes {
         }
     }
 
-    /// Those of the processors of a generation; `None` where the generation is not known.
+    /// Lanes of the processors of a generation; `None` for an unknown generation.
     pub fn of_generation(generation: Generation) -> Option<Self> {
         match generation {
             Generation::Skylake | Generation::CascadeLake => Some(Self::WITHOUT_IFMA),
@@ -101,7 +101,7 @@ impl Lanes {
         }
     }
 
-    /// Whether there are any.
+    /// Returns whether there are any lanes.
     pub fn exist(self) -> bool {
         self.targets.contains(&true)
     }
@@ -125,7 +125,7 @@ impl Lanes {
         (!self.exist()).then(|| self.to_string())
     }
 
-    /// The same as [`Display`](fmt::Display), as a sentence.
+    /// Text of [`Display`](fmt::Display) as a sentence.
     pub fn sentence(self) -> String {
         let clause = self.to_string();
         let (first, rest) = clause.split_at(1);

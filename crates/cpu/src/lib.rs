@@ -22,12 +22,12 @@ pub use target::{AnyToken, Product, Registers, Target, Token};
 
 use std::sync::OnceLock;
 
-/// Whether 256-bit registers and AVX2 may be used, for measurements of what they cost.
+/// Returns whether this process may use 256-bit registers and AVX2, for measurements of what they cost.
 pub fn has_avx2() -> bool {
     features().avx2
 }
 
-/// Whether 512-bit registers and AVX512F may be used, for measurements of what they cost.
+/// Returns whether this process may use 512-bit registers and AVX512F, for measurements of what they cost.
 pub fn has_avx512f() -> bool {
     features().avx512f
 }
@@ -67,7 +67,7 @@ impl Features {
         ifma: false,
         vl: false,
     };
-    /// Those of servers with AVX-512 IFMA: none has AVX-IFMA, too.
+    /// Features of servers with AVX-512 IFMA. None of them has AVX-IFMA.
     const SERVER: Self = Self {
         avx2: true,
         fma: true,
@@ -102,7 +102,7 @@ fn features() -> Features {
     found
 }
 
-/// What is left of `features` without those that `list` names, and what it names in vain.
+/// Returns `features` without those that `list` names, and the unknown names in `list`.
 fn disable(mut features: Features, list: &str) -> (Features, Vec<&str>) {
     let mut unknown = Vec::new();
     for name in list

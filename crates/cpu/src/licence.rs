@@ -1,4 +1,4 @@
-//! What wide code does to a core's clock, as far as it is published: pure arithmetic.
+//! Published effects of wide code on a core's clock: pure arithmetic.
 //!
 //! A core grants its code a clock by *licence level*. Which level an instruction asks for depends
 //! on its [`Class`] and on the [`Generation`] of the processor ([`Generation::level`]); what clock
@@ -16,8 +16,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-/// What the clock depends on in an instruction: the width of its registers and whether it is heavy,
-/// that is, multiplies or works on floating-point numbers.
+/// Class of an instruction, which decides about the clock: the width of its registers and whether it is heavy, that is,
+/// multiplies or works on floating-point numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// General registers.
@@ -45,7 +45,7 @@ impl Class {
         Self::Heavy512,
     ];
 
-    /// Its name, in files, tables and flags alike.
+    /// Name of the class, in files, tables and flags alike.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -81,7 +81,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// Its name, as Intel's events spell it.
+    /// Name of the level, as Intel's events spell it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::L0 => "LVL0",
@@ -173,7 +173,7 @@ impl Generation {
         }
     }
 
-    /// What a change of level costs, if it has been measured.
+    /// Cost of a change of level, if it has been measured.
     ///
     /// Skylake and Cascade Lake: Khalil, bachelor's thesis (KIT, 2019), i9-7940X, medians, and
     /// Downs (2020) for the way back. Ice Lake: Intel (2021), ranges.
@@ -280,13 +280,13 @@ pub fn mean_clock(residency: [f64; 3], clocks: [f64; 3]) -> f64 {
 pub struct Turbo {
     /// The processor's model name without the maker's.
     pub cpu: &'static str,
-    /// Its generation.
+    /// Generation of the processor.
     pub generation: Generation,
     /// Up to how many active cores the row holds for.
     pub cores: u32,
     /// GHz by level; `None` where no source gives it.
     pub clocks: [Option<f64>; 3],
-    /// Where the figures are from.
+    /// Source of the figures.
     pub source: &'static str,
 }
 
@@ -398,7 +398,7 @@ mod tests {
         }
     }
 
-    /// What isolated bursts cost by the published transitions, in microseconds.
+    /// Isolated bursts cost what the published transitions say, in microseconds.
     #[test]
     fn bursts_cost_what_is_published() {
         let cost = |generation: Generation, level, full, lowered| {

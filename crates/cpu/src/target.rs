@@ -26,18 +26,18 @@ pub enum Target {
     Avx512Ifma,
 }
 
-/// What there is to say about a target.
+/// Facts about a target.
 struct Row {
     name: &'static str,
     instructions: &'static str,
-    /// What CPUID and XCR0 must say, in words.
+    /// Bits of CPUID and XCR0 that the target needs, in words.
     needs: &'static str,
     bits: u32,
     registers: Registers,
     product: Product,
     symbols: &'static str,
     class: Class,
-    /// What users should know beside that.
+    /// Warning for users of the target.
     caveat: Option<&'static str>,
 }
 
@@ -50,7 +50,7 @@ pub enum Registers {
     Avx512,
 }
 
-/// How code multiplies digits of 52 bits.
+/// Method that multiplies digits of 52 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Product {
     /// By floating-point multiply-adds that round towards zero.
@@ -134,7 +134,7 @@ impl Target {
         }
     }
 
-    /// Whether a CPU with these features runs the code.
+    /// Returns whether a CPU with these features runs the target's code.
     pub(crate) const fn runs_on(self, features: Features) -> bool {
         match self {
             Self::AvxIfma => features.avxifma,
@@ -145,7 +145,7 @@ impl Target {
         }
     }
 
-    /// Whether CPU, operating system and [`DISABLE_VARIABLE`](crate::DISABLE_VARIABLE) allow it.
+    /// Returns whether CPU, operating system and [`DISABLE_VARIABLE`](crate::DISABLE_VARIABLE) allow this target.
     pub fn is_available(self) -> bool {
         self.runs_on(features())
     }
@@ -170,12 +170,12 @@ impl Target {
         self.row().instructions
     }
 
-    /// What a CPU needs for it, for people.
+    /// Features that the target needs from a CPU, as text for users.
     pub const fn needs(self) -> &'static str {
         self.row().needs
     }
 
-    /// What users should know about it: whether anybody has seen it run on a CPU that has its instructions.
+    /// Warning for users of the target: says whether anybody has seen it run on a CPU that has its instructions.
     pub const fn caveat(self) -> Option<&'static str> {
         self.row().caveat
     }
@@ -211,7 +211,7 @@ impl Target {
         self.bits() as usize / 64
     }
 
-    /// What the assembler calls its registers, in front of their number.
+    /// Assembler's name of the target's registers, without the number.
     pub const fn register(self) -> &'static str {
         match self.bits() {
             256 => "ymm",
@@ -224,12 +224,12 @@ impl Target {
         self.row().registers
     }
 
-    /// Whether there are sixteen registers, not 32.
+    /// Returns whether the target has 16 registers, not 32.
     pub const fn has_few_registers(self) -> bool {
         matches!(self.registers(), Registers::Avx2)
     }
 
-    /// How its code multiplies.
+    /// Method by which the target's code multiplies.
     pub const fn product(self) -> Product {
         self.row().product
     }
@@ -239,7 +239,7 @@ impl Target {
         self.row().symbols
     }
 
-    /// What its multiplications do to the clock.
+    /// Class of the target's multiplications, which decides about the clock.
     pub const fn class(self) -> Class {
         self.row().class
     }
@@ -270,9 +270,9 @@ impl<const L: usize> Token<L> {
 /// The token of a target, whatever its lanes are.
 #[derive(Clone, Copy, Debug)]
 pub enum AnyToken {
-    /// Of four lanes.
+    /// Token of a target with four lanes.
     Four(Token<4>),
-    /// Of eight lanes.
+    /// Token of a target with eight lanes.
     Eight(Token<8>),
 }
 

@@ -16,7 +16,7 @@ pub struct Callable<const L: usize> {
     /// Vectors of the kernel's arrays; unused places are zero.
     lens: [usize; MAX_ARRAYS],
     arrays: usize,
-    /// How many of them the kernel writes: they come first.
+    /// Number of arrays that the kernel writes: they come first.
     written: usize,
     code: Code,
 }
@@ -164,7 +164,7 @@ impl<const L: usize> Callable<L> {
         }
     }
 
-    /// The same on arrays that may be bytes at any address.
+    /// Calls the kernel on arrays of bytes, which may have any alignment.
     ///
     /// # Panics
     ///
@@ -221,8 +221,8 @@ impl<const L: usize> Callable<L> {
 }
 
 impl<const L: usize> Callable<L> {
-    /// Panics unless the arrays are those of the kernel. Their lengths are in units of which a
-    /// vector has so many.
+    /// Panics unless the arrays are those of the kernel. `lens` counts words or bytes, and a vector has `units` of
+    /// them.
     #[inline(always)]
     fn check<const W: usize, const N: usize>(
         &self,

@@ -155,7 +155,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// What an array may hold.
+    /// Value that an array may hold in one lane.
     fn lane(&mut self, round: usize, holds: Holds) -> u64 {
         match holds {
             Holds::Bits(bits) => self.value(round, bits),

@@ -84,7 +84,7 @@ impl<const L: usize> ChaCha20Poly1305<L> {
         most_slots(self.each())
     }
 
-    /// The same for [`encrypt`](Self::encrypt) only.
+    /// Length of scratch memory for [`encrypt`](Self::encrypt) only.
     pub fn encrypt_scratch_len(&self) -> usize {
         most_slots(self.encrypting().into_iter())
     }

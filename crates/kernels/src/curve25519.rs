@@ -403,7 +403,7 @@ mod tests {
         kernels.base_multiple(&mut out, &mut x, &small(1), &mut space);
         assert_eq!(out, base);
 
-        // The same scalar gives the same point, another one does not.
+        // Equal scalars give equal points, another scalar another point.
         let mut different = [[0; 4]];
         let scalar = small(1);
         kernels.is_base_multiple(&mut different, &out, &x, &scalar, &mut space);

@@ -28,7 +28,7 @@ impl Moment {
     pub const ALL: [Self; 4] = [Self::Written, Self::Read, Self::Loaded, Self::Resting];
 }
 
-/// What happens to the array.
+/// Change that a fault makes to the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// One bit of one vector flips in one lane.
@@ -44,22 +44,22 @@ pub struct Fault {
     pub moment: Moment,
     /// At which of the positions of that moment, from zero.
     pub position: usize,
-    /// What it does.
+    /// Change that the fault makes.
     pub damage: Damage,
     /// Chooses vector, lane and bit.
     pub seed: u64,
 }
 
-/// What [`run`] saw.
+/// Positions that [`run`] reached, and the damage it did.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Positions of each moment, in the order of [`Moment::ALL`].
     pub positions: [usize; 4],
-    /// Where the fault was, if its position was reached and its array was not empty.
+    /// Place of the fault, if its position was reached and its array was not empty.
     pub hit: Option<Hit>,
 }
 
-/// Where a fault was.
+/// Place of a fault.
 #[derive(Clone, Debug)]
 pub struct Hit {
     /// The kernel and the number of its array, or the name that the caller gave.
@@ -102,7 +102,7 @@ pub fn without_claims<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// Whether kernels in portable Rust check their claims: not beside a fault, which breaks them.
+/// Returns whether kernels in portable Rust check their claims: not beside a fault, which breaks them.
 pub(crate) fn claims_are_checked() -> bool {
     let fault = PLAN.with_borrow(|plan| plan.as_ref().is_some_and(|plan| plan.fault.is_some()));
     CHECKS_CLAIMS.get() && !fault

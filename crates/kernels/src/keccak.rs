@@ -29,7 +29,7 @@ impl Sponge {
         }
     }
 
-    /// What follows the message (FIPS 202, sections 6.1 and 6.2), and the first bit of the padding.
+    /// Bits that follow the message (FIPS 202, sections 6.1 and 6.2), with the first bit of the padding.
     const fn suffix(self) -> u8 {
         match self {
             Self::Shake128 | Self::Shake256 => 0x1f,
@@ -71,7 +71,7 @@ impl Sponge {
         }
     }
 
-    /// The same in one lane only, of a block or of a state that has taken in others.
+    /// Pads one lane only, of a block or of a state that has absorbed earlier blocks.
     ///
     /// # Panics
     ///
@@ -220,13 +220,13 @@ impl<const L: usize> Keccak<L> {
 /// A message that is split into blocks.
 struct Reader<'a> {
     parts: &'a [&'a [u8]],
-    /// What is left of the first part.
+    /// Rest of the first part.
     part: &'a [u8],
     /// Bytes of the message.
     len: usize,
     /// The block under construction.
     bytes: Zeroizing<[u8; MAX_BYTES]>,
-    /// Whether the block with the padding has been read.
+    /// True after the block with the padding was read.
     padded: bool,
 }
 

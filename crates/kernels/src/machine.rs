@@ -1,8 +1,8 @@
-//! What kernels run on: the machine code that a token allows, and in tests the model.
+//! Executor of kernels: the machine code that a token allows, and in tests the model.
 
 use widelane_cpu::Token;
 
-/// What kernels of `L` lanes run on.
+/// Executor of kernels of `L` lanes.
 ///
 /// One for machine code is made from the token that proves that the CPU runs it.
 #[derive(Clone, Copy, Debug)]

@@ -27,7 +27,7 @@ pub struct MlDsa<const L: usize> {
     inverse_zetas: &'static [u64],
 }
 
-/// The same for all parameter sets and widths, so that a process computes them once.
+/// Powers of zeta for all parameter sets and widths: a process computes them once.
 static ZETAS: LazyLock<Vec<u64>> = LazyLock::new(Family::zetas);
 static INVERSE_ZETAS: LazyLock<Vec<u64>> = LazyLock::new(Family::inverse_zetas);
 
@@ -61,8 +61,7 @@ impl<const L: usize> MlDsa<L> {
         Self::N * self.shape.rows * (self.shape.columns + 1)
     }
 
-    /// Where in a matrix the coefficient `j` of `row` and `column` stands; the public key is the
-    /// last column.
+    /// Index in a matrix of the coefficient `j` of `row` and `column`; the public key is the last column.
     pub fn matrix_at(&self, row: usize, column: usize, j: usize) -> usize {
         let MlDsaShape { rows, columns, .. } = self.shape;
         let (slice, j) = (j / Family::SLICE, j % Family::SLICE);

@@ -20,12 +20,12 @@ use crate::machine::{Machine, wrappers};
 pub struct MlKem<const L: usize> {
     rank: usize,
     kernels: MlKemKernels<Callable<L>>,
-    /// What products are multiplied by: factors, then factors over q, for each part.
+    /// Factors of products: first the factors, then the factors over q, for each part.
     factors: Arena<L>,
 }
 
-/// The same for all parameter sets and widths, so that a process computes them once. Forked processes,
-/// which start engines of their own, inherit them.
+/// Factors for all parameter sets and widths: a process computes them once. Forked processes, which start engines of
+/// their own, inherit them.
 static FACTORS: LazyLock<Vec<(u64, u64)>> = LazyLock::new(|| {
     let quarters = 0..Family::PARTS;
     let quarter = Family::POLYNOMIAL / Family::PARTS;

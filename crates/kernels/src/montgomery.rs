@@ -32,7 +32,7 @@ pub struct Moduli<'a, const L: usize> {
     pub one: &'a [[u64; L]],
 }
 
-/// Where [`Montgomery::power`] keeps its intermediate values.
+/// Memory for intermediate values of [`Montgomery::power`].
 #[derive(Debug)]
 pub struct PowerSpace<'a, const L: usize> {
     /// [`Montgomery::table_len`] vectors.
@@ -61,7 +61,7 @@ impl Method {
     /// Every method, in the order of preference among equally fast ones.
     pub const ALL: [Self; 3] = [Self::Apart, Self::Beside, Self::Blocks];
 
-    /// What users call it.
+    /// Name of the method for users.
     pub const fn name(self) -> &'static str {
         match self {
             Method::Apart => "two-multipliers",
@@ -75,7 +75,7 @@ impl Method {
         Self::ALL.into_iter().find(|method| method.name() == name)
     }
 
-    /// Whether the code of a target has it.
+    /// Returns whether the code of a target has the method.
     pub fn is_for(self, target: Target) -> bool {
         match self {
             Method::Apart | Method::Blocks => true,
@@ -326,8 +326,8 @@ impl<const L: usize> Montgomery<L> {
         }
     }
 
-    /// As many squarings of `x` in place as a window has bits, with the entry of the table in
-    /// `entry`, a part in each.
+    /// Squares `x` in place once per part of the table, which is once per bit of a window, and reads a part of `entry`
+    /// from the table beside each squaring.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     fn square_beside(
@@ -477,8 +477,7 @@ impl<const L: usize> Montgomery<L> {
     }
 }
 
-/// How a table of powers lies in memory: the first [`part`](Self::part) digits of all entries, then
-/// the next ones.
+/// Layout of a table of powers in memory: the first [`part`](Self::part) digits of all entries, then the next ones.
 struct Table {
     digits: usize,
     part: usize,
@@ -681,7 +680,7 @@ mod tests {
         widelane_cpu::on_every_target!(token => compare(|bits| Montgomery::new(token, bits)));
     }
 
-    /// Its CPUs have two multipliers for such registers, and no masks to read a table with.
+    /// CPUs with AVX2 alone have two multipliers for such registers, and no masks to read a table with.
     #[test]
     fn lanes_of_avx2_alone_lack_the_method_for_one_multiplier() {
         let narrow = Method::all_for(Target::Avx2);

@@ -18,11 +18,11 @@ use crate::machine::Machine;
 pub struct NistCurve<const L: usize> {
     curve: Curve,
     kernels: NistKernels<Callable<L>>,
-    /// Of each window of a scalar the multiples of the base point, as `Nist::AddFixed` reads them.
+    /// Multiples of the base point for each window of a scalar, as `Nist::AddFixed` reads them.
     table: &'static [[u64; L]],
 }
 
-/// Where [`NistCurve`] keeps intermediate values, which are secret and wiped when dropped.
+/// Memory for intermediate values of [`NistCurve`], which are secret and wiped when dropped.
 #[derive(Debug)]
 pub struct NistSpace<const L: usize> {
     arena: Arena<L>,
@@ -32,7 +32,7 @@ pub struct NistSpace<const L: usize> {
 struct Parts<'a, const L: usize> {
     /// Multiples of a point.
     table: &'a mut [[u64; L]],
-    /// What two inversions keep.
+    /// State of two inversions.
     state: &'a mut [[u64; L]],
     /// Signed digits of a scalar.
     indices: &'a mut [[u64; L]],
@@ -385,7 +385,7 @@ fn signed_digits<const L: usize>(indices: &mut [[u64; L]], scalar: &[[u64; L]], 
     }
 }
 
-/// Whether the indices are the scalar's, lane by lane: computes their sum again.
+/// Returns for each lane whether the indices are those of the scalar: computes their sum again.
 fn is_sum<const L: usize>(indices: &[[u64; L]], scalar: &[[u64; L]], w: usize) -> [bool; L] {
     let mut difference = [0u64; L];
     // The digits below a limb's end, from the right, leave a carry for the next limb.

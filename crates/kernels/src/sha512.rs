@@ -69,13 +69,13 @@ impl<const L: usize> Sha512<L> {
 
 /// A message in parts that is split into blocks (FIPS 180-4, section 5.1.2).
 struct Padded<'a, const P: usize> {
-    /// What is left of each part.
+    /// Rest of each part.
     parts: [&'a [u8]; P],
     /// Bytes of the whole message.
     len: usize,
     /// Blocks that are left.
     blocks: usize,
-    /// Whether the bit after the message has been written.
+    /// True after the bit that follows the message was written.
     ended: bool,
 }
 

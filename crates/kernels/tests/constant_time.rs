@@ -77,7 +77,7 @@ fn expected() -> BTreeSet<String> {
     Target::ALL.into_iter().flat_map(of).collect()
 }
 
-/// What was looked at.
+/// Counts of what the test examined.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Checked {
     kernels: usize,
@@ -89,7 +89,7 @@ struct Checked {
 /// its symbol says.
 fn check_program(data: &[u8], expected: &BTreeSet<String>) -> Result<Checked, String> {
     let file = object::File::parse(data).map_err(|error| format!("not an object: {error}"))?;
-    // Where the symbols of each section begin.
+    // Addresses at which the symbols of each section begin.
     let mut starts = BTreeSet::new();
     let mut kernels = Vec::new();
     for symbol in file.symbols() {
@@ -127,7 +127,7 @@ fn check_program(data: &[u8], expected: &BTreeSet<String>) -> Result<Checked, St
         if target_of(&name).is_some_and(|target| target.registers() == Registers::Avx2) {
             check_encoding(bytes, address).map_err(fault)?;
         }
-        // What follows belongs to another symbol, or only fills the gap.
+        // The bytes behind `end` belong to another symbol, or only fill the gap.
         let end = address + size;
         let next = match starts.range((index.0, end)..).next() {
             Some(&(section, next)) if section == index.0 => next,
@@ -179,7 +179,7 @@ fn check_encoding(bytes: &[u8], address: u64) -> Result<(), String> {
     }
 }
 
-/// Whether nothing lies here but what assemblers and linkers align functions with.
+/// Returns whether a gap holds only what assemblers and linkers align functions with.
 fn is_padding(gap: &[u8], address: u64) -> bool {
     let nops = || {
         let mut decoder = Decoder::with_ip(64, gap, address, DecoderOptions::NONE);
@@ -242,7 +242,7 @@ struct Checker {
     info: InstructionInfoFactory,
 }
 
-/// How far a function has come in having its own rounding, or in giving back the caller's.
+/// Progress of a function in setting its own rounding mode, or in restoring the caller's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rounding {
     Callers,
@@ -331,7 +331,7 @@ impl Checker {
                 known(instruction.op1_register())
             }
             Mnemonic::Mov => constant,
-            // Its address is looked at like all others.
+            // LEA's address is checked like all others.
             Mnemonic::Lea => true,
             Mnemonic::Add | Mnemonic::Sub => constant && known(to),
             Mnemonic::Inc | Mnemonic::Dec => known(to),
@@ -347,8 +347,8 @@ impl Checker {
         Ok(())
     }
 
-    /// Of any instruction: its addresses are public, and it writes no general register and no flag
-    /// that it should not.
+    /// Checks any instruction: its addresses are public, and it writes no general register and no flag that it should
+    /// not.
     fn registers(&mut self, instruction: &Instruction) -> Result<(), String> {
         let vector = is_vector(instruction);
         let info = self.info.info(instruction);
@@ -827,6 +827,6 @@ mod planted {
         file.write().unwrap()
     }
 
-    /// Where snippets pretend to lie.
+    /// Address that snippets pretend to have.
     const ADDRESS: u64 = 0x1000;
 }

@@ -114,7 +114,7 @@ pub(crate) enum Operand {
     Memory(Memory),
 }
 
-/// Where a vector lies in memory.
+/// Place of a vector in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     /// A vector of one of the kernel's arrays.
@@ -164,7 +164,7 @@ struct Allocator<'a> {
     slot_of: Vec<Option<usize>>,
     mask_of: Vec<Option<MaskRegister>>,
     holds: Vec<Option<Name>>,
-    /// Whether instructions can read one 64-bit word for all lanes from memory, and shifts can read memory.
+    /// True if instructions can read one 64-bit word for all lanes from memory, and shifts can read memory.
     is_evex: bool,
     masks: [Option<Name>; MASK_REGISTERS],
     free_slots: Vec<usize>,
@@ -175,7 +175,7 @@ struct Allocator<'a> {
     /// The registers of the values that the current loop carries, at its head and its foot.
     homes: Vec<Register>,
     loops: usize,
-    /// How far each turn of the current loop moves scratch memory.
+    /// Distance by which each turn of the current loop moves scratch memory.
     stride: usize,
     /// Values from before the current loop that each turn reads: memory keeps them until its end.
     outer: Vec<Name>,
@@ -196,7 +196,7 @@ impl<'a> Allocator<'a> {
                 uses[name.0].push(at);
             }
         }
-        // What a loop reads from before it, its next turn reads again.
+        // Values from before a loop are read again by each of its turns.
         let mut head = None;
         for (at, op) in ops.iter().enumerate() {
             match op {
@@ -635,7 +635,7 @@ impl<'a> Allocator<'a> {
             .map(|(register, _)| register)
     }
 
-    /// Whether memory already has the value.
+    /// Returns whether the value is in memory already.
     fn is_free_to_evict(&self, name: Name) -> bool {
         self.ops[name.0].is_read() || self.slot_of[name.0].is_some()
     }
@@ -660,7 +660,7 @@ impl<'a> Allocator<'a> {
         }
     }
 
-    /// Where a vector of an array lies now.
+    /// Current place of a vector of an array.
     fn place(&self, array: Array, index: usize) -> Memory {
         match (array == Array::SCRATCH, self.stride) {
             (false, _) => Memory::Array(array, index),

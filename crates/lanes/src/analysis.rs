@@ -1,4 +1,4 @@
-//! What a kernel will cost, computed from its instructions.
+//! Cost of a kernel, computed from its instructions.
 
 use widelane_cpu::Target;
 

@@ -16,7 +16,7 @@ pub struct Bounds {
     lanes: usize,
     has_few_registers: bool,
     arrays: Vec<Vec<Value>>,
-    /// What was stored, if anything was.
+    /// Values stored so far.
     scratch: Vec<Option<Value>>,
     holds: Vec<Holds>,
     fault: Option<BoundsError>,
@@ -25,14 +25,14 @@ pub struct Bounds {
     widest: i128,
 }
 
-/// What is known about a vector: its lanes, and the signed 16-bit words of its lanes.
+/// Known bounds of a vector: those of its lanes, and of the signed 16-bit words of its lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     lane: Interval,
     word: Interval,
 }
 
-/// What a kernel's array holds, in every lane.
+/// Contents of a kernel's array, in every lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
     /// A number below 2^bits.
@@ -60,7 +60,7 @@ pub struct Interval {
     high: i128,
 }
 
-/// What [`Bounds`] found out about a kernel that holds its bounds.
+/// Facts that [`Bounds`] proves about a kernel that keeps its bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
     /// The largest number of bits that any lane needs at any time, the sign not counted.
@@ -72,9 +72,9 @@ pub struct Proof {
 /// The first operation of a kernel that intervals cannot prove harmless.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoundsError {
-    /// Its place in the order of execution, from zero.
+    /// Index of the operation in the order of execution, from zero.
     pub operation: usize,
-    /// What could happen.
+    /// Violation that could happen.
     pub what: String,
 }
 
@@ -189,7 +189,7 @@ impl Bounds {
 }
 
 impl Value {
-    /// What an array holds.
+    /// Value of an array's contents.
     fn holding(holds: Holds) -> Self {
         match holds {
             Holds::Bits(bits) => Self::of_lane(Interval {
@@ -515,7 +515,7 @@ impl Machine for Bounds {
     }
 
     fn mul_lo16(&mut self, a: Value, b: Value) -> Value {
-        // It may wrap, on purpose; if it cannot, the exact interval holds.
+        // The product may wrap, on purpose; if it cannot, the exact interval holds.
         match a.word.times(b.word) {
             Interval { low, high } if low >= WORD.low && high <= WORD.high => self.word(low, high),
             _ => self.word(WORD.low, WORD.high),

@@ -75,7 +75,7 @@ impl ChaCha20Poly1305 {
     pub const GROUPS: [usize; 2] = [4, 1];
     /// Words of `parameters`.
     pub const PARAMETERS: usize = PARAMETERS;
-    /// Where in them the number of the first block is.
+    /// Index in the parameters of the number of the first block.
     pub const COUNTER: usize = COUNTER;
 
     /// The block that `lane` takes of each group of as many as there are `lanes`.
@@ -84,7 +84,7 @@ impl ChaCha20Poly1305 {
     }
 }
 
-/// The states of so many chunks.
+/// States of `chunks` chunks.
 fn states<M: Machine>(m: &mut M, chunks: usize, parameters: Array) -> Vec<Blocks<M::V>> {
     (0..chunks)
         .map(|before| Blocks::new(m, parameters, before))

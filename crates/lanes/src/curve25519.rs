@@ -84,7 +84,7 @@ kernels! {
             arrays: { fraction: writes(10, NUMBER), state: reads(20, NUMBER) },
             body: |m| ladder_end(m, fraction, state),
         }
-        /// As limbs.
+        /// Converts a number to limbs.
         Freeze {
             name: "freeze51x5",
             formula: "out := a mod p, in [0, p)",
@@ -108,7 +108,7 @@ kernels! {
             },
             body: |m| scalar::base_digits(m, digits, scalar, false),
         }
-        /// The same for a scalar of X25519, which is clamped first.
+        /// Digits of a scalar of X25519, which is clamped first.
         BaseDigitsClamped {
             name: "base25519clamped",
             formula: "clamp(scalar) = sum of (2 digits[i] - 31) 32^i mod l",

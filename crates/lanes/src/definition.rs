@@ -25,7 +25,7 @@ pub trait Definition: Copy + PartialEq {
     /// Operation and shape, for example `amm52x20`. No two kernels share a name.
     fn name(self) -> String;
 
-    /// What the kernel computes, in one line.
+    /// Formula that the kernel computes, in one line.
     fn formula(self) -> &'static str;
 
     /// The standard or paper that the kernel follows, with the place in it.
@@ -59,8 +59,7 @@ pub trait Definition: Copy + PartialEq {
         self.run(&mut Model::new(written, read));
     }
 
-    /// The same without a check of claims: for operands that a fault may have hit, and for secret
-    /// ones under valgrind.
+    /// Model without a check of claims: for operands that a fault may have hit, and for secret ones under valgrind.
     ///
     /// # Panics
     ///
@@ -140,23 +139,23 @@ fn allocated(kernel: impl Definition, target: Target) -> Allocated {
 /// One of a kernel's arrays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArraySpec {
-    /// Its name in the kernel's formula.
+    /// Name of the array in the kernel's formula.
     pub name: &'static str,
     /// Vectors.
     pub len: usize,
     /// The bound of every lane. The caller keeps it where the kernel reads, the kernel where it
     /// writes.
     pub holds: Holds,
-    /// Whether the kernel writes it. It may read it before.
+    /// True if the kernel writes the array. The kernel may read it first.
     pub written: bool,
-    /// Whether all lanes share its contents: 64-bit words in the order of memory.
+    /// True if all lanes share the array's contents: 64-bit words in the order of memory.
     pub shared: bool,
-    /// Whether it may hold secrets, in every lane.
+    /// True if the array may hold secrets, in every lane.
     pub secret: bool,
 }
 
 impl ArraySpec {
-    /// The same array with one row of contents for all lanes: its length counts words.
+    /// Makes the array one row of contents for all lanes: its length counts words.
     pub(crate) fn shared(self) -> Self {
         Self {
             shared: true,
@@ -164,7 +163,7 @@ impl ArraySpec {
         }
     }
 
-    /// The same array, which never holds a secret.
+    /// Marks the array as never holding a secret.
     pub(crate) fn public(self) -> Self {
         Self {
             secret: false,
@@ -172,7 +171,7 @@ impl ArraySpec {
         }
     }
 
-    /// The same array with the name that the definition gives it, in vectors of `lanes` lanes.
+    /// Gives the array its name from the definition, in vectors of `lanes` lanes.
     pub(crate) fn named(self, name: &'static str, lanes: usize) -> Self {
         let len = match self.shared {
             true => self.len.div_ceil(lanes),

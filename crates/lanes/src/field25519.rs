@@ -51,8 +51,8 @@ impl<V: Copy> Product<V> {
         }
     }
 
-    /// The same, plus a multiple of p whose columns are as large as those of so many products
-    /// without, one or two: these can be subtracted from it.
+    /// Adds a multiple of p whose columns are as large as those of `products` products without one (one or two): these
+    /// can be subtracted from it.
     pub(crate) fn biased(self, products: u64) -> Self {
         Self {
             bias: products,
@@ -188,7 +188,7 @@ pub(crate) fn freeze<M: Machine>(m: &mut M, number: Number<M::V>) -> Number<M::V
     digits.map(|digit| {
         let sum = m.add(digit, carry);
         carry = m.shr(sum, BITS);
-        // What leaves the highest digit is 2^255 times the quotient: 19 is all that stays of it.
+        // The carry out of the highest digit is the quotient by 2^255: 19 times it goes back into the lowest digit.
         m.and(sum, mask)
     })
 }

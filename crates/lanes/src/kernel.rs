@@ -87,7 +87,7 @@ impl Kernel {
         all
     }
 
-    /// Whether there is the kernel for a target.
+    /// Returns whether the kernel exists for a target.
     pub fn is_for(self, target: Target) -> bool {
         match self {
             // Other code is as fast.

@@ -23,12 +23,12 @@ use widelane_cpu::{Product, Registers, Target};
 use crate::machine::{Array, DIGIT_BITS, DIGIT_MASK};
 use crate::trace::{CompareOp, Name, Op, ShiftOp, ThreeOp, TwoOp};
 
-/// Whether a target lacks instructions that traces have.
+/// Returns whether a target lacks instructions that traces have.
 pub(crate) fn is_lowered(target: Target) -> bool {
     (target.product(), target.registers()) != (Product::Vpmadd52, Registers::Avx512)
 }
 
-/// The same computation with the instructions of a target.
+/// Rewrites a trace with the instructions of a target.
 ///
 /// Vectors of scratch memory keep their biases through a loop, which must move it by one stride a turn: the
 /// bias of a vector depends only on its place in a turn. A first lowering finds what a turn adds at each
@@ -52,19 +52,19 @@ pub(crate) fn lower(ops: &[Op], target: Target) -> Vec<Op> {
     Lowering::new(ops, target, biases).run().ops
 }
 
-/// What a name of the trace has become.
+/// Result of lowering a name of the trace.
 #[derive(Clone, Copy, Debug)]
 struct Value {
     name: Name,
     /// By how much the register is more than the value.
     bias: u64,
-    /// Of a mask: whether it is set in the other lanes.
+    /// True if a mask is set in the other lanes.
     is_inverted: bool,
 }
 
 struct Lowering<'a> {
     product: Product,
-    /// Whether there are masks, functions of three bits, rotations, signed shifts and choices from two vectors.
+    /// True if the target has masks, functions of three bits, rotations, signed shifts and choices from two vectors.
     is_evex: bool,
     from: &'a [Op],
     values: Vec<Value>,
@@ -78,17 +78,17 @@ struct Lowering<'a> {
     indices: HashMap<Name, Name>,
     /// The biases of scratch memory at the beginning of a turn, where there are any.
     biases: HashMap<usize, u64>,
-    /// How far the turns so far have moved scratch memory.
+    /// Distance by which the turns so far have moved scratch memory.
     moved: usize,
-    /// Of the loop.
+    /// Distance by which each turn of the loop moves scratch memory.
     stride: usize,
-    /// Whether this is its body, and what was known before it.
+    /// Knowledge from before the loop, while its body is lowered.
     before: Option<Known>,
-    /// What a turn adds to the biases of scratch memory.
+    /// Amount that a turn adds to each bias of scratch memory.
     added: HashMap<usize, u64>,
 }
 
-/// What holds outside of a loop as well as inside.
+/// Knowledge that holds outside of a loop as well as inside.
 struct Known {
     head: usize,
     times: usize,
@@ -204,7 +204,7 @@ impl<'a> Lowering<'a> {
                 plain(self.push(Op::Carried(value)))
             }
             Op::Next(value) => {
-                // What one of them computes stands in front of all.
+                // Puts the computations of all `Next` values in front of the first.
                 for op in &self.from[self.values.len()..] {
                     let Op::Next(value) = *op else { break };
                     self.plain(value);
@@ -253,7 +253,7 @@ impl<'a> Lowering<'a> {
         plain(self.push(Op::Repeat(times, stride)))
     }
 
-    /// What the loop has computed of values from before it, only the loop has.
+    /// Ends the loop: values that the loop computed from values before it are known only inside it.
     fn end(&mut self) -> Value {
         let known = self.before.take().expect("an end has a head");
         self.values[..known.head].copy_from_slice(&known.values);
@@ -623,7 +623,7 @@ mod tests {
     use crate::machine::Machine;
     use crate::trace::Trace;
 
-    /// What a lowered trace of bitwise operations stores in its first array, of inputs by their index.
+    /// Result that a lowered trace of bitwise operations stores in its first array, from inputs by their index.
     fn bitwise(ops: &[Op], inputs: [u64; 3]) -> u64 {
         let mut values = Vec::new();
         for op in ops {

@@ -19,13 +19,13 @@ pub trait Machine {
     /// Lanes of a vector: public, as it says how wide the registers are.
     fn lanes(&self) -> usize;
 
-    /// Whether there are sixteen registers, not 32: then another order of operations may keep fewer values
+    /// Returns whether the machine has 16 registers, not 32: then another order of operations may keep fewer values
     /// alive.
     fn has_few_registers(&self) -> bool {
         false
     }
 
-    /// The same public constant in every lane.
+    /// Vector with one public constant in every lane.
     fn splat(&mut self, value: u64) -> Self::V;
     /// A public constant for each lane, as many of them as there are lanes.
     fn vector(&mut self, values: [u64; 8]) -> Self::V;
@@ -100,14 +100,13 @@ pub trait Machine {
     /// `index[l] mod (2 lanes)` of `low` followed by `high` (VPERMT2Q). A table in registers has no
     /// addresses, so that the index may be secret.
     fn pick2(&mut self, low: Self::V, high: Self::V, index: Self::V) -> Self::V;
-    /// Of each pair of lanes `(a0, a1)`, `(b0, b1)`: the 32-bit words of `a0` and `b0`, in turn
-    /// (VPUNPCKLDQ).
+    /// Interleaves the low 32-bit words: `a0` and `b0` of each pair of lanes `(a0, a1)`, `(b0, b1)` (VPUNPCKLDQ).
     fn unpack_low32(&mut self, a: Self::V, b: Self::V) -> Self::V;
-    /// Of each pair of lanes: the 32-bit words of `a1` and `b1`, in turn (VPUNPCKHDQ).
+    /// Interleaves the 32-bit words of `a1` and `b1` of each pair of lanes (VPUNPCKHDQ).
     fn unpack_high32(&mut self, a: Self::V, b: Self::V) -> Self::V;
-    /// Of each pair of lanes: `(a0, b0)` (VPUNPCKLQDQ).
+    /// Returns `(a0, b0)` of each pair of lanes (VPUNPCKLQDQ).
     fn unpack_low64(&mut self, a: Self::V, b: Self::V) -> Self::V;
-    /// Of each pair of lanes: `(a1, b1)` (VPUNPCKHQDQ).
+    /// Returns `(a1, b1)` of each pair of lanes (VPUNPCKHQDQ).
     fn unpack_high64(&mut self, a: Self::V, b: Self::V) -> Self::V;
 
     /// The lanes in which `a == b`.
@@ -134,9 +133,8 @@ pub trait Machine {
 
     /// Memory of the kernel's own, of `len` vectors without contents. A kernel asks for it once.
     fn scratch(&mut self, len: usize) -> Array;
-    /// The same as [`repeat`](Self::repeat), where each turn finds the scratch memory `stride` vectors
-    /// further on. `body` is given where its turn begins, adds that to every index of scratch memory, and
-    /// may store there.
+    /// Does [`repeat`](Self::repeat), and moves scratch memory by `stride` vectors each turn. `body` is given the start
+    /// of its turn, adds it to every index of scratch memory, and may store there.
     fn walk(
         &mut self,
         times: usize,
@@ -160,7 +158,7 @@ pub trait Machine {
 pub struct Array(pub usize);
 
 impl Array {
-    /// What [`Machine::scratch`] returns.
+    /// Array that [`Machine::scratch`] returns.
     pub(crate) const SCRATCH: Self = Self(usize::MAX);
 }
 

@@ -40,7 +40,7 @@ kernels! {
                 }
             },
         }
-        /// The same for a square, with fewer multiplications.
+        /// Multiplies a number by itself, with fewer multiplications than [`Amm`](Self::Amm).
         Ams(d: usize) {
             name: "ams52x{d}",
             formula: "out := a^2 / 2^(52 d) mod n, in [0, 2 n)",
@@ -52,7 +52,7 @@ kernels! {
                 store_reduced(m, out, t, n, d);
             },
         }
-        /// The same as [`Amm`](Self::Amm), for CPUs with one multiplier.
+        /// Multiplies as [`Amm`](Self::Amm) does, for CPUs with one multiplier.
         AmmOne(d: usize) {
             name: "amm52x{d}one",
             formula: "out := a b / 2^(52 d) mod n, in [0, 2 n)",
@@ -98,7 +98,7 @@ kernels! {
                 store(m, columns, &product);
             },
         }
-        /// The same for a square.
+        /// Squares a block.
         BlockSquare {
             name: "sqr52x10",
             formula: "columns := a^2",
@@ -123,7 +123,7 @@ kernels! {
             },
             body: |m| add_product(m, columns, a, b, 1),
         }
-        /// The same for two blocks of one square.
+        /// Adds the product of two blocks of one square, which occurs twice.
         BlockAddTwice {
             name: "muladd52x10twice",
             formula: "columns := columns + 2 a b",
@@ -135,8 +135,8 @@ kernels! {
             },
             body: |m| add_product(m, columns, a, b, 2),
         }
-        /// Of a modulus of any size: `low` holds its first block, then `k0 = -1/n mod 2^52`. The first
-        /// block of the columns is left as it is.
+        /// Reduces by a modulus of any size: `low` holds its first block, then `k0 = -1/n mod 2^52`. The first block of
+        /// the columns is left as it is.
         BlockAddReduce {
             name: "muladdredc52x10",
             formula: "columns := columns + a b; q := -columns / low mod 2^520; \
@@ -161,7 +161,7 @@ kernels! {
                 }
             },
         }
-        /// Of a number below `2^(52 d)`.
+        /// Propagates the carries of a number below `2^(52 d)`.
         Carry(d: usize) {
             name: "carry52x{d}",
             formula: "out := sum, in digits",
@@ -235,7 +235,7 @@ kernels! {
                 store(m, out, &sum);
             },
         }
-        /// The same numbers in another radix.
+        /// Converts numbers to digits.
         ToDigits(digits: usize, from: usize) {
             name: "digits52x{digits}from64x{from}",
             formula: "out := limbs, radix 2^64 to radix 2^52",
@@ -247,7 +247,7 @@ kernels! {
                 store(m, out, &digits);
             },
         }
-        /// The same numbers in another radix.
+        /// Converts numbers to limbs.
         ToLimbs(from: usize, limbs: usize) {
             name: "limbs64x{limbs}from52x{from}",
             formula: "out := digits, radix 2^52 to radix 2^64",
@@ -288,7 +288,7 @@ impl Modular {
     /// Bits of the windows in which exponents are read. With four, a table has 16 entries; 32 would
     /// save a thirtieth of the multiplications, and take up twice the cache.
     pub const WINDOW_BITS: usize = 4;
-    /// The same where squarings read the table besides.
+    /// Bits of the windows where squarings read the table besides.
     pub const WIDE_WINDOW_BITS: usize = 5;
     /// Digits of a block.
     pub const BLOCK: usize = BLOCK;
@@ -366,7 +366,7 @@ fn select<M: Machine>(
 ) {
     let index = m.load(index, 0);
     let mut selected = Vec::with_capacity(digits);
-    // As many accumulators at a time as leave registers for the rest.
+    // Uses as many accumulators at a time as leave registers for the rest.
     let together = if m.has_few_registers() { 1 } else { 2 } * BLOCK;
     for from in (0..digits).step_by(together) {
         let to = (from + together).min(digits);

@@ -100,8 +100,8 @@ pub(crate) fn reduce<M: Machine>(m: &mut M, t: Vec<M::V>, n: &[M::V], k0: M::V) 
     reduce_beside(m, t, n, k0, |_, _| ())
 }
 
-/// The same, with other work `beside` each pair of rows: work that uses what multiplications leave
-/// idle, such as loads. It is given the number of the pair.
+/// Does what [`reduce`] does, with other work `beside` each pair of rows: work that uses what multiplications leave
+/// idle, such as loads. `beside` gets the index of the pair.
 pub(crate) fn reduce_beside<M: Machine>(
     m: &mut M,
     mut t: Vec<M::V>,
@@ -143,9 +143,9 @@ pub(crate) fn reduce_beside<M: Machine>(
     propagate(m, &t[d..], "the reduced number is below 2 n < 2^(52 d)")
 }
 
-/// The same as [`reduce`], in a loop over pairs of rows: its code fits the cache of decoded instructions,
-/// and few registers are enough. With `factors` it adds their product, whose rows stand beside those of
-/// the reduction: no quotient waits for them.
+/// Does what [`reduce`] does, in a loop over pairs of rows: its code fits the cache of decoded instructions, and few
+/// registers are enough. With `factors` it adds their product, whose rows stand beside those of the reduction: no
+/// quotient waits for them.
 ///
 /// In: `2 d` columns `t`; those of zero if there are `factors`.
 pub(crate) fn reduce_by_rows<M: Machine>(
@@ -318,7 +318,7 @@ fn rows<M: Machine>(
     (factors, next)
 }
 
-/// Where in a pair of rows other work stands.
+/// Place of other work in a pair of rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// After what the next quotient digits wait for.

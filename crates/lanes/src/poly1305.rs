@@ -67,7 +67,7 @@ impl Multiplier {
     }
 }
 
-/// As in the names of kernels: the bits of a limb.
+/// Formats the multiplier as in the names of kernels: the bits of a limb.
 impl std::fmt::Display for Multiplier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.limb_bits())

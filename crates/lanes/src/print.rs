@@ -225,8 +225,7 @@ impl Printer<'_> {
         }
     }
 
-    /// The mnemonic of an instruction that has another one with an EVEX prefix, or the prefix that assemblers
-    /// need to be told.
+    /// Mnemonic of an instruction that has another one with an EVEX prefix, or the prefix that assemblers need.
     fn by_prefix(&self, vex: &'static str, evex: &'static str) -> &'static str {
         match self.target.registers() {
             Registers::Avx2 => vex,
@@ -296,7 +295,7 @@ impl Printer<'_> {
     }
 }
 
-/// Whether the instruction rounds.
+/// Returns whether the instruction rounds.
 fn is_fma(instruction: &Instruction) -> bool {
     matches!(
         instruction,
@@ -328,7 +327,7 @@ fn constants_of(memory: Memory) -> Vec<u64> {
     }
 }
 
-/// Where a turn of a loop finds scratch memory: a register that is the callee's to change.
+/// Register with the address of scratch memory in a turn of a loop: the callee may change it.
 const MOVING: &str = "r10";
 /// Integer arguments of the System V calling convention for x86-64, in order.
 const ARGUMENTS: [&str; 6] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9"];

@@ -32,7 +32,7 @@ impl std::fmt::Display for Multipliers {
     }
 }
 
-/// The same operations, the ones on the longest chains first.
+/// Orders the operations so that those on the longest chains come first.
 pub(crate) fn schedule(ops: &[Op], multipliers: Multipliers, registers: Registers) -> Vec<Op> {
     let users = users(ops);
     let height = heights(ops, &users);
@@ -113,7 +113,7 @@ pub(crate) fn schedule(ops: &[Op], multipliers: Multipliers, registers: Register
                 inputs && port && free
             };
             let candidates = waiting.iter().enumerate().take(window);
-            // Of equally urgent ones the first in the source.
+            // Takes the first in the source of equally urgent operations.
             let best = candidates
                 .filter(ready)
                 .max_by_key(|&(place, &at)| (height[at], std::cmp::Reverse(place)))
@@ -163,7 +163,7 @@ fn heights(ops: &[Op], users: &[Vec<usize>]) -> Vec<usize> {
     height
 }
 
-/// Where in memory a name was read from.
+/// Place in memory that a name was read from.
 fn loaded(ops: &[Op], name: Name) -> Option<(Array, usize)> {
     match ops[name.0] {
         // Scratch memory is read in other parts of the trace than those that write it.
@@ -218,9 +218,9 @@ const LONGEST_LATENCY: usize = 4;
 /// window finds more parallel work, and keeps more values alive than there are registers.
 const WINDOW: usize = 48;
 const WINDOW_OF_LONG: usize = 32;
-/// The same for few registers: they hold nothing that is not needed yet, and CPUs look ahead themselves.
+/// Window for few registers: they hold nothing that is not needed yet, and CPUs look ahead themselves.
 const WINDOW_OF_FEW: usize = 2;
-/// Of products by FMA, which want registers for what their halves have in common.
+/// Window for products by FMA, which want registers for what their halves have in common.
 const WINDOW_OF_FMA: usize = 12;
-/// A source with so many operations is long: it needs more registers than there are.
+/// Operations from which on a source is long: it needs more registers than there are.
 const LONG: usize = 2500;

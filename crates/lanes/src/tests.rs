@@ -1,4 +1,4 @@
-//! What the machines promise, tried on all kernels.
+//! Tests of the machines' guarantees on all kernels.
 
 use widelane_cpu::Registers;
 
@@ -36,7 +36,7 @@ fn definitions_are_complete() {
             assert!(arrays.iter().all(|array| array.len > 0), "{name}");
             // Callers pass what is written first.
             assert!(arrays.is_sorted_by_key(|array| !array.written), "{name}");
-            // What a secret takes part in is secret.
+            // A value computed from a secret is secret.
             let public = |array: &crate::ArraySpec| !array.secret;
             let mut written = arrays.iter().filter(|array| array.written);
             let tells = written.any(public);
@@ -365,7 +365,7 @@ fn a_turn_that_needs_what_it_has_overwritten_is_found() {
 fn execute(code: &[Instruction], memory: &mut Vec<(Memory, u64)>) {
     let mut registers = [0; 32];
     let (mut at, mut head, mut left) = (0, 0, 0);
-    // Where a turn finds scratch memory.
+    // Current position of scratch memory in the loop.
     let mut moved = 0;
     let place = |place: Memory, moved: usize| match place {
         Memory::Moving(index) => Memory::Slot(index + moved),
@@ -426,7 +426,7 @@ fn fma_towards_zero(a: u64, b: u64, c: u64) -> u64 {
     (((sum >> dropped) << dropped) as f64).to_bits()
 }
 
-/// What was last written there.
+/// Last value written to `place`.
 fn read(memory: &[(Memory, u64)], place: Memory) -> u64 {
     let written = memory.iter().rfind(|(written, _)| *written == place);
     written
@@ -491,7 +491,7 @@ fn instructions_of_a_loop_count_as_often_as_they_run() {
     assert!(text.lines().count() < 500, "{text}");
 }
 
-/// An array of so many vectors below 2^bits.
+/// Array of `len` vectors below 2^bits.
 fn below(len: usize, bits: u32) -> (usize, Holds) {
     (len, Holds::Bits(bits))
 }

@@ -39,7 +39,7 @@ pub(crate) enum Op {
     Compare(CompareOp, Name, Name),
     /// Mask, yes, no.
     Select(Name, Name, Name),
-    /// The same, where the mask is the highest bit of each lane of a vector. Of lowered traces alone.
+    /// Chooses by the highest bit of each lane of a vector, not by a mask. Only in lowered traces.
     Blend(Name, Name, Name),
     /// The head of a loop that runs up to its [`End`](Op::End), this many times, and by how many vectors
     /// each turn moves scratch memory. All [`Carried`](Op::Carried) values come next, and as many
@@ -73,14 +73,14 @@ pub(crate) enum TwoOp {
     UnpackHigh32,
     UnpackLow64,
     UnpackHigh64,
-    // Of lowered traces alone:
+    // Only in lowered traces:
     /// `!a & b`.
     AndNot,
     /// All ones in the lanes in which both are equal.
     Eq,
     /// Indices of 32-bit words, then their table.
     Permute32,
-    /// Of double-precision numbers.
+    /// Subtracts double-precision numbers.
     SubDouble,
 }
 
@@ -106,7 +106,7 @@ pub(crate) enum ThreeOp {
     /// Accumulator, then the factors.
     MaddLo,
     MaddHi,
-    /// The same as [`MaddLo`](Self::MaddLo), where the first factor may be wider than a digit.
+    /// Does what [`MaddLo`](Self::MaddLo) does, and takes a first factor wider than a digit.
     MulLo,
     Ternary(u8),
     /// Low half of the table, index, high half.
@@ -123,7 +123,7 @@ pub(crate) enum CompareOp {
 }
 
 impl TwoOp {
-    /// Whether the operands may change places.
+    /// Returns whether the operands may change places.
     pub(crate) fn commutes(self) -> bool {
         use TwoOp::*;
         matches!(
@@ -132,12 +132,12 @@ impl TwoOp {
         )
     }
 
-    /// Whether it multiplies, which decides about the licence.
+    /// Returns whether the operation multiplies, which decides about the licence.
     pub(crate) fn multiplies(self) -> bool {
         matches!(self, TwoOp::Mul32 | TwoOp::MulLo16 | TwoOp::MulHi16)
     }
 
-    /// Whether the instruction can read one 64-bit constant for all lanes from memory.
+    /// Returns whether the instruction can read one 64-bit constant for all lanes from memory.
     pub(crate) fn broadcasts(self) -> bool {
         use TwoOp::*;
         matches!(
@@ -148,7 +148,7 @@ impl TwoOp {
 }
 
 impl ShiftOp {
-    /// Whether the instruction can read one 64-bit constant for all lanes from memory.
+    /// Returns whether the instruction can read one 64-bit constant for all lanes from memory.
     pub(crate) fn broadcasts(self) -> bool {
         use ShiftOp::*;
         matches!(self, Left | Right | RightSigned | Rotate)
@@ -156,7 +156,7 @@ impl ShiftOp {
 }
 
 impl ThreeOp {
-    /// The same operation when its last two operands change places.
+    /// Returns the operation that gives the same result with the last two operands exchanged, if there is one.
     pub(crate) fn swapped(self) -> Option<Self> {
         match self {
             ThreeOp::MaddLo | ThreeOp::MaddHi | ThreeOp::MulLo | ThreeOp::Fma => Some(self),
@@ -166,7 +166,7 @@ impl ThreeOp {
         }
     }
 
-    /// The same operation when the first operand changes places with the second.
+    /// Returns the operation that gives the same result with the first two operands exchanged, if there is one.
     pub(crate) fn rotated(self) -> Option<Self> {
         match self {
             ThreeOp::Ternary(table) => Some(ThreeOp::Ternary(permuted(table, [1, 0, 2]))),
@@ -190,7 +190,7 @@ fn permuted(table: u8, from: [usize; 3]) -> u8 {
 }
 
 impl Op {
-    /// Whether it reads memory or a constant and computes nothing.
+    /// Returns whether the operation reads memory or a constant and computes nothing.
     pub(crate) fn is_read(self) -> bool {
         matches!(
             self,
@@ -198,7 +198,7 @@ impl Op {
         )
     }
 
-    /// Whether it belongs to the frame of a loop.
+    /// Returns whether the operation belongs to the frame of a loop.
     pub(crate) fn frames_loop(self) -> bool {
         matches!(
             self,
@@ -206,12 +206,12 @@ impl Op {
         )
     }
 
-    /// Whether its result is a mask.
+    /// Returns whether the operation's result is a mask.
     pub(crate) fn makes_mask(self) -> bool {
         matches!(self, Op::Compare(..))
     }
 
-    /// What the operation reads, the operand that it may overwrite first.
+    /// Names that the operation reads, the operand that it may overwrite first.
     pub(crate) fn reads(self) -> Reads {
         let (names, len) = match self {
             Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..) => ([Name(0); 3], 0),
@@ -225,7 +225,7 @@ impl Op {
         Reads { names, len, at: 0 }
     }
 
-    /// The same operation on other names.
+    /// Applies the operation to other names.
     pub(crate) fn map(self, name: impl Fn(Name) -> Name) -> Op {
         let n = name;
         match self {

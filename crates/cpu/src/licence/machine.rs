@@ -22,7 +22,7 @@
 
 use super::{Class, Generation, Level};
 
-/// What a core has been granted, the least first.
+/// Licence that a core has been granted, the least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Grant {
     /// The full clock, for scalar and 128-bit code.
@@ -49,7 +49,7 @@ impl Grant {
     }
 }
 
-/// How fast a core works at the clock of its level.
+/// Speed of a core at the clock of its level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pace {
     /// Every cycle counts.
@@ -60,21 +60,21 @@ pub enum Pace {
     Halted,
 }
 
-/// What a core does at a moment.
+/// State of a core at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Its grant.
+    /// Licence that the core has.
     pub grant: Grant,
-    /// How fast it works.
+    /// Speed at which the core works.
     pub pace: Pace,
 }
 
-/// What running code asks for.
+/// Licences that running code asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What it asks for at its first instruction.
+    /// Licence that the code asks for at its first instruction.
     pub at_once: Grant,
-    /// What it asks for once it has been dense for [`Rules::density`].
+    /// Licence that the code asks for once it has been dense for [`Rules::density`].
     pub in_time: Grant,
 }
 
@@ -85,8 +85,8 @@ impl Request {
         in_time: Grant::Base,
     };
 
-    /// What code of `class` asks for on processors with licences. `dense` is whether heavy
-    /// instructions come at about one in two cycles or more; it means nothing for other classes.
+    /// Request of code of `class` on processors with licences. `dense` states whether heavy instructions come at about
+    /// one in two cycles or more; it means nothing for other classes.
     ///
     /// Intel, "Crypto Processing with 3rd Gen Xeon Scalable Processors" (2021) for the classes;
     /// Downs (2020) and Khalil (2019) for density.
@@ -101,7 +101,7 @@ impl Request {
         Self { at_once, in_time }
     }
 
-    /// What two hyperthreads ask of the core that they share.
+    /// Request of two hyperthreads to the core that they share.
     ///
     /// Dense 256-bit heavy code on one and 512-bit code on the other ask for level 2 together
     /// (Intel, 2021).
@@ -159,16 +159,16 @@ impl Spread {
     }
 }
 
-/// How long everything takes, in nanoseconds.
+/// Durations of all transitions, in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
-    /// While a core is throttled, one cycle in so many counts.
+    /// Divisor of the clock while a core is throttled: one cycle in `throttle` counts.
     pub throttle: u64,
     /// The throttled time before 256-bit light code has its voltage; `None` if there is none.
     pub voltage: Option<Spread>,
     /// From the first wide instruction to level 1, [`halt_down`](Self::halt_down) included.
     pub to_level1: Spread,
-    /// The same while two or more other cores change their level.
+    /// Time from the first wide instruction to level 1 while two or more other cores change their level.
     pub to_level1_crowded: Spread,
     /// From level 1 to level 2, [`halt_down`](Self::halt_down) included.
     pub to_level2: Spread,
@@ -304,7 +304,7 @@ impl Machine {
                 self.density = None;
                 self.ask(request.at_once);
             }
-            // It goes on as before.
+            // The request goes on as before.
             (true, true) => {}
             (true, false) => {
                 let delay = match request.at_once {
@@ -345,7 +345,7 @@ impl Machine {
         first.map(|next| next.max(self.now))
     }
 
-    /// What the core does.
+    /// State of the core now.
     pub fn state(&self) -> State {
         let pace = match self.phase {
             Phase::Steady => Pace::Full,
@@ -358,7 +358,7 @@ impl Machine {
         }
     }
 
-    /// Its rules.
+    /// Rules of the core's transitions.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -637,7 +637,7 @@ mod tests {
     fn heavy_256_bit_code_asks_once_it_has_been_dense() {
         let mut machine = Machine::new(round(), 1);
         machine.run(0, HEAVY_256, false);
-        // The same code goes on: that is no new beginning.
+        // The same code goes on, so this is no new beginning.
         machine.run(20_000, HEAVY_256, false);
         let last = changes(&mut machine, 100_000).pop();
         assert_eq!(last, Some((45_000, Grant::L1, Pace::Full)));

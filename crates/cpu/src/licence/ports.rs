@@ -1,4 +1,4 @@
-//! What products by floating-point multiply-adds cost the vector ports of Skylake and Cascade Lake: pure
+//! Cycles that products by floating-point multiply-adds take on the vector ports of Skylake and Cascade Lake: pure
 //! arithmetic, which predicts where nothing was measured.
 //!
 //! A product takes five operations: two multiply-adds and a subtraction on ports that have a floating-point
@@ -33,7 +33,7 @@ pub fn wide_multipliers(cpu: &str) -> Option<u32> {
     }
 }
 
-/// The least cycles that a product of digits in all lanes of a register takes, with so many 512-bit
+/// Fewest cycles that a product of digits in all lanes of a register takes on a core with `wide_multipliers` 512-bit
 /// floating-point units; `None` for code that multiplies in another way.
 pub fn product_cycles(target: Target, wide_multipliers: u32) -> Option<f64> {
     let (ports, multipliers) = match (target.product(), target.bits()) {
@@ -47,7 +47,7 @@ pub fn product_cycles(target: Target, wide_multipliers: u32) -> Option<f64> {
     ))
 }
 
-/// How many times as many products as in lanes of AVX2 there are in a cycle.
+/// Ratio of products per cycle to those in lanes of AVX2.
 pub fn speed_up(target: Target, wide_multipliers: u32) -> Option<f64> {
     let lane =
         |target: Target| Some(product_cycles(target, wide_multipliers)? / target.lanes() as f64);

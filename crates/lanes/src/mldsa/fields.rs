@@ -22,7 +22,7 @@ pub enum Half {
     High,
 }
 
-/// As in the names of kernels.
+/// Formats the half as in the names of kernels.
 impl std::fmt::Display for Half {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -231,7 +231,7 @@ kernels! {
                 }
             },
         }
-        /// Of the commitment.
+        /// Decomposes the commitment.
         Decompose(parts: u64) {
             name: "mldsa_decompose{parts}",
             formula: "words := HighBits(in), low := LowBits(in) + gamma2",
@@ -243,7 +243,7 @@ kernels! {
             },
             body: |m| {
                 let mut high = Vec::with_capacity(CHUNK);
-                // What is raised by one already.
+                // 1 is added to `r` already.
                 let raise = m.splat(gamma2(parts) - 1);
                 for j in 0..CHUNK {
                     let r = m.load(r#in, j);
@@ -277,7 +277,7 @@ kernels! {
                 for (j, wanted) in wanted.into_iter().enumerate() {
                     let r = m.load(r#in, j);
                     let (r1, raised) = decompose(m, r, parts);
-                    // Whether six bits are not all zero.
+                    // Is 0 only if all six bits are.
                     let differs = m.xor(r1, wanted);
                     let hint = m.add(differs, ones);
                     let hint = m.shr(hint, 6);
@@ -406,7 +406,7 @@ kernels! {
     }
 }
 
-/// What kernels need to know of a parameter set (FIPS 204, section 4).
+/// Parameters of a parameter set that kernels need (FIPS 204, section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MlDsaShape {
     /// `k`: polynomials of the public vector.
@@ -470,7 +470,7 @@ impl MlDsa {
     pub const ZETAS: usize = CHUNK / transform::BLOCK * transform::ZETAS_OF_BLOCK;
     /// The distance in a polynomial with two products.
     pub const PAIR_BITS: u32 = PAIR_BITS;
-    /// What each of two products is raised by.
+    /// Amount added to each of two products of a pair.
     pub const PAIR_OFFSET: u64 = PAIR_OFFSET;
 
     /// The constants of the near layers of the transform, for all chunks.

@@ -50,7 +50,7 @@ impl<V: Copy> Lazy<V> {
         Self::new(rest, Q)
     }
 
-    /// The same modulo `q`, below `2 q`, of a number below 2^52.
+    /// Reduces a number below 2^52 modulo `q`: the result is below `2 q`.
     pub(super) fn reduce<M: Machine<V = V>>(self, m: &mut M) -> Self {
         assert!(self.most <= DIGIT_MASK, "not a digit");
         let (zero, q) = (m.splat(0), m.splat(Q));
@@ -62,7 +62,7 @@ impl<V: Copy> Lazy<V> {
         Self::new(rest, 2 * Q - 1)
     }
 
-    /// The same number, reduced if its product with a constant might not fit a digit.
+    /// Reduces the number if its product with a constant might not fit a digit.
     pub(super) fn for_product<M: Machine<V = V>>(self, m: &mut M) -> Self {
         match self.most > WHOLE {
             true => self.reduce(m),

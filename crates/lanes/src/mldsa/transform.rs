@@ -43,7 +43,7 @@ pub(super) fn inverse_near<M: Machine>(m: &mut M, out: Array, x: Array, zetas: A
     }
 }
 
-/// Its last four layers, with the factor 1/256.
+/// Computes the last four layers of the inverse transform, with the factor 1/256.
 pub(super) fn inverse_far<M: Machine>(m: &mut M, out: Array, x: Array) {
     let scale = inverse(N as u64);
     for column in 0..COLUMNS {

@@ -87,7 +87,7 @@ kernels! {
                 }
             },
         }
-        /// Of one polynomial, or of the sum of two.
+        /// Encodes one polynomial, or the sum of two.
         Encode(terms: usize) {
             name: "mlkem_encode12of{terms}",
             formula: "words := ByteEncode_12(sum)",
@@ -171,7 +171,7 @@ kernels! {
                 }
             },
         }
-        /// Whether two ciphertexts are equal decides, lane by lane.
+        /// Chooses in each lane by whether two ciphertexts are equal.
         Choose(len: usize) {
             name: "mlkem_choose{len}",
             formula: "out := ours = theirs ? good : bad",
@@ -247,8 +247,8 @@ impl MlKem {
         4 * (u as usize * rank + v as usize)
     }
 
-    /// What vector `i` of a quarter of [`MlKem::Product`] is multiplied by: a word for every lane
-    /// with the factors, and one with the factors over q.
+    /// Factors of vector `i` of a quarter of [`MlKem::Product`]: a word for every lane with the factors, and one with
+    /// the factors over q.
     pub fn product_factors(part: usize, i: usize) -> (u64, u64) {
         transform::product_factors(part, i)
     }
@@ -268,7 +268,7 @@ fn transpose<M: Machine>(m: &mut M, poly: Array, rows: Array) {
     }
 }
 
-/// Whether what is compressed to so many bits contains the message: the ciphertext's second part.
+/// Returns whether coefficients compressed to `bits` bits contain the message: the ciphertext's second part.
 fn has_message(bits: u32) -> bool {
     bits <= 5
 }

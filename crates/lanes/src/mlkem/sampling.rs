@@ -66,7 +66,7 @@ pub(super) fn candidates<M: Machine>(m: &mut M, out: Array, state: Array) {
     m.store(out, 2 * CANDIDATES, count);
 }
 
-/// As many vectors as there are lanes, with rows and columns exchanged.
+/// Exchanges rows and columns of a square: one vector per lane.
 pub(super) fn transpose<M: Machine>(m: &mut M, mut rows: Vec<M::V>) -> Vec<M::V> {
     let lanes = rows.len();
     for i in (0..lanes).step_by(2) {
@@ -76,7 +76,7 @@ pub(super) fn transpose<M: Machine>(m: &mut M, mut rows: Vec<M::V>) -> Vec<M::V>
     }
     let mut step = 2;
     while step < lanes {
-        // Of each pair of blocks of `step` lanes the first or the second, alternately of a and b.
+        // Takes the first or the second block of each pair of blocks of `step` lanes, alternately of a and b.
         let index = |m: &mut M, second: usize| {
             m.vector(std::array::from_fn(|lane| {
                 let from_b = lane / step % 2;

@@ -177,7 +177,7 @@ fn noise_is_the_difference_of_ones() {
     }
 }
 
-/// The good coefficients of a block, in order, at the places that are told.
+/// Candidates are the coefficients below q of a block, in order, at the places that the kernel returns.
 #[test]
 fn candidates_are_those_below_q() {
     let mut state = vec![[0; 4]; 25];

@@ -35,7 +35,7 @@ pub(super) fn nearest<M: Machine>(m: &mut M, x: M::V) -> M::V {
 pub(super) struct Factor {
     /// The factors modulo q, nearest to zero.
     pub(super) plain: u64,
-    /// The same times `1 / q`, modulo 2^16.
+    /// Factors times `1 / q`, modulo 2^16.
     pub(super) quotient: u64,
 }
 

@@ -108,7 +108,7 @@ impl Curve {
     }
 }
 
-/// As in the names of kernels.
+/// Formats the curve as in the names of kernels.
 impl std::fmt::Display for Curve {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

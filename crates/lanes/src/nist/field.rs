@@ -180,7 +180,7 @@ impl<V: Copy> Number<V> {
         }
     }
 
-    /// The same as columns.
+    /// Columns of the number's digits.
     pub(super) fn columns(&self) -> Columns<V> {
         Columns {
             columns: self.digits.clone(),
@@ -242,8 +242,7 @@ impl<V: Copy> Columns<V> {
         }
     }
 
-    /// Digits of a number that differs by a multiple of the modulus and is below
-    /// [`Modulus::settled`].
+    /// Reduces the digits partly: the number differs by a multiple of the modulus and is below [`Modulus::settled`].
     ///
     /// For P-256 `R` is only 16 times the modulus: the bits above 2^256 say how many multiples to
     /// subtract. P-384 needs nothing.

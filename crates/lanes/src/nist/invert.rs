@@ -35,7 +35,7 @@ pub(super) fn state_len(curve: Curve) -> usize {
     4 * curve.digits() + 1
 }
 
-/// What the steps change.
+/// Variables that the steps change.
 pub(super) struct State<V> {
     modulus: Modulus,
     /// Two's complement, with as many digits as the modulus.
@@ -147,9 +147,9 @@ pub(super) fn turn<M: Machine>(m: &mut M, states: &mut [State<M::V>]) {
     }
 }
 
-/// The lowest bits of `f` and of `g`, and beside them the rows of the matrix of the steps done: `f
-/// + 2^20 u + 2^40 v` at the end. The rows begin with so many zeros on their right that they can be
-/// halved together with `g`.
+/// Lowest bits of `f` and of `g`, and beside them the rows of the matrix of the steps done: `f + 2^20 u + 2^40 v` at
+/// the end. The rows begin with one zero bit on their right for each step, so that they can be halved together with
+/// `g`.
 struct Words<V> {
     f: V,
     g: V,
@@ -321,15 +321,14 @@ impl<V: Copy> State<V> {
 const FIELD: u32 = 20;
 /// Makes the entries of a matrix of [`STEPS`] steps positive.
 const OFFSET: u64 = 1 << STEPS;
-/// What `a` and `b` are kept below: a little more than 8/3.
+/// Bound below which `a` and `b` are kept: a little more than 8/3.
 const BELOW: i64 = 3 * UNIT - UNIT / 4;
 /// Added to `zeta` in memory.
 const ZETA: u64 = 1 << (ZETA_BITS - 1);
 const ZETA_BITS: u32 = 11;
 const FEW_STEPS: &str = "delta changes by one in a step, and there are fewer than 2^10 of them";
 
-/// What an inversion begins with: `x` modulo the prime, in Montgomery form, and modulo the order,
-/// plain.
+/// Starts an inversion: `x` modulo the prime, in Montgomery form, and modulo the order, plain.
 pub(super) fn begin<M: Machine>(m: &mut M, curve: Curve, count: usize, state: Array, x: Array) {
     for (i, modulus) in moduli(curve, count).into_iter().enumerate() {
         let number = Number::load(m, x, i * curve.digits(), curve.digits(), 3 * UNIT);

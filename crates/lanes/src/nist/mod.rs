@@ -70,8 +70,8 @@ kernels! {
                 before.add(m, curve, &entry).store(m, curve, point);
             },
         }
-        /// The same with a table of [`Curve::fixed_entries`] points that all lanes share: of each
-        /// digit of both affine coordinates those of all entries.
+        /// Adds from a table of [`Curve::fixed_entries`] points that all lanes share. The table holds each digit of
+        /// both affine coordinates for all entries together.
         AddFixed(curve: Curve) {
             name: "{curve}_addfixed",
             formula: "point := point + index table, every entry read",
@@ -121,7 +121,7 @@ kernels! {
                 product(m, p, &point.y, &cube).store(m, entry, d);
             },
         }
-        /// Of `x` modulo `p`, in Montgomery form, and with a `count` of 2 also of one modulo `n`,
+        /// Begins to invert `x` modulo `p`, in Montgomery form, and with a `count` of 2 also a number modulo `n`,
         /// plain.
         InvertBegin(curve: Curve, count: usize) {
             name: "{curve}_invertbegin{count}",
@@ -309,8 +309,8 @@ impl Nist {
         invert::state_len(curve)
     }
 
-    /// Of each window of a scalar the multiples of the base point, as [`Nist::AddFixed`] reads
-    /// them. It takes a moment: for programs under construction.
+    /// Multiples of the base point for each window of a scalar, as [`Nist::AddFixed`] reads them. Slow to compute: for
+    /// build programs.
     pub fn base_table(curve: Curve) -> Vec<u64> {
         base::table(curve)
     }
@@ -357,7 +357,7 @@ fn respond<M: Machine>(m: &mut M, curve: Curve, out: Array, [x, nonce, digest, k
     let sum = sum.add(m, &e.columns()).carry(m, n);
     let s = products(m, &[(n, &sum, &inverse)]).remove(0);
     let s = canonical(m, n, &s);
-    // The same equation with the other forms of k and d.
+    // Computes the equation again with the other forms of k and d.
     let r2 = constant(m, &n.power_of_r(2));
     let [k, key] = [nonce, key].map(|array| plain(m, n, array, d));
     let (k, key) = (product(m, n, &k, &r2), product(m, n, &key, &r2));

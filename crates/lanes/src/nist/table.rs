@@ -43,7 +43,7 @@ pub(super) fn own_entry<M: Machine>(
     }
 }
 
-/// The same from a table that all lanes share.
+/// Reads an entry of a table that all lanes share.
 pub(super) fn fixed_entry<M: Machine>(
     m: &mut M,
     curve: Curve,

@@ -185,7 +185,7 @@ fn responses_fulfil_their_equation() {
             let small: Vec<u64> = (0..d as u64)
                 .map(|i| ((seed << 20) + i + 3) & 0xffff)
                 .collect();
-            // As wide as the modulus, and below it.
+            // Any number that is as wide as the modulus and below it.
             n.shifted(&small, 200 + seed as usize)
         };
         let enter = |x: &Vectors| {
