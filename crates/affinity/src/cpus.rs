@@ -42,7 +42,7 @@ impl Cpus {
         listed.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
     }
 
-    /// Whether `cpu` is in it.
+    /// Returns whether `cpu` is in the set.
     pub fn has(&self, cpu: usize) -> bool {
         cpu < Self::MOST && self.0[cpu / 64] >> (cpu % 64) & 1 == 1
     }
@@ -66,30 +66,30 @@ impl Cpus {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether it has no CPU.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Those in both.
+    /// CPUs that are in both sets.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|i| self.0[i] & other.0[i]))
     }
 
-    /// Those in either.
+    /// CPUs that are in either set.
     #[must_use]
     pub fn or(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|i| self.0[i] | other.0[i]))
     }
 
-    /// Those that are not in `other`.
+    /// CPUs of this set that are not in `other`.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|i| self.0[i] & !other.0[i]))
     }
 
-    /// Whether all of these are in `other`.
+    /// Returns whether all CPUs of this set are in `other`.
     pub fn within(&self, other: &Self) -> bool {
         self.without(other).is_empty()
     }

@@ -31,7 +31,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 pub fn allowed(thread: Option<Pid>) -> io::Result<Cpus> {
     let set = sched_getaffinity(thread)?;
     let cpus = (0..Cpus::MOST).filter(|&cpu| set.is_set(cpu));
-    // It ends at the last of them: calls of `run_wide` that migrate wait for this.
+    // Stops at the last CPU of the set: calls of `run_wide` that migrate wait for this.
     Ok(cpus.take(set.count() as usize).collect())
 }
 

@@ -35,7 +35,7 @@ impl Blocked {
             signals.remove(own);
         }
         let mut before = SigSet::empty();
-        // It fails only for a first argument that does not exist.
+        // Fails only for a first argument that does not exist.
         let _ = pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&signals), Some(&mut before));
         Self(before)
     }

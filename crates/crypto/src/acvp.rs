@@ -29,7 +29,7 @@ pub(crate) fn cctv(name: &str) -> HashMap<String, Vec<u8>> {
         .collect()
 }
 
-/// What a string has in hexadecimal digits.
+/// Bytes of a string of hexadecimal digits.
 pub(crate) fn bytes(hex: &Value) -> Vec<u8> {
     let digit = |digit: u8| (digit as char).to_digit(16).unwrap() as u8;
     let pairs = hex.as_str().unwrap().as_bytes().as_chunks().0;

@@ -31,7 +31,7 @@ impl Backend {
         all
     };
 
-    /// Whether this backend runs here and now.
+    /// Returns whether this CPU and process can run the backend now.
     pub fn is_available(self) -> bool {
         self.target().is_none_or(Target::is_available)
     }
@@ -95,7 +95,7 @@ impl FromStr for Backend {
     }
 }
 
-/// What the operator asked for: the preferred backend of those that run here, or one in particular.
+/// Choice of the operator: the preferred backend of those that run here, or one in particular.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Preference {
     /// The preferred backend of those that this machine runs. Spelt `auto`.

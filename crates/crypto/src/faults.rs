@@ -29,7 +29,7 @@ mod campaign {
     use std::collections::BTreeMap;
     use widelane_kernels::faults::{self, Damage, Fault, Hit, Moment};
 
-    /// What became of one request.
+    /// Verdict on one request's answer.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Verdict {
         /// A signature left that the public key of the request accepts.
@@ -120,7 +120,7 @@ mod campaign {
             let numbers = (0..4).flat_map(|moment| {
                 let all = seen.positions[moment] * each;
                 let stride = all.div_ceil(limit).max(1);
-                // Not always the first of so many, or only some kinds of places would be met.
+                // Varies the place within each stride, or the campaign would meet only some kinds of places.
                 let within = move |from: usize| from.wrapping_mul(0x9e37_79b9) / 7 % stride;
                 let numbers = (0..all).step_by(stride);
                 numbers.map(move |from| (moment, (from + within(from)).min(all - 1)))

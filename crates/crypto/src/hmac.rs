@@ -256,7 +256,7 @@ mod tests {
         macs_are_theirs::<Sha384>(HMAC_SHA384);
     }
 
-    /// Of every length to beyond two blocks, in parts.
+    /// Compares MACs of texts of every length to beyond two blocks, given in parts.
     fn macs_are_theirs<S: Sha2>(algorithm: hmac::Algorithm) {
         let text: Vec<u8> = (0..400_u16).map(|i| (i * 7) as u8).collect();
         for n in 0..=2 * MAX_BLOCK + 1 {

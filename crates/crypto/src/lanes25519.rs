@@ -1,4 +1,4 @@
-//! What passes of X25519 and Ed25519 have in common: kernels, memory, and bytes in lanes.
+//! Common parts of passes of X25519 and Ed25519: kernels, memory, and bytes in lanes.
 
 use crate::faults;
 use crate::passes::Family;
@@ -31,7 +31,7 @@ impl Family for Kind {
     }
 }
 
-/// What a pass computes with.
+/// Kernels that a pass computes with.
 #[derive(Debug)]
 pub struct Kernels<const L: usize> {
     pub(crate) curve: Curve25519<L>,
@@ -61,7 +61,7 @@ impl<const L: usize> Kernels<L> {
     }
 }
 
-/// Divides memory into parts of so many vectors, all of it.
+/// Divides all of a memory into parts; `N` lengths count vectors.
 pub(crate) fn divide<const L: usize, const N: usize>(
     memory: &mut [[u64; L]],
     lens: [usize; N],

@@ -13,8 +13,7 @@ use widelane_cpu::Target;
 /// The type chooses the operation; where several operations share a type, [`Operation::takes`]
 /// says which of them serves a request.
 pub trait Request: Send + 'static {
-    /// What one job yields, usually a `Result`: a job that fails for its own reasons returns its
-    /// error here.
+    /// Result of one job, usually a `Result`: a job that fails for its own reasons returns its error here.
     type Output: Send + 'static;
 
     /// Why `output` is a failure; `None` if it is an answer.
@@ -32,7 +31,7 @@ pub trait Request: Send + 'static {
 ///
 /// In both ways, a request that fails gets its own error and does not affect the others.
 pub trait Operation: Send + Sync + 'static {
-    /// What is answered.
+    /// Request that the operation answers.
     type Request: Request;
 
     /// The operation's name in counters, records and errors, such as `x25519-derive`.
@@ -41,8 +40,8 @@ pub trait Operation: Send + Sync + 'static {
     /// Requests that one pass takes; 1 if the operation has no lanes. The same for every call.
     fn lanes(&self) -> usize;
 
-    /// Whether the operation serves this request. Of the operations with the same type of request,
-    /// the first that returns `true` gets it.
+    /// Returns whether the operation serves this request. The first operation that returns `true` gets the request, if
+    /// several have the same type of request.
     fn takes(&self, _request: &Self::Request) -> bool {
         true
     }
@@ -75,7 +74,7 @@ pub trait Operation: Send + Sync + 'static {
         outputs.pop().expect("one output for one request")
     }
 
-    /// Whether this request needs a pass even if it is the only one, because aws-lc-rs refuses it.
+    /// Returns whether this request needs a pass even if it is the only one, because aws-lc-rs refuses it.
     fn needs_lanes(&self, _request: &Self::Request) -> bool {
         false
     }
@@ -85,11 +84,11 @@ pub trait Operation: Send + Sync + 'static {
     fn specimen(&self) -> Self::Request;
 }
 
-/// What one operation of this crate is, on any backend: [`on`](Self::on) makes an [`Operation`] of it.
+/// Operation of this crate, without its backend: [`on`](Self::on) makes an [`Operation`] of it.
 pub trait Task: Copy + fmt::Debug + Send + Sync + 'static {
     /// Requests of this and of other tasks.
     type Request: Requests;
-    /// Those of this task.
+    /// Request of this task.
     type Own;
     /// Passes that answer them.
     type Family: Family;
@@ -110,18 +109,18 @@ pub trait Task: Copy + fmt::Debug + Send + Sync + 'static {
         requests: &[&Self::Own],
     ) -> Vec<<Self::Request as Request>::Output>;
 
-    /// As [`Operation::specimen`].
+    /// Makes a specimen: see [`Operation::specimen`].
     fn specimen(self) -> Self::Request;
 
     /// Lanes that one request takes.
     const LANES_EACH: usize = 1;
 
-    /// As [`Operation::methods`], in the lanes of a target, if there are lanes.
+    /// Lists methods as [`Operation::methods`] does, in the lanes of a target, if there are lanes.
     fn methods(self, _target: Option<Target>) -> &'static [&'static str] {
         &["only"]
     }
 
-    /// As [`pass`](Self::pass), by one of the methods.
+    /// Runs a [`pass`](Self::pass) by one of the methods.
     fn pass_by<const L: usize>(
         self,
         _method: usize,
@@ -131,7 +130,7 @@ pub trait Task: Copy + fmt::Debug + Send + Sync + 'static {
         self.pass(pass, requests)
     }
 
-    /// As [`Operation::needs_lanes`].
+    /// Returns whether the request needs lanes: see [`Operation::needs_lanes`].
     fn needs_lanes(_request: &Self::Own) -> bool {
         false
     }
@@ -251,7 +250,7 @@ impl<T: Task> OnBackend<T> {
         })
     }
 
-    /// What it answers to these requests.
+    /// Answers these requests.
     pub(crate) fn answers<R>(&self, requests: &[R]) -> Vec<<T::Request as Request>::Output>
     where
         R: Clone + Into<T::Request>,

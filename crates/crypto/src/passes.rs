@@ -11,11 +11,11 @@ use widelane_cpu::licence::Class;
 use widelane_cpu::{AnyToken, Token};
 use widelane_kernels::{Arena, Machine, wipe_registers};
 
-/// What the passes of some operations have in common.
+/// Common parts of the passes of some operations.
 pub trait Family: Copy + fmt::Debug + Send + Sync + 'static {
-    /// What a pass of `L` lanes computes with.
+    /// Kernels that a pass of `L` lanes computes with.
     type Kernels<const L: usize>: Send + Sync;
-    /// What it works in.
+    /// Memory that a pass works in.
     type Memory<const L: usize>: Memory + Send;
 
     /// The kernels on a machine.
@@ -24,7 +24,7 @@ pub trait Family: Copy + fmt::Debug + Send + Sync + 'static {
     /// Memory for one pass, with zeros.
     fn memory<const L: usize>(self, kernels: &Self::Kernels<L>) -> Self::Memory<L>;
 
-    /// Whether passes work on secrets. Where they do not, nothing is wiped.
+    /// Returns whether passes work on secrets. Memory without secrets is not wiped.
     fn is_secret(self) -> bool {
         true
     }
@@ -128,13 +128,13 @@ impl<F: Family, const L: usize> Pass<F, L> {
         job(held.memory.as_mut().expect("only `drop` takes the memory"))
     }
 
-    /// What its code does to the clock: the passes of all families multiply.
+    /// Class of the passes' code, which decides about the clock: the passes of all families multiply.
     fn class(&self) -> Class {
         let token = self.registers;
         token.map_or(Class::Scalar, |token| token.target().class())
     }
 
-    /// What the passes so far have left in their memory.
+    /// Memory of the passes so far, as they left it.
     #[cfg(test)]
     pub(crate) fn idle(&self) -> MutexGuard<'_, Vec<F::Memory<L>>> {
         lock(&self.idle)
@@ -221,7 +221,7 @@ macro_rules! memory {
 }
 pub(crate) use memory;
 
-/// Whether there is memory, all of it zero.
+/// Returns whether there is memory, all of it zero.
 #[cfg(test)]
 pub(crate) fn are_wiped<const L: usize>(arenas: &mut [Arena<L>]) -> bool {
     let is_zero =

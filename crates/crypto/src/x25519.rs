@@ -26,7 +26,7 @@ pub struct Keygen;
 #[derive(Clone, Copy, Debug)]
 pub struct Derivation;
 
-/// What both run in: scalars, points and results, four limbs each.
+/// Memory for both operations: scalars, points and results, four limbs each.
 const AGREEMENT: Kind = Kind {
     vectors: 12,
     is_secret: true,

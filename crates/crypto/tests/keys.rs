@@ -338,7 +338,7 @@ fn truncated_and_overlong_der_is_malformed() {
     }
 }
 
-/// Where the encoding went wrong is said.
+/// The error names the byte at which the encoding is wrong.
 #[test]
 fn malformed_der_says_where() {
     let mut der = der(data!("rsa2048_a.pem"));

@@ -1,4 +1,4 @@
-//! Where AWS-LC's random generators take their seeds from.
+//! Test of the sources of seeds for AWS-LC's random generators.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! The text of `/proc/cpuinfo`, proc_cpuinfo(5): a block of lines for each CPU.
 
-/// What the kernel says of one CPU.
+/// Lines of the kernel about one CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Cpu<'a>(&'a str);
 

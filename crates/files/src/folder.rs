@@ -113,7 +113,7 @@ fn above(path: &Path) -> &Path {
     }
 }
 
-/// Whether a folder or a file was refused because of what other users can do to it.
+/// Returns whether a folder or a file was refused because of what other users can do to it.
 pub fn is_untrusted(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Untrusted>())
 }

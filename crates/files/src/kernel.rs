@@ -15,7 +15,7 @@ pub fn kernel(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     bounded(open_kernel(path)?, MOST)
 }
 
-/// The same as text.
+/// Reads a file of the kernel as text.
 ///
 /// # Errors
 ///

@@ -10,8 +10,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// As [`replace`], for a path that the user named: what is there and no file, such as a pipe, a terminal or
-/// `/dev/null`, is written to and stays what it is.
+/// Replaces as [`replace`] does, at a path that the user named: a pipe, a terminal or `/dev/null` there is written to
+/// and stays what it is.
 ///
 /// # Errors
 ///
@@ -24,7 +24,7 @@ pub fn replace_named(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     }
 }
 
-/// As [`create`], for a path that the user named.
+/// Creates as [`create`] does, at a path that the user named.
 ///
 /// # Errors
 ///
@@ -36,7 +36,7 @@ pub fn create_named(path: &Path, mode: u32) -> io::Result<Output> {
     }))
 }
 
-/// What was opened by [`create_named`].
+/// Output that [`create_named`] opened.
 #[derive(Debug)]
 pub struct Output(File);
 
@@ -68,7 +68,7 @@ fn wait(pipe: &File) -> io::Result<()> {
     }
 }
 
-/// What is at a path and no file, opened; `None` if a file can be put there.
+/// Opens what is at a path if it is no file; `None` if a file can be put there.
 fn special(path: &Path) -> io::Result<Option<File>> {
     let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     match own_descriptor(path) {
@@ -93,7 +93,7 @@ fn special(path: &Path) -> io::Result<Option<File>> {
         return refused("it is a folder");
     }
     if kind.is_symlink() {
-        // Who owns the folder chose the target. A link to a file is replaced by a file.
+        // The owner of the folder chose the target. A link to a file is replaced by a file.
         return match fs::metadata(path) {
             Ok(found) if !found.is_file() => {
                 refused("it is a link to something that is no file; name that itself")
@@ -109,7 +109,7 @@ fn special(path: &Path) -> io::Result<Option<File>> {
     match openat(CWD, path, WRITE.union(OFlags::NOFOLLOW), Mode::empty()) {
         Ok(file) => {
             let file = File::from(file);
-            // It may have been exchanged since.
+            // Another program may have exchanged it since.
             match is_stream(file.metadata()?.file_type()) {
                 true => Ok(Some(file)),
                 false => refused(OTHER),

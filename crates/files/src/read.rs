@@ -62,7 +62,7 @@ pub(crate) fn regular(file: File) -> io::Result<File> {
 /// The content of what is open, if it is not longer.
 pub(crate) fn bounded(file: File, most: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::with_capacity(4096);
-    // It may grow while it is read, and need not end.
+    // The file may grow while it is read, and need not end.
     file.take(most.saturating_add(1))
         .read_to_end(&mut content)?;
     match content.len() as u64 > most {

@@ -46,7 +46,7 @@ impl Root {
         })
     }
 
-    /// Whether it is that of this system.
+    /// Returns whether this is the root of the running system.
     pub fn is_this_system(&self) -> bool {
         self.folder.is_none()
     }
@@ -56,17 +56,17 @@ impl Root {
         self.path.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Whether there is something at a path.
+    /// Returns whether anything is at a path.
     pub fn has(&self, path: &Path) -> bool {
         self.at(path, OFlags::PATH).is_ok()
     }
 
-    /// Whether there is a folder at a path.
+    /// Returns whether a folder is at a path.
     pub fn has_folder(&self, path: &Path) -> bool {
         self.at(path, OFlags::PATH | OFlags::DIRECTORY).is_ok()
     }
 
-    /// Whether there is a link at a path.
+    /// Returns whether a link is at a path.
     pub fn has_link(&self, path: &Path) -> bool {
         self.at(path, OFlags::PATH | OFlags::NOFOLLOW)
             .and_then(|found| Ok(fstat(found)?))
@@ -99,7 +99,7 @@ impl Root {
         Ok(names)
     }
 
-    /// Whether this user may write a file at a path, for which folders may have to be made.
+    /// Checks that this user may write a file at a path; folders above it may be missing.
     ///
     /// # Errors
     ///

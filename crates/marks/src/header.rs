@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// What the beginning of a page says.
+/// Fields at the beginning of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Slots that follow, one for each CPU number from 0.
@@ -16,16 +16,16 @@ pub struct Header {
 /// Why a page is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
-    /// It cannot be opened or mapped.
+    /// The page cannot be opened or mapped.
     #[error("cannot be opened: {0}")]
     System(#[from] io::Error),
     /// Another program could cut it off while it is used.
     #[error("is no memory of a brake: its size is not sealed")]
     NotSealed,
-    /// It is too short, too long, or does not have the length that it claims.
+    /// The page is too short, too long, or does not have the length that it claims.
     #[error("has {0} bytes, which no page of a brake has")]
     Size(u64),
-    /// It does not begin as one does.
+    /// The page begins with other bytes than the pages of a brake.
     #[error("does not begin as the page of a brake does")]
     Magic,
     /// Another version of Widelane has made it.
@@ -92,7 +92,7 @@ impl Header {
         bytes
     }
 
-    /// Bytes of a page for so many CPUs: whole pages of memory.
+    /// Bytes of a page for `cpus` CPUs: whole pages of memory.
     pub fn size(cpus: usize) -> u64 {
         ((Self::BYTES + cpus * SLOT) as u64).next_multiple_of(4096)
     }
@@ -100,12 +100,12 @@ impl Header {
 
 /// Bytes of each CPU's slot.
 pub(crate) const SLOT: usize = 128;
-/// As many CPUs as the kernel is built for at most.
+/// Most CPUs that a kernel is built for.
 pub(crate) const MOST_CPUS: usize = 8192;
 const MAGIC: [u8; 8] = *b"WL-BRAKE";
 /// The number of this layout. Whatever changes in header or slot changes it.
 const LAYOUT: u32 = 2;
-/// Where the model's name is.
+/// Offset of the model's name.
 const MODEL: usize = 32;
 
 #[cfg(all(test, not(loom)))]

@@ -41,7 +41,7 @@ pub use mark::{Marked, Spot, VARIABLE, emulated_model, here, wide};
 pub use page::{Page, nanoseconds};
 pub use slot::{Kind, Look, Quiet, Slot};
 
-/// What [`wide`] gives under loom.
+/// Mark that [`wide`] gives under loom.
 #[cfg(loom)]
 #[derive(Debug)]
 pub struct Marked;

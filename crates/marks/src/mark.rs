@@ -35,7 +35,7 @@ pub struct Marked {
     _begun: Option<Begun>,
 }
 
-/// What the brake took from one CPU so far.
+/// Counters of the time that the brake took from one CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot(&'static Slot);
 
@@ -53,7 +53,7 @@ impl Spot {
     }
 }
 
-/// What the brake takes from the CPU of the calling thread; `None` if no brake is at work there.
+/// Counters of the calling thread's CPU; `None` if no brake is at work there.
 pub fn here() -> Option<Spot> {
     if ABSENT.load(Relaxed) {
         return None;

@@ -34,7 +34,7 @@ impl Cpu {
         }
     }
 
-    /// As `FUTEX_WAIT`: sleeps unless the word has another value.
+    /// Sleeps unless the word has another value, as `FUTEX_WAIT` does.
     fn sleep(&self, woken: u32) {
         let bed = self.bed.lock().unwrap();
         if self.slot.woken().load(Ordering::Acquire) == woken {
@@ -56,7 +56,7 @@ fn no_mark_is_missed() {
             thread::spawn(move || {
                 let mut seen = cpu.slot.look();
                 while seen.kinds().last() != Some(Kind::Heavy512) {
-                    // What it has seen is granted, and needs no wake-up.
+                    // The brake has granted what it saw, and needs no wake-up for it.
                     let most = seen.kinds().last();
                     let quiet = most.map_or(Quiet::Never, Quiet::Granted);
                     if let Some(woken) = cpu.slot.prepare_sleep(quiet, &seen) {

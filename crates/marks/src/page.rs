@@ -67,7 +67,7 @@ impl Page {
         Ok(Self { header, memory })
     }
 
-    /// What the beginning says.
+    /// Header of the page.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -83,7 +83,7 @@ impl Slot {
     pub fn wake(&self) {
         self.woken()
             .fetch_add(1, std::sync::atomic::Ordering::Release);
-        // It fails for no reason that could be dealt with here.
+        // The call fails for no reason that could be handled here.
         let _ = futex::wake(self.woken(), Flags::empty(), 1);
     }
 

@@ -23,7 +23,7 @@ use widelane_cpu::licence::Class;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-/// What wide code asks for, the least first: the classes that ask for something.
+/// Kind of wide code, by what it asks for, the least first: the classes that ask for something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// 256-bit registers, light.
@@ -45,7 +45,7 @@ impl Kind {
         Self::Heavy512,
     ];
 
-    /// What code of a class asks for; `None` if nothing.
+    /// Kind of a class; `None` if the class asks for nothing.
     pub const fn of(class: Class) -> Option<Self> {
         match class {
             Class::Scalar | Class::Vector128 => None,
@@ -66,7 +66,7 @@ impl Kind {
         }
     }
 
-    /// Its place in the count of running code.
+    /// One mark of this kind in the count of running code.
     const fn one(self) -> u64 {
         1 << (16 * self as u32)
     }
@@ -93,13 +93,13 @@ impl Quiet {
         }
     }
 
-    /// Whether the brake sleeps on when `kind` is marked so long after the last mark of its kind or more.
+    /// Returns whether the brake sleeps on when `kind` is marked `pause` ns after the last mark of its kind.
     fn covers(word: u32, kind: Kind, pause: u64) -> bool {
         word == u32::MAX || (word > kind as u32 && pause < Slot::SHORTEST_TAIL)
     }
 }
 
-/// What a brake sees of a CPU.
+/// State of a CPU as the brake reads it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// Marks that have begun and not ended, by [`Kind`].
@@ -128,7 +128,7 @@ impl Look {
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct Slot {
-    /// How many marks of each kind are under way, sixteen bits for each.
+    /// Number of marks of each kind under way, sixteen bits for each.
     running: AtomicU64,
     /// When each kind was begun last, and when it was ended last.
     begun: [AtomicU64; 4],
@@ -145,8 +145,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// A grant outlives the code that asked for it by at least so many nanoseconds on every known
-    /// processor.
+    /// Shortest time in ns that a grant outlives the code that asked for it, on every known processor.
     pub const SHORTEST_TAIL: u64 = 600_000;
 
     /// Wide code begins on this CPU, at `now` and on thread `by`. Whether the brake must be woken.
@@ -180,7 +179,7 @@ impl Slot {
         let _ = self.running.fetch_update(AcqRel, Acquire, less);
     }
 
-    /// What the brake sees.
+    /// Reads the state of the CPU for the brake.
     pub fn look(&self) -> Look {
         let running = self.running.load(Acquire);
         Look {
@@ -217,7 +216,7 @@ impl Slot {
         &self.woken
     }
 
-    /// The same word, for models.
+    /// The word on which the brake sleeps, for models.
     #[cfg(all(loom, test))]
     pub(crate) fn woken(&self) -> &AtomicU32 {
         &self.woken
@@ -230,7 +229,7 @@ impl Slot {
         self.braked.store(u32::from(braked), Release);
     }
 
-    /// Whether a brake is at work on this CPU.
+    /// Returns whether a brake is at work on this CPU.
     pub fn is_braked(&self) -> bool {
         self.braked.load(Acquire) != 0
     }

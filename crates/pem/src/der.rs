@@ -1,15 +1,15 @@
-//! As much of DER (X.690) as it takes to see what a section holds and where that ends.
+//! Parser of DER (X.690), as much as it takes to see what a section holds and where its value ends.
 
 /// The tag and the whole length of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Element {
     pub(crate) tag: u8,
-    /// Of tag, length and contents.
+    /// Length of tag, length and contents.
     pub(crate) length: usize,
     header: usize,
 }
 
-/// What a private key looks like from outside.
+/// Outer form of a private key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyForm {
     /// PrivateKeyInfo (RFC 5958).
@@ -62,12 +62,12 @@ pub(crate) fn key_form(der: &[u8]) -> KeyForm {
     }
 }
 
-/// Whether `der` has the outside of certificates: what is signed, an algorithm, a signature.
+/// Returns whether `der` has the outer form of certificates: content, algorithm and signature.
 pub(crate) fn is_signed(der: &[u8]) -> bool {
     tags(der) == [SEQUENCE, SEQUENCE, BIT_STRING]
 }
 
-/// What a file holds that begins with DER.
+/// Returns whether a file that begins with DER is PKCS#12.
 pub(crate) fn is_pkcs12(der: &[u8]) -> bool {
     let tags = tags(der);
     tags.starts_with(&[INTEGER, SEQUENCE]) && tags.get(2) != Some(&OCTET_STRING)

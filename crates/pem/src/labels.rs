@@ -1,9 +1,9 @@
-//! What the labels of sections stand for.
+//! Meaning of the labels of sections.
 
 use crate::lines::{MARK, Section};
 use crate::{Fault, der};
 
-/// What a section is for.
+/// Purpose of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Certificate,
@@ -12,12 +12,12 @@ pub(crate) enum Kind {
     Key,
     EncryptedKey,
     RevocationList,
-    /// It may be in a file and says nothing that counts: a key has its parameters itself, no cipher suite of ours
-    /// takes those of Diffie-Hellman, a public key is in the certificate, and a request has been answered.
+    /// Allowed in a file, without effect: a key has its parameters itself, no cipher suite of ours takes those of
+    /// Diffie-Hellman, a public key is in the certificate, and a request has been answered.
     NoEffect,
 }
 
-/// What a file is read for.
+/// Kind of content that a file is read for.
 pub(crate) struct Wanted {
     name: &'static str,
     remedy: &'static str,

@@ -32,23 +32,23 @@ use lines::Section;
 pub struct Placed<T> {
     /// From 1.
     pub line: usize,
-    /// What is there.
+    /// Content of the section.
     pub value: T,
 }
 
-/// What is wrong with a file, and what to do. It shows no text of the file but labels.
+/// Fault of a file, with its remedy. Shows no text of the file but labels.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{problem}; {remedy}", .line.map_or("the file ".into(), |line| format!("line {line}: ")))]
 pub struct Fault {
-    /// Where, from 1. `None`: it is not at one place.
+    /// Line of the fault, from 1; `None` if it is not at one place.
     pub line: Option<usize>,
-    /// What is wrong; without a line, said of the file.
+    /// Description of the fault. Without a line it is about the whole file.
     pub problem: String,
-    /// What to do.
+    /// Remedy for the fault.
     pub remedy: String,
 }
 
-/// How many there are in a file.
+/// Numbers of sections of each kind in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     /// Certificates.
@@ -172,7 +172,7 @@ pub fn to_pem(certificates: &[Placed<CertificateDer<'static>>]) -> String {
     text
 }
 
-/// Whether a file is text in UTF-16 or UTF-32, as some editors of Windows write it.
+/// Returns whether a file is text in UTF-16 or UTF-32, as some editors of Windows write it.
 pub fn is_utf16(text: &[u8]) -> bool {
     let has_mark = text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]);
     let ascii = |byte: u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
@@ -190,7 +190,7 @@ pub fn without_mark(text: &[u8]) -> &[u8] {
 }
 
 impl Fault {
-    /// What is wrong, with the name of the file.
+    /// Describes the fault, with the name of the file.
     pub fn in_file(&self, path: &Path) -> String {
         let (path, problem) = (path.display(), &self.problem);
         match self.line {

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use crate::{Fault, is_utf16};
 
-/// What is between two lines that name it.
+/// Lines between the BEGIN and the END line of a label.
 #[derive(Debug)]
 pub(crate) struct Section<'a> {
-    /// Of its first line.
+    /// Number of the first line.
     pub(crate) line: usize,
     pub(crate) label: &'a str,
     /// The lines between the first and the last, without the header.
@@ -107,7 +107,7 @@ fn section<'a>(line: usize, label: &'a str, inside: &'a [u8]) -> Section<'a> {
     }
 }
 
-/// What a line is, without the whitespace around it.
+/// Kind of a line, without the whitespace around it.
 #[derive(Debug, PartialEq, Eq)]
 enum Line<'a> {
     Begin(&'a str),
@@ -147,8 +147,8 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Whether a line that is no boundary looks like one to people: fewer or other dashes, other letters,
-/// something before or behind it.
+/// Returns whether a line that is no boundary looks like one to people: fewer or other dashes, other letters, something
+/// before or behind it.
 fn is_meant_as_boundary(line: &[u8]) -> bool {
     if contains(line, b"-----BEGIN") || contains(line, b"-----END") {
         return true;
@@ -169,7 +169,7 @@ fn is_meant_as_boundary(line: &[u8]) -> bool {
     has_dashes && begins && NOUNS.iter().any(|noun| text.contains(noun))
 }
 
-/// Whether a line is the beginning of what a section has: the tag of a SEQUENCE and a length, in base64.
+/// Returns whether a line begins the contents of a section: the tag of a SEQUENCE and a length, in base64.
 fn is_inside_of_section(line: &[u8]) -> bool {
     let digit = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
     line.starts_with(b"MI") && line.len() >= 40 && line.iter().all(digit)
@@ -224,7 +224,7 @@ pub(crate) const MARK: &[u8] = b"\xef\xbb\xbf";
 const BEGIN: &[u8] = b"-----BEGIN ";
 const END: &[u8] = b"-----END ";
 const DASHES: &[u8] = b"-----";
-/// Of what sections are about.
+/// Nouns in the labels of sections.
 const NOUNS: [&str; 7] = [
     "CERTIFICATE",
     "PRIVATE KEY",
@@ -243,7 +243,7 @@ const NAKED: [&[u8]; 6] = [
     b"BEGIN X509 CRL",
     b"END X509 CRL",
 ];
-/// Those that are known have at most 24 characters.
+/// Longest label, in characters. Known labels have at most 24.
 const LONGEST_LABEL: usize = 64;
 const ANEW: &str = "write this file anew";
 

@@ -1,4 +1,4 @@
-//! What is in files is found, or a line says why not.
+//! Tests that everything in a file is found, or that an error names the line.
 
 use base64ct::{Base64, Encoding};
 use proptest::prelude::*;
@@ -329,7 +329,7 @@ fn what_is_no_pem_is_named() {
 }
 
 proptest! {
-    /// Whatever is done to one byte of a file of two certificates: both are found, or a fault is told.
+    /// After any change to one byte of a file of two certificates, both are found, or a fault is reported.
     #[test]
     fn no_damage_makes_a_certificate_vanish(at in 0_usize..1000, byte: u8, insert: bool) {
         let mut text = format!("{}{}", cert(1), cert(2)).into_bytes();

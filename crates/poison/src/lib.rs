@@ -20,7 +20,7 @@ mod request;
 
 use request::{COUNT_ERRORS, MAKE_MEM_DEFINED, MAKE_MEM_UNDEFINED, RUNNING_ON_VALGRIND, request};
 
-/// Whether valgrind runs this program.
+/// Returns whether valgrind runs this program.
 pub fn is_active() -> bool {
     request(RUNNING_ON_VALGRIND, [0; 2]) != 0
 }
@@ -35,7 +35,7 @@ pub fn public<T: Copy>(values: &[T]) {
     mark(MAKE_MEM_DEFINED, values);
 }
 
-/// How many errors valgrind has reported so far; 0 without valgrind.
+/// Number of errors that valgrind has reported so far; 0 without valgrind.
 pub fn errors() -> usize {
     request(COUNT_ERRORS, [0; 2])
 }

@@ -14,10 +14,10 @@ pub enum Side {
     Server = 1,
 }
 
-/// How a handshake ended.
+/// Result of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It was completed.
+    /// The handshake was completed.
     Complete = 0,
     /// By an error of the protocol, found here or by the peer.
     Protocol = 1,
@@ -27,7 +27,7 @@ pub enum Ending {
     Own = 3,
 }
 
-/// What was agreed upon, by the numbers of IANA's registries; 0 is not known.
+/// Agreed parameters, by the numbers of IANA's registries; 0 is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
     /// The version.
@@ -36,11 +36,11 @@ pub struct Agreed {
     pub cipher: u16,
     /// The group of the key exchange.
     pub group: u16,
-    /// Whether a session was resumed.
+    /// True if a session was resumed; `None` if not known.
     pub resumed: Option<bool>,
 }
 
-/// The handshake of one connection, as tracers see it. Of one that never began, nothing is told.
+/// Handshake of one connection, as tracers see it. A handshake that never began fires no probe.
 ///
 /// Its functions are compiled where they are used, and their probes with them: what has no handshakes of
 /// ours, such as the OpenSSL provider, has no probes of handshakes, by which tracers can tell. Call each
@@ -97,7 +97,7 @@ impl Connection {
         }
     }
 
-    /// Whether it has begun and not ended: only then is anything to be told of its end.
+    /// Returns whether the handshake has begun and not ended: only then does its end fire a probe.
     pub fn is_under_way(&self) -> bool {
         matches!(self.state, State::Begun { .. })
     }
@@ -120,7 +120,7 @@ fn next_number() -> u64 {
     })
 }
 
-/// How many numbers a thread takes at a time.
+/// Numbers that a thread takes at a time.
 const RANGE: u64 = 1 << 32;
 
 #[cfg(test)]

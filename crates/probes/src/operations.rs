@@ -50,7 +50,7 @@ pub fn name(number: u16) -> Option<&'static str> {
     row(number).map(|(_, name, _)| *name)
 }
 
-/// What an operation does: algorithm and verb, as in `rsa-2048 sign`.
+/// Description of an operation: algorithm and verb, as in `rsa-2048 sign`.
 pub fn description(number: u16) -> Option<&'static str> {
     row(number).map(|(.., description)| *description)
 }

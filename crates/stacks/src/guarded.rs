@@ -44,12 +44,12 @@ impl Stacks {
         }
     }
 
-    /// How many are in use.
+    /// Number of stacks in use.
     pub fn live(&self) -> usize {
         self.live.get()
     }
 
-    /// How many are kept for later.
+    /// Number of free stacks, kept for later.
     pub fn free(&self) -> usize {
         self.free.borrow().len()
     }
@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// Uses at least so many bytes of the stack that it runs on.
+    /// Uses at least `bytes` bytes of the stack that it runs on.
     #[inline(never)]
     fn use_stack(bytes: usize) -> u64 {
         let frame = std::hint::black_box([0xa5_u8; 1024]);
@@ -200,7 +200,7 @@ mod tests {
         coroutine.into_stack()
     }
 
-    /// Whether any byte of the stack below so many bytes from its top is not zero.
+    /// Returns whether any byte more than `depth` bytes below the top of the stack is not zero.
     fn touched_below(stack: &GuardedStack, depth: usize) -> bool {
         let lowest = stack.limit().get() + GUARD;
         let len = stack.base().get() - depth - lowest;

@@ -48,7 +48,7 @@ pub fn json_line(value: &impl Serialize) -> String {
     let json = serde_json::to_string(value).unwrap_or_default();
     let mut line = String::with_capacity(json.len() + 1);
     for character in json.chars() {
-        // As in `escape`.
+        // Shows the same characters as `escape`.
         let is_shown = (' '..='~').contains(&character) || {
             let mut escape = character.escape_debug();
             escape.next() == Some(character)

@@ -1,4 +1,4 @@
-//! How wide code runs, and for how long waiting threads spin.
+//! Configuration of wide code: its form, and how long waiting threads spin.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use widelane_affinity::{Cpus, ParseCpusError};
 
-/// How a [`Wide`](crate::Wide) runs closures.
+/// Configuration of a [`Wide`](crate::Wide).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Config {
-    /// How and where.
+    /// Form in which closures run.
     pub form: Form,
-    /// How long a thread of the pool looks for the next call before it sleeps.
-    /// [`Duration::MAX`]: it never sleeps, and takes its CPU whole.
+    /// Time that a thread of the pool looks for the next call before it sleeps. With [`Duration::MAX`] it never sleeps,
+    /// and takes its CPU whole.
     pub vector_spin: Duration,
-    /// How long a caller looks for the end of its call before it sleeps.
+    /// Time that a caller looks for the end of its call before it sleeps.
     pub caller_spin: Duration,
 }
 
@@ -52,7 +52,7 @@ impl From<Form> for Config {
     }
 }
 
-/// How and where wide code runs.
+/// Form and place in which wide code runs.
 ///
 /// As text: `inline`, `pool:2-3`, `migrate:2,6-7`.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -104,7 +104,7 @@ impl fmt::Display for Form {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormError {
-    /// It is none of the three forms.
+    /// The text is none of the three forms.
     #[error("`{}` is none of `inline`, `pool:CPUS`, `migrate:CPUS`", .0.escape_debug())]
     Unknown(String),
     /// The list of CPUs is wrong.

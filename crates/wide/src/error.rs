@@ -12,7 +12,7 @@ pub enum StartError {
          of run_wide"
     )]
     Configured {
-        /// What it is.
+        /// Present configuration.
         form: String,
     },
     /// Vector cores without a CPU.
@@ -25,7 +25,7 @@ pub enum StartError {
     Spawn {
         /// The CPU.
         cpu: usize,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// A CPU may not be used, or does not exist.
@@ -36,7 +36,7 @@ pub enum StartError {
     Unusable {
         /// The CPU.
         cpu: usize,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
@@ -58,7 +58,7 @@ pub enum RunError {
     Migrate {
         /// The vector cores.
         cpus: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
 }

@@ -10,7 +10,7 @@ use crate::sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, Parker, lock, s
 
 /// Jobs, oldest first, and the cores that wait for them.
 pub(crate) struct Line<J> {
-    /// How many jobs there are, for a look without the lock.
+    /// Number of jobs, for a look without the lock.
     length: AtomicUsize,
     closed: AtomicBool,
     state: Mutex<State<J>>,

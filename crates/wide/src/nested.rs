@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-/// Whether the calling thread is on vector cores, by a call or as a thread of a pool.
+/// Returns whether the calling thread is on vector cores, by a call or as a thread of a pool.
 pub(crate) fn is_wide() -> bool {
     WIDE.get()
 }
@@ -29,6 +29,6 @@ impl Drop for Nested {
 }
 
 thread_local! {
-    /// Whether this thread is on vector cores by a call, or as a thread of a pool.
+    /// True while this thread is on vector cores, by a call or as a thread of a pool.
     static WIDE: Cell<bool> = const { Cell::new(false) };
 }

@@ -46,7 +46,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Whether the threads are in this process.
+    /// Returns whether the threads are in this process.
     pub(crate) fn is_here(&self) -> bool {
         self.process == getpid()
     }
@@ -69,7 +69,7 @@ impl Drop for Pool {
         if self.is_here() {
             self.line.close();
             for thread in threads {
-                // It does not panic; if it did, the thread that drops the pool could do nothing.
+                // The thread does not panic; if it did, the thread that drops the pool could do nothing.
                 let _ = thread.join();
             }
         } else {
@@ -103,6 +103,6 @@ fn start(cpu: usize, spin: Duration, line: Arc<Line<Job>>) -> Result<JoinHandle<
     }
 }
 
-/// As large as the stack of a main thread: code that runs in place must not overflow in the pool.
-/// Only the used part takes memory.
+/// Size of a stack, that of a main thread: code that runs in place must not overflow in the pool. Only the used part
+/// takes memory.
 const STACK: usize = 8 << 20;

@@ -20,8 +20,7 @@ pub fn run_wide<R: Send>(closure: impl FnOnce() -> R + Send) -> R {
     PROCESS.get_or_init(Wide::inline).run(closure)
 }
 
-/// As [`run_wide`], for a closure of which the caller knows the class of its code: see
-/// [`Wide::run_as`].
+/// Runs a closure as [`run_wide`] does, when the caller knows the class of the closure's code: see [`Wide::run_as`].
 ///
 /// # Panics
 ///

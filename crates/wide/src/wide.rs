@@ -65,7 +65,7 @@ impl Wide {
         }
     }
 
-    /// How and where closures run.
+    /// Form and place in which closures run.
     pub fn form(&self) -> &Form {
         &self.form
     }
@@ -81,8 +81,8 @@ impl Wide {
         self.run_as(Class::Heavy512, closure)
     }
 
-    /// As [`run`](Self::run), for a closure of which the caller knows the class of its code. A brake
-    /// (`widelane-lab emulate`) then asks for no more than that; nothing else depends on it.
+    /// Runs a closure as [`run`](Self::run) does, when the caller knows the class of its code. A brake (`widelane-lab
+    /// emulate`) then asks for no more than that; nothing else depends on it.
     ///
     /// # Panics
     ///
@@ -100,7 +100,8 @@ impl Wide {
         }
     }
 
-    /// As [`run`](Self::run), but if the vector cores are not available, `closure` does not run.
+    /// Runs a closure as [`run`](Self::run) does, but not in place: if the vector cores are not available, `closure`
+    /// does not run.
     ///
     /// # Errors
     ///
@@ -139,7 +140,7 @@ impl fmt::Debug for Wide {
     }
 }
 
-/// How one call runs.
+/// Way in which one call runs.
 enum Way<'a> {
     InPlace,
     Pool(&'a Pool),
@@ -170,7 +171,7 @@ fn marked<R: Send>(class: Class, closure: impl FnOnce() -> R + Send) -> impl FnO
     }
 }
 
-/// Whether the calling thread may run on these CPUs alone, and they are one.
+/// Returns whether the calling thread may run on these CPUs alone, and they are one.
 fn is_the_only_one(cpus: &Cpus) -> bool {
     cpus.count() == 1 && allowed(None).is_ok_and(|allowed| allowed == *cpus)
 }

@@ -15,7 +15,7 @@ fn a_process_is_configured_once() {
     let wrong = configure(Form::Pool { cpus: none }.into());
     assert!(matches!(wrong, Err(StartError::NoCpus)));
 
-    // What was refused does not count.
+    // A refused configuration does not count.
     configure(Form::Pool { cpus }.into()).expect("the CPU is allowed");
     let elsewhere = run_wide(|| thread::current().id()) != thread::current().id();
     assert_eq!(elsewhere, allowed.count() > 1);

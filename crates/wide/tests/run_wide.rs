@@ -1,4 +1,4 @@
-//! Where closures run, what comes back from them, and what they leave behind.
+//! Tests where closures run, what they return, and what they leave behind.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};

@@ -19,8 +19,8 @@ mod secret;
 pub use secret::{Curve, Secret};
 pub(crate) use secret::{Derive, NOT_A_POINT, OFF_CURVE, Public};
 
-/// What a request yields, of these as much as it makes: a share for the peer, a secret, and a key that
-/// finishes the agreement.
+/// Answer to a request. Holds what the request makes: a share for the peer, a secret, and a key that finishes the
+/// agreement.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     pub(crate) share: Vec<u8>,
@@ -68,7 +68,7 @@ impl From<mlkem::DecapsulationKey> for Answer {
     }
 }
 
-/// What becomes of a request.
+/// Result of a request.
 pub type Outcome = Result<Answer, AgreeError>;
 
 requests! {
@@ -95,11 +95,11 @@ impl Request {
 /// A group of TLS: what both sides of a handshake agree by.
 #[derive(Debug)]
 pub struct Group {
-    /// Its name in IANA's registry "TLS Supported Groups".
+    /// Name of the group in IANA's registry "TLS Supported Groups".
     pub name: &'static CStr,
-    /// Its number there.
+    /// Number of the group in that registry.
     pub tls_number: u16,
-    /// As many bits of a symmetric key are as hard to find.
+    /// Security strength: bits of a symmetric key that is as hard to find.
     pub security_bits: u32,
     /// In the order in which they stand in shares and in the secret.
     parts: &'static [Part],
@@ -185,12 +185,12 @@ impl Group {
         }
     }
 
-    /// Whether ML-KEM is in it.
+    /// Returns whether ML-KEM is a part of the group.
     pub fn has_kem(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, Kem(_)))
     }
 
-    /// Whether it has more parts than one.
+    /// Returns whether the group has more than one part.
     pub fn is_hybrid(&self) -> bool {
         self.parts.len() > 1
     }
@@ -327,7 +327,7 @@ impl Key {
         self.group
     }
 
-    /// What the server gets.
+    /// Share that the client sends to the server.
     pub fn share(&self) -> &[u8] {
         &self.share
     }

@@ -35,7 +35,7 @@ impl Curve {
         Self::Nist(nist::Curve::P384),
     ];
 
-    /// Its names in OpenSSL, the usual one first.
+    /// Names of the curve in OpenSSL, the usual one first.
     pub const fn names(self) -> &'static [&'static CStr] {
         match self {
             Self::X25519 => &[c"x25519"],
@@ -105,7 +105,7 @@ impl Curve {
         }
     }
 
-    /// What OpenSSL calls the size of a key in bytes: of keys that also sign, that of a signature.
+    /// Size that OpenSSL reports for a key, in bytes: for keys that also sign, the length of a signature.
     pub const fn key_size(self) -> u32 {
         match self {
             Self::X25519 => 32,
@@ -113,8 +113,8 @@ impl Curve {
         }
     }
 
-    /// Whether bytes are a share. On a curve of prime order each point of the curve is in the
-    /// group (SP 800-56A, section 5.6.2.3.4), and X25519 takes every 32 bytes (RFC 7748, section 5).
+    /// Returns whether bytes are a share. On a curve of prime order each point of the curve is in the group (SP
+    /// 800-56A, section 5.6.2.3.4), and X25519 takes every 32 bytes (RFC 7748, section 5).
     pub fn is_share(self, bytes: &[u8]) -> bool {
         match self {
             Self::X25519 => bytes.len() == 32,
@@ -176,7 +176,7 @@ struct Inner {
     imported: OnceLock<PrivateKey>,
 }
 
-/// Where a key has its value from.
+/// Origin of a key's value.
 enum Origin {
     Value(Scalar),
     AwsLc(PrivateKey),
@@ -360,7 +360,7 @@ impl Derive {
     }
 
     pub(crate) fn specimen(curve: Curve) -> Request {
-        // Its share was made before, as in every handshake.
+        // The secret's share was made before, as in every handshake.
         static SECRETS: [OnceLock<Secret>; 3] = [const { OnceLock::new() }; 3];
         let place = Curve::ALL.iter().position(|known| *known == curve);
         let secret = SECRETS[place.expect("one of all")].get_or_init(|| {

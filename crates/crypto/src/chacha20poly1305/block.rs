@@ -20,8 +20,7 @@ impl Initial {
         Self(words)
     }
 
-    /// What is not constant: eight words of the key, the number of the block, here 0, and three
-    /// words of the nonce.
+    /// Words that are not constant: eight of the key, the number of the block, here 0, and three of the nonce.
     pub(super) fn parameters(&self) -> &[u32] {
         &self.0[4..]
     }

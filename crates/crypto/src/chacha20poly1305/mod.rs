@@ -56,7 +56,7 @@ pub enum Form {
     Zmm512Ifma,
 }
 
-/// What the operator asked for: the widest form that runs here, or one in particular.
+/// Choice of the operator: the widest form that runs here, or one in particular.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Choice {
     /// The widest form that this machine runs. Spelt `auto`.
@@ -122,7 +122,7 @@ impl Form {
         Self::Zmm512Ifma,
     ];
 
-    /// Whether this form runs here and now.
+    /// Returns whether this CPU and process can run the form now.
     pub fn is_available(self) -> bool {
         self.target().is_none_or(Target::is_available)
     }
@@ -158,7 +158,7 @@ impl Form {
         }
     }
 
-    /// What the form asks of the clock; of aws-lc-rs it is not known.
+    /// Class of the form's code, which decides about the clock. For aws-lc-rs it is not known.
     ///
     /// Its multiplications are too far apart to count as dense, and then heavy code asks for no more
     /// than light code of its width: Cloudflare (2017) saw level 1 under such a cipher, not level 2.
@@ -180,7 +180,7 @@ impl Form {
         }
     }
 
-    /// How lanes make Poly1305's sums, if they do.
+    /// Multiplication by which lanes compute Poly1305's sums; `None` if they do not.
     fn multiplier(self) -> Option<Multiplier> {
         match self {
             Self::AwsLc | Self::Ymm256Light => None,

@@ -61,7 +61,7 @@ impl Poly1305 {
         }
     }
 
-    /// What the text so far comes to: the first of the next blocks is added to it.
+    /// Sum of the text so far: the first of the next blocks is added to it.
     pub(super) fn sum(&self) -> Number {
         Number::of_sum(self.sum)
     }
@@ -122,7 +122,7 @@ impl Poly1305 {
         let middle = product(h0, r1) + product(h1, r0) + u128::from(h2 * self.folded);
         let middle = middle + (low >> 64);
         let high = h2 * r0 + (middle >> 64) as u64;
-        // What is beyond 2^130 comes back times 5: (high / 4) 5 = high / 4 + high - high mod 4.
+        // Folds the bits from 2^130 on back in, times 5: (high / 4) 5 = high / 4 + high - high mod 4.
         let carry = (high >> 2) + (high & !3);
         let (h0, carry) = (low as u64).overflowing_add(carry);
         let (h1, carry) = (middle as u64).overflowing_add(carry.into());
@@ -162,7 +162,7 @@ impl Number {
         }
     }
 
-    /// Its limbs as a kernel wants them; the highest ones that there may be are zero.
+    /// Limbs of the number in the form that a kernel reads; the highest possible ones are zero.
     #[inline(always)]
     pub(super) fn to_limbs(self, multiplier: Multiplier) -> [u64; 5] {
         match multiplier {
@@ -254,7 +254,7 @@ fn plus(a: Sum, b: Sum) -> Sum {
     folded([low, middle as u64, a[2] + b[2] + (middle >> 64) as u64])
 }
 
-/// What is beyond 2^130 comes back times 5.
+/// Folds the bits from 2^130 on back in, times 5.
 fn folded([a, b, c]: Sum) -> Sum {
     let low = u128::from(b) << 64 | u128::from(a);
     let (low, carry) = low.overflowing_add(u128::from(c >> 2) * 5);

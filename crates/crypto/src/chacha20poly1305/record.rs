@@ -35,7 +35,7 @@ pub(super) struct Workspace<const L: usize> {
     buffer: [u8; CHUNKS],
 }
 
-/// What the kernels work with besides text.
+/// Values that the kernels work with beside the text.
 #[repr(C, align(64))]
 struct State<const L: usize> {
     scratch: [[u64; L]; SCRATCH],
@@ -46,7 +46,7 @@ struct State<const L: usize> {
     powers: [Number; L],
 }
 
-/// The thread's workspace for vectors of so many lanes.
+/// Workspace of the thread, for vectors of a certain number of lanes.
 pub(super) trait Local: Sized {
     fn with<R>(job: impl FnOnce(&mut Self) -> R) -> R;
 }
@@ -125,7 +125,7 @@ where
             } else {
                 run.encrypt(KEY_BLOCK, text, buffer);
             }
-            // It has plaintext, the whole of a short one.
+            // The buffer has plaintext, the whole of a short one.
             buffer[..Self::CHUNKS].fill(0);
             genuine
         })
@@ -136,7 +136,8 @@ where
     /// Bytes of the longest text that it takes with block 0 before it.
     const SHORT: usize = Self::CHUNKS - KEY_BLOCK;
 
-    /// How lanes make the sums, if they do: short messages are not worth the powers of `r`.
+    /// Multiplication by which lanes compute the sums; `None` for short messages, which are not worth the powers of
+    /// `r`.
     fn in_lanes(&self, len: usize) -> Option<Multiplier> {
         self.kernels.multiplier().filter(|multiplier| {
             len >= match (multiplier, L) {
@@ -219,7 +220,7 @@ where
     /// Encrypts a short text into the buffer, where it follows block 0, and takes that away.
     fn short(&mut self, buffer: &mut [u8; CHUNKS], text: &[u8]) -> Poly1305 {
         let end = KEY_BLOCK + text.len();
-        // The end of an earlier text may have been here: block 0 is what becomes of zeros.
+        // The buffer may hold the end of an earlier text. Block 0 is the encryption of zeros.
         buffer[..KEY_BLOCK].fill(0);
         buffer[KEY_BLOCK..end].copy_from_slice(text);
         self.chunks(0, &mut buffer[..end.next_multiple_of(Kernels::<L>::CHUNK)]);
@@ -232,7 +233,7 @@ where
         poly1305
     }
 
-    /// The same key from block 0 by itself.
+    /// Makes the key of Poly1305 from block 0 alone.
     fn poly1305(&self) -> Poly1305 {
         let block = self.initial.block(0);
         Poly1305::new(block.first_chunk().expect("32 of its bytes"))

@@ -1,4 +1,4 @@
-//! What leaves a pass of signatures when its memory is damaged at any moment.
+//! Damages the memory of a pass of signatures at any moment, and checks what leaves the pass.
 
 use super::{Curve, PrivateKey, SignRequest, VerifyRequest};
 use crate::Hash;

@@ -91,7 +91,7 @@ impl PrivateKey {
         &self.inner.secret_digits
     }
 
-    /// The same key inside aws-lc-rs.
+    /// Key inside aws-lc-rs.
     pub(super) fn aws_lc(&self) -> &EcdsaKeyPair {
         &self.inner.aws_lc
     }
@@ -182,7 +182,7 @@ fn curve_named(parameters: Option<AnyRef<'_>>) -> Result<Curve, KeyError> {
     }
 }
 
-/// Whether an encoding, compressed or not (SEC 1, section 2.3.3), is that of an uncompressed point.
+/// Returns whether an encoding, compressed or not (SEC 1, section 2.3.3), is that of an uncompressed point.
 fn is_point(encoding: &[u8], uncompressed: &[u8]) -> bool {
     let (x, y) = uncompressed[1..].split_at(uncompressed.len() / 2);
     let parity = y.last().map_or(0, |byte| byte & 1);

@@ -375,7 +375,7 @@ fn wycheproof_in_every_lane_position() {
     }
 }
 
-/// Where both halves of the sum are the same point, lanes leave the verdict to others.
+/// Lanes leave the verdict to aws-lc-rs if both halves of the sum are the same point.
 #[test]
 fn sums_that_lanes_cannot_form_are_verified_nevertheless() {
     for curve in Curve::ALL {

@@ -25,7 +25,7 @@ struct Inner {
     expanded: Expanded,
 }
 
-/// What lanes sign with.
+/// Parts of the key that lanes sign with.
 pub(super) struct Expanded {
     /// s of RFC 8032, section 5.1.5, modulo l.
     scalar: Zeroizing<[u8; 32]>,

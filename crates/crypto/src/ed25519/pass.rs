@@ -12,13 +12,13 @@ use std::borrow::Borrow;
 use widelane_kernels::Curve25519;
 use zeroize::{Zeroize, Zeroizing};
 
-/// What [`sign`] runs in.
+/// Memory that [`sign`] needs.
 pub(super) const SIGNING: Kind = Kind {
     vectors: 46,
     is_secret: true,
 };
 
-/// What [`verify`] runs in.
+/// Memory that [`verify`] needs.
 pub(super) const VERIFICATION: Kind = Kind {
     vectors: 25 + Curve25519::<8>::TABLE_LEN,
     is_secret: false,
@@ -126,7 +126,7 @@ pub(super) fn sign<const L: usize>(
     results
 }
 
-/// Whether the signatures are good. All is public.
+/// Verifies the signatures. All is public.
 pub(super) fn verify<const L: usize>(pass: &Pass<L>, requests: &[&VerifyRequest]) -> Vec<Verdict> {
     let mut answers = Vec::with_capacity(requests.len());
     for requests in requests.chunks(L) {
@@ -180,7 +180,7 @@ pub(super) fn sha512(parts: &[&[u8]]) -> Zeroizing<[u8; 64]> {
     bytes
 }
 
-/// Whether a public scalar, little-endian, is below l.
+/// Returns whether a public scalar, little-endian, is below l.
 fn is_reduced(scalar: &[u8; 32]) -> bool {
     scalar.iter().rev().lt(ORDER.iter().rev())
 }

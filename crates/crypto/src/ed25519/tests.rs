@@ -29,7 +29,7 @@ fn works() -> impl Iterator<Item = (OnBackend<Signing>, OnBackend<Verification>)
 fn verification_passes_wycheproof_in_every_lane() {
     let cases = wycheproof();
     for (_, work) in works() {
-        // Of passes of every size; with the shift every case visits every lane.
+        // Runs passes of every size; with the shift every case visits every lane.
         for shift in 0..work.lanes() {
             for cases in cases[shift..].chunks(work.lanes() + shift) {
                 let requests: Vec<_> = cases.iter().map(|case| case.0.clone()).collect();
@@ -100,7 +100,7 @@ fn signatures_are_those_of_aws_lc_rs_in_every_lane() {
             let signatures = signing.answers(&requests);
             let expected: Vec<_> = requests.iter().map(SignRequest::alone).collect();
             assert_eq!(signatures, expected);
-            // The same, every third signature damaged.
+            // Repeats the requests with every third signature damaged.
             let requests: Vec<_> = requests
                 .iter()
                 .zip(signatures)
@@ -144,8 +144,7 @@ fn a_fault_is_withheld_and_harms_no_neighbour() {
     }
 }
 
-/// What else can be wrong with encodings: points of low order, y from p on, x = 0 with a sign, S
-/// from l on.
+/// Unusual encodings: points of low order, y from p on, x = 0 with a sign, S from l on.
 #[test]
 fn unusual_points_and_scalars_fare_as_with_aws_lc_rs() {
     let p = hex("edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f");

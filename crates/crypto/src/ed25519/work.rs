@@ -85,6 +85,6 @@ fn specimen_key() -> PrivateKey {
     PrivateKey::from_seed(&[0x5a; 32]).expect("every seed is a key")
 }
 
-/// As long as what TLS 1.3 signs with SHA-384: 64 spaces, a text of 34 bytes and a digest of 48
-/// (RFC 8446, section 4.4.3).
+/// Message of the length that TLS 1.3 signs with SHA-384: 64 spaces, a text of 34 bytes and a digest of 48 (RFC 8446,
+/// section 4.4.3).
 const SPECIMEN_MESSAGE: [u8; 146] = [0x20; 146];

@@ -25,7 +25,7 @@ struct Private {
     aws_lc: PqdsaKeyPair,
     /// The expanded form (FIPS 204, algorithm 24).
     expanded: Zeroizing<Vec<u8>>,
-    /// What passes derive from it, once.
+    /// Values that passes derive from the key, once.
     prepared: OnceLock<Prepared>,
 }
 
@@ -81,7 +81,7 @@ impl PrivateKey {
         &self.inner.public
     }
 
-    /// The same key inside aws-lc-rs.
+    /// Key inside aws-lc-rs.
     pub(super) fn aws_lc(&self) -> &PqdsaKeyPair {
         &self.inner.aws_lc
     }
@@ -91,12 +91,12 @@ impl PrivateKey {
         &self.inner.expanded
     }
 
-    /// What passes need of the key, from `prepare` the first time.
+    /// Values that passes derive from the key: from `prepare` the first time.
     pub(super) fn prepared(&self, prepare: impl FnOnce() -> Prepared) -> &Prepared {
         self.inner.prepared.get_or_init(prepare)
     }
 
-    /// Whether both are clones of one key.
+    /// Returns whether both are clones of one key.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -167,7 +167,7 @@ impl PublicKey {
         public_key_info(self.size().oid(), None, self.as_bytes())
     }
 
-    /// The same key inside aws-lc-rs.
+    /// Key inside aws-lc-rs.
     pub(super) fn aws_lc(&self) -> &ParsedPublicKey {
         &self.inner.aws_lc
     }

@@ -1,5 +1,4 @@
-//! What signing and verification in lanes have in common: memory, hashing, sampling, and what is
-//! derived from keys.
+//! Common parts of signing and verification in lanes: memory, hashing, sampling, and values derived from keys.
 
 use std::sync::OnceLock;
 
@@ -62,8 +61,8 @@ impl<const L: usize> Pass<L> {
         self.run(|arena| run(lanes, &mut Space::new(lanes, arena.vectors())))
     }
 
-    /// What passes need of a key, for all its signatures. Signatures are verified with it too, so
-    /// that it is computed until two results agree.
+    /// Derives the values that passes need from a key, for all its signatures. Signatures are verified with these
+    /// values too, so that they are computed until two results agree.
     pub(super) fn prepare(&self, key: &PrivateKey) -> Prepared {
         let prepare = || self.with_space(|lanes, space| lanes.prepare(space, key));
         let mut prepared = prepare();
@@ -85,7 +84,7 @@ pub struct Lanes<const L: usize> {
     pub(super) shape: MlDsaShape,
     pub(super) kernels: MlDsa<L>,
     pub(super) keccak: Keccak<L>,
-    /// What products in pairs are raised by, transformed.
+    /// Offset of products in pairs, transformed.
     pub(super) offset: &'static [u64],
 }
 
@@ -98,7 +97,7 @@ impl<const L: usize> Lanes<L> {
             keccak,
             offset: &[],
         };
-        // The same in all sizes and widths: a process computes it once.
+        // The offset is the same in all sizes and widths: a process computes it once.
         static OFFSET: OnceLock<Vec<u64>> = OnceLock::new();
         lanes.offset = OFFSET.get_or_init(|| {
             let mut arena = Arena::new(Space::len(&lanes));
@@ -293,7 +292,7 @@ impl<const L: usize> Lanes<L> {
         seeds
     }
 
-    /// What passes need of a key, for all its signatures.
+    /// Derives the values that passes need from a key, for all its signatures.
     fn prepare(&self, space: &mut Space<'_, L>, key: &PrivateKey) -> Prepared {
         let MlDsaShape { rows, columns, .. } = self.shape;
         let mut matrix = vec![0; self.kernels.matrix_len()];
@@ -351,7 +350,7 @@ impl<const L: usize> Lanes<L> {
         Prepared { matrix, pairs, t0 }
     }
 
-    /// Transforms so many secret polynomials given by their coefficients, below 2^24.
+    /// Transforms `count` secret polynomials, given by their coefficients, below 2^24.
     fn transform_all(
         &self,
         space: &mut Space<'_, L>,
@@ -368,7 +367,7 @@ impl<const L: usize> Lanes<L> {
         all
     }
 
-    /// The transform of `space.plain`, below `q`, of the first so many lanes.
+    /// Transforms the first `lanes` lanes of `space.plain` to words below `q`.
     fn transform(&self, space: &mut Space<'_, L>, lanes: usize) -> Zeroizing<Vec<u64>> {
         self.transform_reduced(space, 0);
         canonical(space.low, lanes)
@@ -389,13 +388,13 @@ impl<const L: usize> Lanes<L> {
 memory! {
     /// The memory of a pass, by name.
     pub(super) struct Space(lanes: &Lanes<L>) {
-        /// As many polynomials as the matrix has columns: the mask, or the response.
+        /// One polynomial per column of the matrix: the mask, or the response.
         vector: Constants::N * lanes.shape.columns,
-        /// The same transformed, and the challenge.
+        /// Transforms of those polynomials, and the challenge.
         transformed: Constants::N * (lanes.shape.columns + 1),
-        /// As many polynomials as the matrix has rows: what it was multiplied with.
+        /// One polynomial per row of the matrix: the product with it.
         product: Constants::N * lanes.shape.rows,
-        /// As many polynomials: low parts. In verification a row of the matrix and of the key.
+        /// One polynomial per row: low parts. In verification a row of the matrix and of the key.
         low: Constants::N * lanes.shape.rows.max(lanes.shape.columns + 1),
         /// One polynomial.
         plain: Constants::N,
@@ -445,7 +444,7 @@ pub(super) fn set<const L: usize>(vectors: &mut [[u64; L]], lane: usize, bytes: 
     faults::loaded("bytes", vectors);
 }
 
-/// Field `j` of packed fields of so many bits, at most 24.
+/// Reads field `j` of packed fields of `bits` bits each, at most 24.
 fn field(bytes: &[u8], j: usize, bits: usize) -> u64 {
     let (byte, at) = (j * bits / 8, j * bits % 8);
     let some = bytes.iter().skip(byte).take(4).enumerate();
@@ -453,7 +452,7 @@ fn field(bytes: &[u8], j: usize, bits: usize) -> u64 {
     word >> at & ((1 << bits) - 1)
 }
 
-/// Polynomials of the first so many lanes of the first polynomial, which is below `2 q`, reduced.
+/// Reduces the first `lanes` lanes of a polynomial, which is below `2 q`.
 fn canonical<const L: usize>(polynomial: &[[u64; L]], lanes: usize) -> Zeroizing<Vec<u64>> {
     let reduce = |word: u64| {
         let less = word.wrapping_sub(Constants::Q);
@@ -479,7 +478,7 @@ const SEED_LEN: usize = 32;
 pub(super) const MU_WORDS: usize = 8;
 /// Words of a block of SHAKE256 and of SHAKE128.
 pub(super) const RATE: usize = Sponge::Shake256.rate();
-/// What follows a message in SHAKE: 1111, and the first bit of the padding (FIPS 202, section 6.2).
+/// Bits that follow a message in SHAKE: 1111, and the first bit of the padding (FIPS 202, section 6.2).
 pub(super) const SHAKE_SUFFIX: u64 = 0x1f;
 const RATE_128: usize = Sponge::Shake128.rate();
 /// Blocks that hold 256 candidates for coefficients, and some more.
@@ -489,7 +488,7 @@ const HIGH_LEN: usize = 320;
 /// Bits of a coefficient of `t0`, and bytes of a polynomial.
 const LOW_BITS: usize = 13;
 const LOW_LEN: usize = LOW_BITS * Constants::N / 8;
-/// Where the secret vectors begin in an expanded key, after the seed, `K` and `tr` (algorithm 24).
+/// Offset of the secret vectors in an expanded key, after the seed, `K` and `tr` (algorithm 24).
 const SHORT_AT: usize = 128;
-/// What makes a coefficient of a secret vector positive.
+/// Amount added to a coefficient of a secret vector to make it positive.
 const SHORT_RAISE: u64 = 8;

@@ -1,6 +1,6 @@
-//! What lanes sign and verify.
+//! Messages that lanes sign and verify.
 
-/// What is signed.
+/// Message that is signed.
 #[derive(Clone, Copy)]
 pub(super) enum Message<'a> {
     /// A message and its context, of at most 255 bytes.
@@ -19,7 +19,7 @@ impl<'a> Message<'a> {
         Self::Text { context: &[], text }
     }
 
-    /// What stands in front of the context (FIPS 204, algorithm 2, step 10).
+    /// Bytes in front of the context (FIPS 204, algorithm 2, step 10).
     pub(super) fn prefix(self) -> [u8; 2] {
         [0, self.parts().0.len() as u8]
     }

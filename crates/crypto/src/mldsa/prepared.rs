@@ -1,11 +1,10 @@
-//! What passes derive from a private key, once.
+//! Values that passes derive from a private key, once.
 
 use crate::secrecy;
 use crate::secrecy::opaque;
 use zeroize::Zeroizing;
 
-/// What is derived from a private key when it first signs in lanes. Polynomials are transformed,
-/// in words below `q`.
+/// Values derived from a private key when it first signs in lanes. Polynomials are transformed, in words below `q`.
 pub(super) struct Prepared {
     /// The matrix, and `-2^13 t1` as its last column.
     pub(super) matrix: Vec<u64>,
@@ -16,7 +15,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Whether both are the same. Where they differ stays secret.
+    /// Compares two results. The place of a difference stays secret.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let secrets = [(&self.pairs, &other.pairs), (&self.t0, &other.t0)];
         let differences = secrets.map(|(ours, theirs)| {

@@ -36,7 +36,7 @@ impl SignRequest {
 pub struct VerifyRequest {
     pub(super) key: PublicKey,
     pub(super) message: Box<[u8]>,
-    /// Of any length.
+    /// Signature of any length.
     pub(super) signature: Box<[u8]>,
 }
 

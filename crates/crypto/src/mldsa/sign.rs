@@ -10,9 +10,8 @@
 //! them: requests are grouped by key. A server has few keys, and a key that comes alone fills its
 //! lanes with attempts.
 //!
-//! What attempts succeed, and how many there were, is public: the standard's own loop shows it.
-//! Which of its checks an attempt failed is not told from outside: they all run, and leave one
-//! mask.
+//! Public are the attempts that succeed, and their number: the standard's own loop shows both. Secret is which check an
+//! attempt failed: all checks run, and leave one mask.
 //!
 //! A signature is completed together with others, from its bytes and the public key only: the
 //! response is read back, and the hint is what corrects the verifier's view of the commitment. Then
@@ -76,7 +75,7 @@ pub(super) fn sign<const L: usize>(pass: &Pass<L>, jobs: &[Job<'_>]) -> Vec<Outc
 
 /// A signature on its way.
 struct Progress {
-    /// Its place among the jobs.
+    /// Index of the job.
     place: usize,
     mu: [u64; MU_WORDS],
     /// `rho''`, from which masks come.
@@ -384,12 +383,12 @@ fn complete<const L: usize>(
     }
 }
 
-/// Where `K` and the hash of the public key stand in an expanded key (algorithm 24).
+/// Offsets of `K` and of the hash of the public key in an expanded key (algorithm 24).
 const K_AT: usize = 32;
 const HASH_AT: usize = 64;
 /// Words of the longest `c~`.
 const MAX_CHALLENGE_WORDS: usize = 8;
-/// What the standard wants to be tried at least (appendix C): a sound machine never comes near.
+/// Fewest attempts that the standard demands before an error (appendix C): a sound machine never comes near.
 const MAX_ATTEMPTS: usize = 814;
 
 #[cfg(test)]
@@ -399,8 +398,8 @@ mod tests {
     use super::*;
     use widelane_cpu::{Target, Token};
 
-    /// What would let a fault out: a response, a challenge or a commitment that is another than was
-    /// computed. The request gets an error, and its neighbours their signatures.
+    /// Injects what would let a fault out: a response, a challenge or a commitment that differs from the computed one.
+    /// The request gets an error, and its neighbours their signatures.
     #[test]
     fn a_faulty_lane_gives_no_signature_and_harms_no_neighbour() {
         let Some(token) = Target::available().rev().find_map(Token::<8>::detect) else {

@@ -59,7 +59,7 @@ fn wycheproof_verification() {
     }
 }
 
-/// Valid and invalid signatures of many keys side by side, each in so many lanes.
+/// Verifies valid and invalid signatures of many keys side by side, in `positions` different orders.
 fn check_verification<const L: usize>(lanes: &Pass<L>, vectors: &[Verifiable], positions: usize) {
     for from in 0..positions {
         let (tail, head) = vectors.split_at(from);
@@ -146,7 +146,7 @@ fn wycheproof_signatures() {
     for size in Size::ALL {
         let vectors = signing_vectors(size);
         assert!(vectors.len() > 100, "{}", vectors.len());
-        // Those with few attempts: the model is slow.
+        // Signs the vectors with few attempts: the model is slow.
         check_signing(&Pass::<4>::model(Kind::signing(size)), &vectors[..2], &[2]);
         on_every_target!(token => {
             let lanes = Pass::new(Kind::signing(size), token);

@@ -26,7 +26,7 @@ pub(super) fn verify<const L: usize>(
     claims: &[Claim<'_>],
 ) -> Vec<Result<(), VerifyError>> {
     let mut results = vec![Err(VerifyError); claims.len()];
-    // What cannot be decoded takes no lane.
+    // Signatures that cannot be decoded take no lane.
     let mut decoded = Vec::with_capacity(claims.len());
     for (place, claim) in claims.iter().enumerate() {
         match decode(passes.family.size, claim.signature) {
@@ -71,7 +71,7 @@ fn decode(size: Size, signature: &[u8]) -> Result<Signature<'_>, VerifyError> {
     })
 }
 
-/// Whether each lane's signature is valid.
+/// Returns for each lane whether its signature is valid.
 fn pass<const L: usize>(
     lanes: &Lanes<L>,
     space: &mut Space<'_, L>,
@@ -102,7 +102,7 @@ fn pass<const L: usize>(
     }
     lanes.challenge(space);
 
-    // Of step 13, the norm of z.
+    // Checks the norm of z (step 13).
     let mut bad = [[0; L]];
     let responses = space.response.chunks_exact(size.response_words());
     for (i, words) in responses.enumerate() {

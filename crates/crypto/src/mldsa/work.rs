@@ -120,5 +120,5 @@ fn specimen_key(size: Size) -> &'static PrivateKey {
     })
 }
 
-/// As long as what TLS 1.3 signs, with the digest of SHA-384 (RFC 8446, section 4.4.3).
+/// Message of the length that TLS 1.3 signs, with the digest of SHA-384 (RFC 8446, section 4.4.3).
 const SPECIMEN_MESSAGE: [u8; 64 + 33 + 1 + 48] = [0x20; 146];

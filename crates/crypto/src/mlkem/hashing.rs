@@ -1,9 +1,8 @@
-//! What a pass hashes, in one of two shapes.
+//! Hashes of a pass, in one of two layouts.
 //!
-//! If there are requests for most of the lanes, each hashes all its streams in its own lane, one
-//! after the other. If they are few, their streams are spread over the lanes: the entries of the
-//! matrix, and beside them the one long message that does not depend on them; then the noise. What
-//! becomes of the streams is then put back into the lanes of the requests.
+//! Requests for most of the lanes: each hashes all its streams in its own lane, one after the other. Few requests:
+//! their streams are spread over the lanes. First the entries of the matrix, and beside them the one long message that
+//! does not depend on them; then the noise. The results go back into the lanes of the requests.
 
 use super::lanes::{Lanes, POLYNOMIAL, STATE, Work};
 use std::ops::Range;
@@ -19,8 +18,8 @@ pub(super) enum Digest {
 }
 
 impl<const L: usize> Lanes<L> {
-    /// What does not depend on anything but the input: `digest`, and if the requests are few, all
-    /// entries of the matrix, for [`sample_row`](Self::sample_row) to take from.
+    /// Hashes what depends on the input only: `digest`, and if the requests are few, all entries of the matrix, for
+    /// [`sample_row`](Self::sample_row) to take from.
     pub(super) fn prepare(&self, w: &mut Work<'_, L>, digest: Option<Digest>) {
         if is_few::<L>(w.requests) {
             self.spread(w, digest);
@@ -191,7 +190,7 @@ impl<const L: usize> Lanes<L> {
         let requests = w.requests;
         // The number of the polynomial, and whose it is.
         let whose = |stream| (stream / requests, stream % requests);
-        // Where eta_1 and eta_2 are the same, polynomials of both kinds go together.
+        // Polynomials of both kinds go together if eta_1 equals eta_2.
         let wide = if self.kernels.noise_words() == NOISE2_WORDS {
             0
         } else {
@@ -253,7 +252,7 @@ impl<const L: usize> Lanes<L> {
     }
 }
 
-/// Whether so many requests have their streams spread over the lanes: with more the idle lanes cost
+/// Returns whether the streams of `requests` requests are spread over the lanes: with more requests the idle lanes cost
 /// less than the way from lane to lane.
 fn is_few<const L: usize>(requests: usize) -> bool {
     4 * requests <= 3 * L
@@ -273,11 +272,10 @@ impl Digest {
     }
 }
 
-/// What a lane hashes when requests are few.
+/// Stream that a lane hashes when requests are few.
 #[derive(Clone, Copy, Debug)]
 enum Stream {
-    /// A request's long message, of which so many words have been taken in; the padding counts as
-    /// one more.
+    /// Long message of a request. `taken` counts the words absorbed so far; the padding counts as one more.
     Digest { request: usize, taken: usize },
     /// The entry at this place of a request's matrix.
     Entry { request: usize, at: usize },
@@ -292,7 +290,7 @@ impl Stream {
 /// The coefficients of an entry of the matrix, as they come (algorithm 7, lines 4 to 16).
 #[derive(Clone, Copy)]
 struct Samples {
-    /// Those beyond the last are overwritten until the end, and then left behind.
+    /// Two bytes for each coefficient. Bytes beyond the last are overwritten until the end, and then dropped.
     bytes: [u8; 2 * COEFFICIENTS + 8],
     count: usize,
 }
@@ -338,7 +336,7 @@ fn take_in<const L: usize>(
     }
 }
 
-/// What follows rho in the message of an entry of the matrix.
+/// Bytes that follow rho in the message of an entry of the matrix.
 fn entry([first, second]: [usize; 2]) -> u64 {
     (first | second << 8) as u64
 }

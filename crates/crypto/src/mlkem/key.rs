@@ -63,7 +63,7 @@ impl DecapsulationKey {
         Ok(this)
     }
 
-    /// Its parameter set.
+    /// Parameter set of the key.
     pub fn size(&self) -> Size {
         self.inner.size
     }

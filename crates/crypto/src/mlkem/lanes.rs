@@ -1,10 +1,10 @@
-//! What passes of ML-KEM compute with, and in.
+//! Kernels and memory of passes of ML-KEM.
 
 use super::size::Size;
 use crate::passes::{self, Family, Memory, memory};
 use widelane_kernels::{Arena, Keccak, Machine, MlKem, Sponge};
 
-/// What a pass computes with.
+/// Kernels that a pass computes with.
 #[derive(Debug)]
 pub struct Lanes<const L: usize> {
     pub(super) size: Size,
@@ -82,7 +82,7 @@ memory! {
         ours: lanes.size.ciphertext_len() / 8,
         /// z, and a ciphertext that has come.
         theirs: 4 + lanes.size.ciphertext_len() / 8,
-        // Of 32 bytes.
+        // Fields of 32 bytes.
         rho: 4,
         random: 4,
         hash: 4,

@@ -2,7 +2,7 @@
 
 use super::size::Size;
 
-/// What an expanded key consists of (FIPS 203, algorithm 16, line 3).
+/// Parts of an expanded key (FIPS 203, algorithm 16, line 3).
 #[derive(Clone, Copy)]
 pub(super) struct Parts<'a> {
     /// The vector s, in 12 bits a coefficient.

@@ -154,7 +154,7 @@ impl<const L: usize> Pass<L> {
         })
     }
 
-    /// Runs a pass on memory for so many requests.
+    /// Runs a pass on memory for `requests` requests.
     fn with_memory<T>(&self, requests: usize, pass: impl FnOnce(&Lanes<L>, Work<'_, L>) -> T) -> T {
         assert!((1..=L).contains(&requests), "{requests} requests");
         let lanes = &self.kernels;

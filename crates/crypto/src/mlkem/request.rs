@@ -11,7 +11,7 @@ use aws_lc_rs::kem;
 /// The answer is the decapsulation key and the bytes of the encapsulation key for the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Keygen {
-    /// Of the key.
+    /// Parameter set of the key.
     pub size: Size,
 }
 
@@ -20,7 +20,7 @@ pub struct Keygen {
 /// The answer is the ciphertext for the peer, and the secret.
 #[derive(Clone, Debug)]
 pub struct Encapsulate {
-    /// Of the key.
+    /// Parameter set of the key.
     pub size: Size,
     /// The peer's encapsulation key, as received.
     pub key: Vec<u8>,

@@ -199,8 +199,8 @@ fn decapsulations_of_wycheproof_come_out_in_every_lane() {
     }
 }
 
-/// What we make aws-lc-rs takes, and the other way round; for any number of requests, with
-/// malformed ones among them, which fail alone.
+/// Compares both ways: aws-lc-rs takes our output, and we take its output. Runs any number of requests, with malformed
+/// ones among them, which fail alone.
 #[test]
 fn passes_agree_with_aws_lc() {
     for size in Size::ALL {

@@ -1,4 +1,4 @@
-//! What the tests of ECDSA run on: passes of every target, and the model of them.
+//! Subjects of the tests of ECDSA: passes of every target, and the model of them.
 
 use super::Curve;
 use super::pass::{Coordinate, Fault, ToSign, ToVerify};

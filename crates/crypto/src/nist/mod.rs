@@ -62,7 +62,7 @@ impl Curve {
         }
     }
 
-    /// The same curve to kernels.
+    /// Curve as kernels name it.
     pub(crate) const fn in_lanes(self) -> widelane_lanes::nist::Curve {
         match self {
             Self::P256 => widelane_lanes::nist::Curve::P256,
@@ -70,8 +70,8 @@ impl Curve {
         }
     }
 
-    /// Whether bytes are an uncompressed point with coordinates below the prime. It may yet be off
-    /// the curve.
+    /// Returns whether bytes are an uncompressed point with coordinates below the prime. The point may be off the
+    /// curve.
     pub(crate) fn is_point(self, bytes: &[u8]) -> bool {
         bytes.len() == self.point_bytes()
             && bytes[0] == UNCOMPRESSED
@@ -120,7 +120,7 @@ pub(crate) fn scalar(curve: Curve, bytes: &[u8]) -> Option<Scalar> {
     fits.then(|| Zeroizing::new(bytes.to_vec()))
 }
 
-/// The same from a big-endian integer of any length without leading zeros.
+/// Makes a scalar from a big-endian integer of any length without leading zeros.
 pub(crate) fn scalar_from(curve: Curve, integer: &[u8]) -> Option<Scalar> {
     let zeros = curve.bytes().checked_sub(integer.len())?;
     let mut bytes = vec![0; curve.bytes()];
@@ -145,7 +145,7 @@ pub(crate) fn random_scalar(curve: Curve) -> Result<Scalar, RandomFailed> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RandomFailed;
 
-/// Whether `0 < bytes < n`. Which of the bytes decides stays secret.
+/// Returns whether `0 < bytes < n`. Which of the bytes decides stays secret.
 fn is_scalar(curve: Curve, bytes: &[u8]) -> bool {
     let mut any = 0;
     let mut borrow = 0;

@@ -31,7 +31,7 @@ pub(crate) struct ToSign<'a> {
     /// The secret in Montgomery form, as [`secret_digits`] gave it: the result is computed from
     /// this form and checked with the other.
     pub(crate) digits: &'a [u64],
-    /// As many bytes as the curve's scalars have.
+    /// Digest, as long as the curve's scalars.
     pub(crate) digest: &'a [u8],
     /// In `[1, n - 1]`, and used nowhere else.
     pub(crate) nonce: &'a [u8],
@@ -130,9 +130,9 @@ memory! {
         first: 3 * k.digits(),
         /// Three: the same, computed again.
         second: 3 * k.digits(),
-        /// As many vectors as a scalar has limbs.
+        /// One vector per limb of a scalar.
         limbs: k.limbs(),
-        /// The same.
+        /// One vector per limb of a scalar.
         more_limbs: k.limbs(),
     }
 }
@@ -296,7 +296,7 @@ impl<const L: usize> Pass<L> {
         })
     }
 
-    /// Whether ECDSA signatures are right; `None` where this cannot tell.
+    /// Verifies ECDSA signatures; `None` if lanes cannot decide.
     pub(crate) fn verify(&self, problems: &[ToVerify<'_>]) -> Vec<Option<bool>> {
         let (k, d) = (&*self.kernels, self.kernels.digits());
         self.with_memory(|w, space| {
@@ -375,7 +375,7 @@ fn set<const L: usize>(number: &mut [[u64; L]], lane: usize, bits: u32, bytes: &
     faults::loaded("number", number);
 }
 
-/// Whether a lane of limbs is the number in these bytes.
+/// Returns whether a lane of limbs is the number in these bytes.
 fn is_number<const L: usize>(limbs: &[[u64; L]], lane: usize, bytes: &[u8]) -> bool {
     let mut found = Zeroizing::new([0; 8 * MAX_LIMBS]);
     let found = &mut found[..bytes.len()];
@@ -405,7 +405,7 @@ fn bits_of(limbs: &[u64; MAX_LIMBS], at: usize) -> u64 {
     limbs[limb] >> offset | limbs[limb + 1] << 1 << (63 - offset)
 }
 
-/// Whether a lane of a number is zero.
+/// Returns whether a lane of a number is zero.
 fn is_zero<const L: usize>(number: &[[u64; L]], lane: usize) -> bool {
     number.iter().fold(0, |any, digit| any | digit[lane]) == 0
 }

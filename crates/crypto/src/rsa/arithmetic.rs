@@ -139,12 +139,12 @@ pub(super) fn invert(value: &BoxedUint, modulus: &BoxedUint) -> Option<Secret> {
     exists.then(|| inverse.as_inner_unchecked().clone())
 }
 
-/// Whether two integers of any precision are equal, in constant time.
+/// Returns whether two integers of any precision are equal, in constant time.
 pub(super) fn equal(a: &BoxedUint, b: &BoxedUint) -> bool {
     a.ct_eq(b).to_bool()
 }
 
-/// Whether `a < b` for integers of any precision, in constant time.
+/// Returns whether `a < b` for integers of any precision, in constant time.
 pub(super) fn less(a: &BoxedUint, b: &BoxedUint) -> bool {
     a.ct_lt(b).to_bool()
 }

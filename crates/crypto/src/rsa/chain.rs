@@ -17,19 +17,19 @@ macro_rules! data {
 
 /// Something that answers requests of one size.
 pub(crate) struct Subject<'a> {
-    /// What failures are reported under.
+    /// Name that failures are reported under.
     pub(crate) name: &'a str,
     /// The most requests that it takes at a time.
     pub(crate) lanes: usize,
-    /// Whether it signs the padded message of the request; aws-lc-rs pads anew.
+    /// Side that pads: a subject signs the padded message of the request, or pads anew as aws-lc-rs does.
     pub(crate) pads: Pads,
-    /// How many vectors of each file and key to try, for subjects that are slow.
+    /// Number of vectors of each file and key to try, for subjects that are slow.
     pub(crate) vectors: usize,
     /// Answers up to `lanes` requests.
     pub(crate) sign: &'a dyn Fn(&[SignRequest]) -> Vec<Outcome>,
 }
 
-/// Who pads the message.
+/// Side that pads the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pads {
     /// The request did: the same request gives the same signature.

@@ -53,19 +53,19 @@ impl PrivateKey {
         &self.inner.parts
     }
 
-    /// What lanes derive from the integers of an accelerated key, once.
+    /// Values that lanes derive from the integers of an accelerated key, once.
     pub(super) fn prepared(&self) -> &Prepared {
         self.inner
             .prepared
             .get_or_init(|| Prepared::new(self.parts()))
     }
 
-    /// The same key inside aws-lc-rs; `None` if that refuses it.
+    /// Key inside aws-lc-rs; `None` if aws-lc-rs refuses it.
     pub(super) fn aws_lc(&self) -> Option<&RsaKeyPair> {
         self.inner.aws_lc.as_ref()
     }
 
-    /// Whether code of ours, which works on padded messages, may sign with this key.
+    /// Returns whether our own code, which works on padded messages, may sign with this key.
     pub(super) fn signs_encoded(&self) -> bool {
         self.inner.size.is_some() || self.inner.aws_lc.is_none()
     }

@@ -113,7 +113,7 @@ fn open<const L: usize>(
         m.a[0] = [1; L];
         k.mul(m.one, m.a, m.b, moduli, m.scratch);
     }
-    // Of the lanes whose exponents lack this bit, one.
+    // Takes one for the lanes whose exponents lack this bit.
     let select = |to: &mut [[u64; L]], at: u32| {
         let set = exponents.map(|e| e >> at & 1 == 1);
         for ((to, base), one) in to.iter_mut().zip(&*m.base).zip(&*m.one) {
@@ -150,7 +150,7 @@ memory! {
         one: k.digits(),
         /// The signatures.
         plain: k.digits(),
-        /// The same in Montgomery form.
+        /// Signatures in Montgomery form.
         base: k.digits(),
         factor: k.digits(),
         a: k.digits(),

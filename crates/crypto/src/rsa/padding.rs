@@ -5,7 +5,7 @@
 use crate::Hash;
 use aws_lc_rs::digest::{self, Digest};
 
-/// How a digest is padded.
+/// Padding of a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Padding {
     /// EMSA-PKCS1-v1_5.
@@ -42,7 +42,7 @@ pub(super) fn pad_pkcs1(t: &[&[u8]], modulus_bits: usize) -> Vec<u8> {
     em
 }
 
-/// The most bytes of `T` that a modulus of so many bits has room for.
+/// Most bytes of `T` that a modulus of `modulus_bits` bits has room for.
 pub(super) const fn room_in_pkcs1(modulus_bits: usize) -> usize {
     modulus_bits.div_ceil(8).saturating_sub(11)
 }

@@ -31,7 +31,7 @@ use widelane_kernels::{Arena, Machine, Method, Moduli, Montgomery, PowerSpace};
 use widelane_lanes::{DIGIT_BITS, DIGIT_MASK};
 use zeroize::{Zeroize, Zeroizing};
 
-/// Signatures by keys whose primes have so many bits.
+/// Signatures by keys whose primes have `prime_bits` bits.
 #[derive(Clone, Copy, Debug)]
 pub struct Signatures {
     pub(super) prime_bits: usize,
@@ -279,14 +279,14 @@ impl<const L: usize> Run<'_, L> {
     }
 }
 
-/// What lanes need of a key beside its integers, derived when it is first used.
+/// Values that lanes need beside a key's integers, derived when the key is first used.
 #[derive(Debug)]
 pub(super) struct Prepared {
     /// For p, then q.
     primes: [Prime; 2],
     /// `1/q mod p`.
     coefficient: Digits,
-    /// The same in Montgomery form.
+    /// Coefficient `1/q mod p` in Montgomery form.
     coefficient_r: Digits,
     /// Blinding values that no pass is using.
     blindings: Mutex<Vec<Blinding>>,
@@ -416,7 +416,7 @@ memory! {
         /// Comes first, on a page of its own.
         table: k.table_len(),
         scratch: k.scratch_len(),
-        /// As many vectors as an exponent has windows.
+        /// One vector per window of an exponent.
         indices: k.windows(),
         // Of the keys.
         /// And `k0`: one more vector.
@@ -426,7 +426,7 @@ memory! {
         r3: k.digits(),
         coefficient: k.digits(),
         coefficient_r: k.digits(),
-        /// As many vectors as a prime has limbs.
+        /// One vector per limb of a prime.
         exponent: k.limbs(),
         // Of the blinding.
         power: k.digits(),
@@ -441,7 +441,7 @@ memory! {
         entry: k.digits(),
         other: k.digits(),
         double: 2 * k.digits(),
-        /// As many vectors as a modulus has limbs.
+        /// One vector per limb of a modulus.
         limbs: 2 * k.limbs(),
     }
 }

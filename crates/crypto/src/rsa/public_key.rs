@@ -64,13 +64,13 @@ impl PublicKey {
         self.inner.exponent
     }
 
-    /// Whether big-endian bytes are a signature representative: as long as the modulus, and less
-    /// (RFC 8017, sections 5.2.2 and 8.2.2).
+    /// Returns whether big-endian bytes are a signature representative: as long as the modulus, and less (RFC 8017,
+    /// sections 5.2.2 and 8.2.2).
     pub(super) fn admits(&self, signature: &[u8]) -> bool {
         signature.len() == self.inner.bytes.len() && *signature < *self.inner.bytes
     }
 
-    /// The same key for aws-lc-rs.
+    /// Key for aws-lc-rs.
     pub(super) fn aws_lc(&self, scheme: Scheme) -> UnparsedPublicKey<&[u8]> {
         UnparsedPublicKey::new(scheme.aws_lc_verification(), &self.inner.der)
     }

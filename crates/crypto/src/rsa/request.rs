@@ -45,7 +45,7 @@ impl Scheme {
         }
     }
 
-    /// Whether the padding is that of PSS.
+    /// Returns whether the padding is that of PSS.
     pub(crate) const fn is_pss(self) -> bool {
         matches!(self.padding(), Padding::Pss)
     }
@@ -84,9 +84,9 @@ impl Scheme {
 #[derive(Clone)]
 pub struct SignRequest {
     pub(crate) key: PrivateKey,
-    /// What aws-lc-rs signs; it pads by itself. Absent where it cannot: it takes hash values only.
+    /// Digest that aws-lc-rs pads and signs. `None` for what aws-lc-rs cannot sign: it takes hash values only.
     hashed: Option<(Scheme, Digest)>,
-    /// What our own code signs; absent where only aws-lc-rs will.
+    /// Padded message that our own code signs; `None` if only aws-lc-rs signs it.
     encoded: Option<Box<[u8]>>,
 }
 

@@ -169,7 +169,7 @@ fn methods(target: Option<Target>) -> &'static (Vec<Method>, Vec<&'static str>) 
     })
 }
 
-/// What a server signs with this key, which is parsed once.
+/// Request that a server makes with this key, which is parsed once.
 fn specimen(key: &OnceLock<Key>, der: &[u8]) -> Request {
     let key = key.get_or_init(|| Key::from_pkcs8_der(der).expect("our own key is sound"));
     let Kind::Rsa(key) = &key.0 else {
@@ -178,8 +178,8 @@ fn specimen(key: &OnceLock<Key>, der: &[u8]) -> Request {
     SignRequest::with_salt(key, Scheme::PssSha256, MESSAGE, SALT).into()
 }
 
-/// As long as what a TLS 1.3 server signs: 64 spaces, the context string, a zero, and the hash of
-/// the transcript (RFC 8446, section 4.4.3).
+/// Message as long as what a TLS 1.3 server signs: 64 spaces, the context string, a zero, and the hash of the
+/// transcript (RFC 8446, section 4.4.3).
 pub(super) const MESSAGE: &[u8] = &[0x20; 64 + 33 + 1 + 32];
 const SALT: &[u8] = &[0x5a; 32];
 

@@ -30,14 +30,14 @@ pub(crate) struct Vector {
     pub(crate) signature: Vec<u8>,
 }
 
-/// The PKCS#1 v1.5 signatures of keys with so many bits.
+/// PKCS#1 v1.5 signatures by keys of `modulus_bits` bits.
 pub(crate) fn pkcs1(modulus_bits: usize) -> Vec<&'static Group> {
     static ALL: LazyLock<Vec<Group>> = LazyLock::new(all_pkcs1);
     let has_size = |group: &&Group| group.key.modulus_bits() == modulus_bits;
     ALL.iter().filter(has_size).collect()
 }
 
-/// The PSS signatures of keys with so many bits, where salt and mask follow the hash.
+/// PSS signatures by keys of `modulus_bits` bits, with a salt as long as the hash.
 pub(crate) fn pss(modulus_bits: usize) -> Vec<&'static Group> {
     pss_any_salt(modulus_bits)
         .into_iter()
@@ -46,7 +46,7 @@ pub(crate) fn pss(modulus_bits: usize) -> Vec<&'static Group> {
         .collect()
 }
 
-/// The PSS signatures of keys with so many bits, with any length of salt, which is given.
+/// PSS signatures by keys of `modulus_bits` bits, each with the length of its salt.
 pub(crate) fn pss_any_salt(modulus_bits: usize) -> Vec<(&'static Group, usize)> {
     static ALL: LazyLock<Vec<(Group, usize)>> = LazyLock::new(all_pss);
     let has_size = |(group, _): &&(Group, usize)| group.key.modulus_bits() == modulus_bits;

@@ -38,7 +38,7 @@ impl VerifyRequest {
             .map_err(|_| VerifyError)
     }
 
-    /// Whether `s^e mod n`, as big-endian bytes of modulus length, is the padded message.
+    /// Returns whether `s^e mod n`, as big-endian bytes of modulus length, is the padded message.
     fn matches(&self, opened: &[u8]) -> bool {
         let (hash, digest) = (self.scheme.hash(), self.digest.as_ref());
         let bits = PublicKey::MODULUS_BITS;
@@ -335,7 +335,7 @@ mod tests {
                 (
                     0usize..6,
                     0usize..4,
-                    // Where encodings have something to be checked, and anywhere.
+                    // Chooses places that the encoding checks, and any place.
                     prop_oneof![0usize..4, 120usize..256, 0usize..256],
                     prop_oneof![Just(0u8), any::<u8>(), (0u32..8).prop_map(|bit| 1 << bit)],
                     0usize..66,

@@ -14,7 +14,7 @@ pub enum KeyError {
     Malformed {
         /// The structure that could not be read.
         part: &'static str,
-        /// What is wrong with it, and where.
+        /// Fault in the key, and its place.
         reason: String,
     },
     /// A PEM text holds no private key.

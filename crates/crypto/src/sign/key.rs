@@ -205,8 +205,8 @@ impl Key {
     }
 }
 
-/// Whether this is `EncryptedPrivateKeyInfo` (RFC 5958, section 3): a sequence of an algorithm
-/// identifier and an octet string, where a plain key begins with a version number.
+/// Returns whether this is `EncryptedPrivateKeyInfo` (RFC 5958, section 3): a sequence of an algorithm identifier and
+/// an octet string, where a plain key begins with a version number.
 pub(crate) fn is_encrypted(der: &[u8]) -> bool {
     let parse = || -> der::Result<()> {
         let mut reader = SliceReader::new(der)?;
@@ -293,7 +293,7 @@ const fn oid(text: &str) -> ObjectIdentifier {
     ObjectIdentifier::new_unwrap(text)
 }
 
-/// What marks encrypted keys in PEM: PKCS#8, and the older form with header lines.
+/// Marks of encrypted keys in PEM: PKCS#8, and the older form with header lines.
 const ENCRYPTED_PEM: [&[u8]; 2] = [
     b"-----BEGIN ENCRYPTED PRIVATE KEY-----",
     b"Proc-Type: 4,ENCRYPTED",

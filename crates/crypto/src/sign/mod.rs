@@ -122,7 +122,7 @@ impl Algorithm {
     }
 }
 
-/// How a message is signed.
+/// Signature scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Scheme {
@@ -165,7 +165,7 @@ impl Scheme {
         }
     }
 
-    /// Whether the scheme is RSASSA-PSS.
+    /// Returns whether the scheme is RSASSA-PSS.
     pub const fn is_pss(self) -> bool {
         matches!(self, Self::Rsa(scheme) if scheme.is_pss())
     }

@@ -6,7 +6,7 @@ use super::{Error, Key, Kind, Scheme};
 use crate::operation::{Requests, requests};
 use crate::{ecdsa, ed25519, mldsa, rsa};
 
-/// What is signed.
+/// Input that is signed.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
     /// A message.
@@ -20,7 +20,7 @@ pub enum Input<'a> {
     Digest(&'a [u8]),
 }
 
-/// What becomes of a request.
+/// Result of a request.
 pub(crate) type Outcome = Result<Vec<u8>, Error>;
 
 requests! {

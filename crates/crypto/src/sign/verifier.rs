@@ -6,7 +6,7 @@ use super::{KeyError, VerifyError};
 use crate::operation::requests;
 use crate::{Hash, ecdsa, ed25519, mldsa, rsa};
 
-/// How a signature is verified in lanes.
+/// Verifies a signature in lanes.
 #[derive(Clone, Copy, Debug)]
 pub struct Verifier(Kind);
 
@@ -19,7 +19,7 @@ enum Kind {
     MlDsa(mldsa::Size),
 }
 
-/// What becomes of a verification.
+/// Result of a verification.
 pub(crate) type Verdict = Result<(), VerifyError>;
 
 requests! {

@@ -43,7 +43,7 @@ fn derivation_passes_wycheproof_in_every_lane_beside_weak_shares() {
     let cases = wycheproof();
     assert!(cases.iter().filter(|case| case.2.is_none()).count() > 20);
     for (_, work) in works() {
-        // Of passes of every size; with the shift every case visits every lane.
+        // Runs passes of every size; with the shift every case visits every lane.
         for shift in 0..work.lanes() {
             for cases in cases[shift..].chunks(work.lanes() + shift) {
                 let requests: Vec<_> = cases.iter().map(|case| derive(&case.0, &case.1)).collect();
