@@ -1,4 +1,4 @@
-//! What shared passes would change for the TLS servers that are watched.
+//! Estimates the gain of shared passes for the TLS servers that are watched.
 //!
 //! [`Pace`] counts handshakes while no function is traced, and [`Watch`] takes events of functions and looks
 //! now and then at the queues of the servers' sockets. At the end it gives an [`Observed`] for each server:

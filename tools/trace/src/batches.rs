@@ -1,4 +1,4 @@
-//! How well a multi-buffer library is filled: operations in each pass.
+//! Measures how full the passes of a multi-buffer library are: operations in each pass.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -19,25 +19,26 @@ pub const LANES: usize = 8;
 /// Passes of one function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passes {
-    /// How many calls there were; passes, or looks whether passes have ended.
+    /// Number of calls; passes, or looks whether passes have ended.
     pub calls: u64,
-    /// How many of them had a size: only these count in what follows.
+    /// Calls with a known size: only these count in the fields below.
     pub sized: u64,
     /// Operations in them.
     pub operations: u64,
-    /// How many operations would have had room in these passes.
+    /// Operations that would have had room in these passes.
     pub room: u64,
-    /// How many passes had 1 to 8 operations; the last also counts passes with more.
+    /// Passes by their number of operations, 1 to 8; the last also counts passes with more.
     pub by_size: [u64; LANES],
     /// Time of all calls in nanoseconds.
     pub time: u64,
-    /// How long the operations have waited for their passes, in nanoseconds, summed; if that is told.
+    /// Time that the operations have waited for their passes, in nanoseconds, summed; `None` if the library does not
+    /// report it.
     pub queued: Option<u64>,
-    /// What the calls are.
+    /// Kind of the calls.
     pub kind: Kind,
 }
 
-/// What is counted.
+/// Kind of call that is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Passes, in lanes.
@@ -50,7 +51,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its name for programs.
+    /// Name of the kind for programs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -79,7 +80,7 @@ impl Passes {
         (self.room > 0).then(|| self.operations as f64 / self.room as f64)
     }
 
-    /// How long an operation has waited for its pass, in nanoseconds.
+    /// Mean wait of an operation for its pass, in nanoseconds.
     pub fn wait(&self) -> Option<u64> {
         self.queued?.checked_div(self.operations)
     }
@@ -360,7 +361,7 @@ mod tests {
             let mut event = reached("pass_begun", begun, &arguments);
             event.tid = tid;
             batches.take(&Event::Reached(event.clone()));
-            // Of another thread, which is in no pass that is known.
+            // Ends a pass on another thread, on which no pass began.
             let mut ended = reached("pass_ended", begun + 10, &arguments[..2]);
             ended.tid = 9;
             batches.take(&Event::Reached(ended.clone()));

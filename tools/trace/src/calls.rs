@@ -1,4 +1,4 @@
-//! Where a file calls functions of the table: the places to which they return.
+//! Finds the calls in a file of functions of the table: the places to which they return.
 //!
 //! Many functions of libraries end in a jump to a function that only the running program knows, and
 //! have no `ret` of their own. They return to the instruction after the one that called them.
@@ -24,7 +24,7 @@ pub struct Calls {
     pub ends: BTreeSet<(String, String)>,
 }
 
-/// What is looked for in a file.
+/// Names and addresses to look for in a file.
 struct Search<'e, 'a> {
     elf: &'e Elf<'a>,
     /// Slots of the loader with the address of a function.
@@ -33,7 +33,7 @@ struct Search<'e, 'a> {
     addresses: HashMap<u64, BTreeSet<String>>,
     /// Names of functions in the file.
     names: HashMap<u64, BTreeSet<String>>,
-    /// Where functions begin.
+    /// Addresses at which functions begin.
     starts: Vec<u64>,
     left: usize,
 }
@@ -178,8 +178,8 @@ impl<'e, 'a> Search<'e, 'a> {
         ways
     }
 
-    /// What is called by a call of an address: a function, or an entry of the linker's table (PLT),
-    /// which jumps to the address in a slot.
+    /// Functions that a call of an address calls: the function there, or an entry of the linker's table (PLT), which
+    /// jumps to the address in a slot.
     fn called(&self, target: u64) -> Option<BTreeSet<String>> {
         if let Some(names) = self.addresses.get(&target) {
             return Some(names.clone());

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How far the two clocks are apart.
+/// Distance between the two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     /// Nanoseconds since 1970 when the monotonic clock began.
@@ -10,7 +10,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Of this machine, now.
+    /// Distance on this machine, now.
     pub fn now() -> Self {
         let monotonic = Self::monotonic();
         let real = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -1,4 +1,4 @@
-//! Where the entry of a function, and the return of a call, are seen at the least cost.
+//! Finds the cheapest places at which the entry of a function, and the return of a call, are seen.
 //!
 //! The kernel replaces the first byte of a probed instruction by a breakpoint. Some instructions it then
 //! computes itself: `push`, `nop`, and calls of and jumps to a fixed place. Others it executes elsewhere in
@@ -37,7 +37,7 @@ pub(crate) fn after_call(elf: &Elf<'_>, address: u64) -> u64 {
         .unwrap_or(address)
 }
 
-/// What must be as it was at a place, and how far behind the place a probe may be.
+/// Registers that must be unchanged at a probe, and its greatest distance behind the place.
 struct Kept {
     registers: &'static [Register],
     most: usize,
@@ -69,7 +69,7 @@ fn emulated(code: &[u8], address: u64, kept: &Kept) -> Option<u64> {
     None
 }
 
-/// Whether Linux computes an instruction itself: `branch_setup_xol_ops` and `push_setup_xol_ops` of its
+/// Returns whether Linux computes an instruction itself: `branch_setup_xol_ops` and `push_setup_xol_ops` of its
 /// `arch/x86/kernel/uprobes.c`.
 fn is_emulated(instruction: &Instruction) -> bool {
     // A prefix keeps the kernel from it, but for the one that names a new register.
@@ -85,7 +85,7 @@ fn is_emulated(instruction: &Instruction) -> bool {
     }
 }
 
-/// Whether an instruction leaves these registers as they are, and all memory.
+/// Returns whether an instruction leaves these registers and all memory unchanged.
 fn keeps(
     instruction: &Instruction,
     registers: &[Register],
@@ -105,7 +105,7 @@ fn keeps(
         && !memory.any(|used| writes(used.access()))
 }
 
-/// Whether an instruction of a function jumps to behind its entry, up to `place`.
+/// Returns whether an instruction of a function jumps to behind its entry, up to `place`.
 fn is_entered_between(code: &[u8], address: u64, place: u64) -> bool {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let jumps = |instruction: &Instruction| {
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use crate::sample::{CODE, Sample};
 
-    /// How far behind the entry of a function its entry is seen.
+    /// Distance of the probe behind the entry of a function.
     fn behind(code: &[u8]) -> u64 {
         let sample = Sample::of(&[("f", code)]);
         let bytes = sample.bytes();
@@ -155,12 +155,12 @@ mod tests {
         for first in [&[0x53][..], &[0x41, 0x54], &[0x90]] {
             assert_eq!(behind(&[first, &[0xc3]].concat()), 0);
         }
-        // As SSL_free begins: test %rdi,%rdi; je; push %r13
+        // The beginning of SSL_free: test %rdi,%rdi; je; push %r13
         assert_eq!(
             behind(&[0x48, 0x85, 0xff, 0x74, 0x03, 0x41, 0x55, 0xc3, 0xc3]),
             3
         );
-        // As SSL_get_error does: xor %eax,%eax; test %esi,%esi; jle
+        // The beginning of SSL_get_error: xor %eax,%eax; test %esi,%esi; jle
         assert_eq!(behind(&[0x31, 0xc0, 0x85, 0xf6, 0x7e, 0x00, 0xc3]), 4);
         // cmpl $4,(%rdi); jne near
         let near = [0x83, 0x3f, 0x04, 0x0f, 0x85, 0, 0, 0, 0, 0xc3];
@@ -191,7 +191,7 @@ mod tests {
     fn a_place_to_which_the_function_jumps_is_no_entry() {
         // xor %eax,%eax; push %rbx; jmp to the push
         assert_eq!(behind(&[0x31, 0xc0, 0x53, 0xeb, 0xfd, 0xc3]), 0);
-        // The same with a jump to the entry: it enters anew.
+        // A jump to the entry enters the function anew.
         assert_eq!(behind(&[0x31, 0xc0, 0x53, 0xeb, 0xfb, 0xc3]), 2);
     }
 
@@ -201,7 +201,7 @@ mod tests {
             let bytes = Sample::of(&[("f", code)]).bytes();
             after_call(&Elf::parse(&bytes).unwrap(), CODE) - CODE
         };
-        // As nginx goes on: mov %eax, %r12d; cmp $1, %eax; je
+        // The code of nginx after its call: mov %eax, %r12d; cmp $1, %eax; je
         assert_eq!(
             behind(&[0x41, 0x89, 0xc4, 0x83, 0xf8, 0x01, 0x74, 0, 0xc3]),
             6

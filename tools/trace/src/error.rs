@@ -12,7 +12,7 @@ pub enum TraceError {
          installed (Debian: `apt-get install clang`), with the Cargo feature \"ebpf\" on"
     )]
     LeftOut {
-        /// What was missing when it was built.
+        /// Missing part of the build.
         reason: &'static str,
     },
     /// Programs in the kernel are not for this user.
@@ -21,13 +21,13 @@ pub enum TraceError {
          container also --pid=host and a seccomp profile that allows bpf and perf_event_open"
     )]
     NoRights,
-    /// The kernel has been told to let no program look into it.
+    /// The kernel lets no program look into it: it is locked down.
     #[error(
         "the kernel is locked down ({mode} in /sys/kernel/security/lockdown), so that no program can \
          read memory; boot without lockdown=confidentiality"
     )]
     Lockdown {
-        /// What the file says.
+        /// Mode in `/sys/kernel/security/lockdown`.
         mode: String,
     },
     /// The kernel does not describe its structures.
@@ -39,7 +39,7 @@ pub enum TraceError {
     /// Uprobes cannot tell functions apart.
     #[error("this kernel is {release}; tracing takes Linux 5.15")]
     OldKernel {
-        /// Its release.
+        /// Release of the kernel.
         release: String,
     },
     /// The kernel has no uprobes.
@@ -51,9 +51,9 @@ pub enum TraceError {
     /// Something is not readable.
     #[error("cannot read {}: {cause}", path.display())]
     Read {
-        /// What.
+        /// File that could not be used.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         cause: io::Error,
     },
     /// The table of functions is wrong.
@@ -70,9 +70,9 @@ pub enum TraceError {
     /// The kernel refused for another reason.
     #[error("{what} failed: {cause}")]
     Kernel {
-        /// What was tried.
+        /// Attempted step.
         what: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         cause: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What the programs in the kernel report.
+//! Events that the programs in the kernel report.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub enum Event {
     Reached(Reached),
     /// A traced process has ended.
     Exit {
-        /// Its number.
+        /// Number of the process.
         pid: u32,
     },
 }
@@ -44,23 +44,23 @@ pub struct Call {
     /// Nanoseconds of CPU time of the thread meanwhile, if the kernel tells. Only for calls that
     /// stay on their thread.
     pub cpu: Option<u64>,
-    /// What it returned: an `int` for what [`Function::returns`] says returns one, else the register; of
-    /// Go's functions the one that tells of an error.
+    /// Return value: an `int` where [`Function::returns`] says so, else the register. For Go's functions the value that
+    /// carries the error.
     pub result: i64,
     /// The argument that names the connection or the context: the one that the row `object` of the
     /// table names, the first if it names none.
     pub object: u64,
     /// The size that the row `size` of the table says where to find, at the return.
     pub size: Option<u64>,
-    /// Of a call that reads or writes data, and was entered while the handshake was not done: whether
-    /// it still was not at the return.
+    /// State of a call that reads or writes data and was entered during the handshake: true if the handshake was still
+    /// not done at the return.
     pub still: Option<bool>,
-    /// What `trace plaintext` asked for: the bytes that the function carried, cut.
+    /// Bytes that the function carried, cut, for `trace plaintext`.
     pub data: Vec<u8>,
 }
 
 impl Call {
-    /// Whether it goes on with a handshake.
+    /// Returns whether the call goes on with a handshake.
     pub(crate) fn goes_on(&self) -> bool {
         self.function.role == Role::Handshake || self.still.is_some()
     }
@@ -69,7 +69,7 @@ impl Call {
 /// A static probe was reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reached {
-    /// Its row of the table.
+    /// Row of the static probe in the table.
     pub mark: Arc<Mark>,
     /// The process.
     pub pid: u32,
@@ -79,7 +79,7 @@ pub struct Reached {
     pub comm: [u8; 16],
     /// Nanoseconds of the monotonic clock.
     pub time: u64,
-    /// What is known of its arguments, in their order.
+    /// Values of the arguments that are known, in their order.
     pub arguments: [Option<u64>; MOST_ARGUMENTS],
 }
 
@@ -123,9 +123,9 @@ pub struct Bytes {
     pub stack: Stack,
     /// The file descriptor.
     pub descriptor: u32,
-    /// Who sends.
+    /// Direction of the bytes.
     pub direction: Direction,
-    /// How many the call carried.
+    /// Number of bytes that the call carried.
     pub length: u64,
     /// The first of them, at most 4,096: a TLS record, or a record's content if its header was read
     /// apart.

@@ -1,4 +1,5 @@
-//! What a process will have to be probed before it has loaded it: what others with the same program had.
+//! Probes that a process will need before it has loaded its libraries: those of earlier processes with the same
+//! program.
 //!
 //! A client may be done within ten milliseconds, of which its dynamic linker takes a third. The kernel puts
 //! a probe on a place of a file as soon as the process maps the file.
@@ -11,7 +12,7 @@ use widelane_threads::{Identity, RegularFile};
 use crate::functions::Role;
 use crate::targets::{Exits, MarkProbe, Target};
 
-/// What is known of programs.
+/// Targets of known programs.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
     programs: HashMap<Identity, Known>,
@@ -21,12 +22,12 @@ pub(crate) struct Expected {
 struct Known {
     target: Arc<Target>,
     files: Vec<Arc<RegularFile>>,
-    /// Whether a process has had the program since the others were forgotten.
+    /// True if a process has had the program since the others were forgotten.
     used: bool,
 }
 
 impl Expected {
-    /// What a process with this program will have, if one has had it before and the files are the same.
+    /// Target of a process with this program, if one has had it before and the files are the same.
     pub(crate) fn of(&mut self, program: Identity) -> Option<Arc<Target>> {
         let known = self.programs.get_mut(&program)?;
         // One that was written over has other code at these places.
@@ -69,7 +70,7 @@ impl Expected {
     }
 }
 
-/// The same functions, seen to return at their `ret` instructions.
+/// Changes the target so that functions return at their `ret` instructions.
 fn by_instructions(target: &Target) -> Target {
     let mut target = target.clone();
     target.probes.retain_mut(|probe| {

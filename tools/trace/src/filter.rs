@@ -24,12 +24,12 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether every process is traced.
+    /// Returns whether every process is traced.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether a process is traced. False if it has ended. What costs more is asked last.
+    /// Returns whether a process is traced. False if it has ended. Expensive checks come last.
     pub fn matches(&self, proc: &Proc, pid: u32) -> bool {
         (self.pids.is_empty() || self.pids.contains(&pid))
             && (self.comms.is_empty() || self.has_comm(&proc.process_name(pid)))
@@ -50,8 +50,8 @@ impl Filter {
         };
         pids.sort_unstable();
         pids.dedup();
-        // The link to the program of a thread of the kernel leads nowhere. Of a process of another
-        // user, it cannot be read, which is told later.
+        // The link to the program of a kernel thread leads nowhere. That of another user's process cannot be read,
+        // which is reported later.
         let has_program = |pid: &u32| {
             let link = fs::read_link(exe(proc, *pid));
             !link.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
@@ -103,7 +103,7 @@ impl Filter {
     }
 }
 
-/// Whether a group is another or below it: with whole names. The other may be written as a path below
+/// Returns whether a group is another or below it: with whole names. The other may be written as a path below
 /// `/sys/fs/cgroup`, too.
 fn is_below(path: &str, group: &str) -> bool {
     if !group.contains('/') {
@@ -115,7 +115,7 @@ fn is_below(path: &str, group: &str) -> bool {
     rest.is_some_and(|rest| group.is_empty() || rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether a group is that of a unit of systemd, such as `nginx.service`, or below it.
+/// Returns whether a group is that of a unit of systemd, such as `nginx.service`, or below it.
 fn is_in_unit(path: &str, unit: &str) -> bool {
     let is_unit = [".service", ".scope", ".slice"]
         .iter()
@@ -123,7 +123,7 @@ fn is_in_unit(path: &str, unit: &str) -> bool {
     is_unit && path.split('/').any(|part| part == unit)
 }
 
-/// Whether a text means the container whose short ID or name this is, in a group of this path.
+/// Returns whether a text names the container with this short ID or name, in a group of this path.
 fn is_container(wanted: &str, id: &str, path: &str) -> bool {
     if wanted == id {
         return true;
@@ -143,7 +143,7 @@ fn exe(proc: &Proc, pid: u32) -> PathBuf {
     folder.join(format!("{pid}/exe"))
 }
 
-/// The kernel cuts names of threads to so many bytes.
+/// Bytes to which the kernel cuts names of threads.
 const MOST_COMM: usize = 15;
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ impl Forks {
         self.servers.insert(parent)
     }
 
-    /// Whether a process is such a server.
+    /// Returns whether a process is such a server.
     pub(crate) fn is_server(&self, pid: u32) -> bool {
         self.servers.contains(&pid)
     }
@@ -59,7 +59,7 @@ impl Forks {
     }
 }
 
-/// So many forks, which last longer than servers take to start their workers, and have no longer pauses.
+/// Fewest forks of a server. They last longer than servers take to start their workers, without longer pauses.
 const FEWEST: u32 = 3;
 const LONGER_THAN_A_START: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -68,7 +68,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 mod tests {
     use super::*;
 
-    /// Whether a process that forks at these milliseconds is known as a server, and by which of them.
+    /// Index of the fork that makes a process known as a server, if it forks at these milliseconds.
     fn known_at(times: &[u64]) -> Option<usize> {
         let (mut forks, start) = (Forks::default(), Instant::now());
         let at = |time: &u64| start + Duration::from_millis(*time);

@@ -11,9 +11,9 @@ pub struct Function {
     /// The symbol. One `*` stands for any text, as in `mbx_*_mb8`; `*_` at its beginning also for no
     /// text at all: `*_RSA_sign` means `RSA_sign`, too. The `*` of Go's `(*` stands for itself.
     pub symbol: String,
-    /// What it does.
+    /// Role of the function.
     pub role: Role,
-    /// What is printed for it, as `rsa sign`; `{size}` is replaced by a name for the size.
+    /// Name that is printed for the function, as `rsa sign`; `{size}` is replaced by a name for the size.
     #[serde(default)]
     pub name: Option<String>,
     /// For [`Role::Handshake`]: client or server if the function tells.
@@ -27,10 +27,10 @@ pub struct Function {
     /// the result is, and is no operation.
     #[serde(default)]
     pub output: Option<u8>,
-    /// Where the size is.
+    /// Place of the size.
     #[serde(default)]
     pub size: Option<Size>,
-    /// What return values mean.
+    /// Meaning of return values.
     #[serde(default)]
     pub returns: Returns,
     /// The symbol of a function that a handshake calls around this one, or that this one calls for all
@@ -44,7 +44,7 @@ pub struct Function {
     pub state: Option<String>,
 }
 
-/// What a function does, as far as the views distinguish.
+/// Role of a function, as far as the views distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -81,7 +81,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// What handshakes are made of.
+    /// Roles of the parts of a handshake.
     pub const PARTS: [Self; 7] = [
         Self::Handshake,
         Self::Sign,
@@ -105,7 +105,7 @@ impl Role {
         Self::Decapsulate,
     ];
 
-    /// Whether a call that has not succeeded is repeated when the peer has answered.
+    /// Returns whether a call that has not succeeded is repeated when the peer has answered.
     pub fn is_called_again(self) -> bool {
         matches!(self, Self::Handshake | Self::Read | Self::Write)
     }
@@ -121,7 +121,7 @@ pub enum Side {
     Server,
 }
 
-/// Where a function's size is: read when it returns.
+/// Place of a function's size: read when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Size {
@@ -136,11 +136,11 @@ pub enum Size {
     /// A result of a Go function, from 0, in the registers of its arguments: the length of a slice
     /// is in the register after its pointer's.
     GoResult(u8),
-    /// How many of eight pointers behind an argument are not NULL: the operations of a pass.
+    /// Number of pointers that are not NULL, among eight behind an argument: the operations of a pass.
     PointersBehind(u8),
 }
 
-/// What return values mean.
+/// Meaning of return values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Returns {

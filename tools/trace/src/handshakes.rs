@@ -24,17 +24,17 @@ use crate::outcome::{Meaning, explained};
 use connection::{Connection, Held};
 use marked::Marked;
 
-/// So long the call around one that ends a handshake may still arrive: nanoseconds.
+/// Longest time after the end of a handshake until the enclosing call arrives, in nanoseconds.
 const SETTLED: u64 = 50_000_000;
 /// A little longer.
 const SETTLES: Duration = Duration::from_millis(60);
-/// So many connections are known at a time.
+/// Most connections that are known at a time.
 const MOST_CONNECTIONS: usize = 65_536;
 
-/// How a handshake ended.
+/// Result of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ending {
-    /// It was completed.
+    /// The handshake was completed.
     Ok,
     /// By an error of the protocol, of which an alert tells the peer.
     Alert,
@@ -43,7 +43,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Its name for programs.
+    /// Name of the result for programs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -58,17 +58,17 @@ impl Ending {
 pub struct Handshake {
     /// When its first call was entered: nanoseconds of the monotonic clock.
     pub time: u64,
-    /// The same in seconds since 1970.
+    /// Time of the first call in seconds since 1970.
     pub time_s: f64,
     /// The process.
     pub pid: u32,
     /// The thread of the last call.
     pub tid: u32,
-    /// Its name; it may contain anything.
+    /// Name of the thread; it may contain anything.
     pub comm: String,
     /// The family of libraries.
     pub library: String,
-    /// Whether the process is client or server.
+    /// Side of the process: client or server.
     pub side: Option<Side>,
     /// The version, as `TLSv1.3`.
     pub version: Option<String>,
@@ -76,17 +76,17 @@ pub struct Handshake {
     pub cipher: Option<String>,
     /// The group of the key exchange.
     pub group: Option<String>,
-    /// Whether a session was resumed.
+    /// True if a session was resumed; `None` if not known.
     pub resumed: Option<bool>,
     /// The host that the client asked for, escaped.
     pub server_name: Option<String>,
-    /// How it ended.
+    /// Result of the handshake.
     pub result: Ending,
     /// The alert that was seen; of an encrypted one, only that it was.
     pub alert: Option<String>,
-    /// How many calls there were.
+    /// Number of calls.
     pub calls: u64,
-    /// How many of them returned to wait.
+    /// Number of calls that returned to wait.
     pub again: u64,
     /// From the first entry to the last return, in nanoseconds.
     pub wall: u64,
@@ -101,11 +101,11 @@ pub struct Handshake {
 /// Calls of a cryptographic function in a handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operations {
-    /// What they did, as `rsa-2048 sign`.
+    /// Name of the operations, as `rsa-2048 sign`.
     pub name: String,
-    /// The same without the algorithm.
+    /// Role of the operations, without the algorithm.
     pub role: Role,
-    /// How many there were.
+    /// Number of calls.
     pub count: u64,
     /// Their time from entry to return in nanoseconds.
     pub ns: u64,
@@ -114,7 +114,7 @@ pub struct Operations {
     pub innermost_ns: u64,
 }
 
-/// What was left out because of limits.
+/// Numbers of events that were dropped because of limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Connections that were forgotten in the middle of a handshake.
@@ -199,8 +199,8 @@ impl Handshakes {
         ended
     }
 
-    /// When to call [`settle`](Self::settle) if no events come; `None`: no handshake has ended that is not
-    /// given yet.
+    /// Time after which to call [`settle`](Self::settle) if no events come; `None` if each handshake that has ended was
+    /// returned.
     pub fn settles_after(&self) -> Option<Duration> {
         (!self.settling.is_empty()).then_some(SETTLES)
     }
@@ -210,7 +210,7 @@ impl Handshakes {
         self.settle(u64::MAX)
     }
 
-    /// What was left out.
+    /// Numbers of dropped events.
     pub fn lost(&self) -> Lost {
         Lost {
             connections: self.lost + self.marked.lost(),
@@ -244,7 +244,7 @@ impl Handshakes {
             | Role::Derive
             | Role::Encapsulate
             | Role::Decapsulate => {
-                // It has made nothing: NSS tries one way after another.
+                // The call has made nothing: NSS tries one way after another.
                 if call.function.returns == Returns::Pointer && call.result == 0 {
                     return Vec::new();
                 }
@@ -282,7 +282,7 @@ impl Handshakes {
         if let Some(before) = connection.held_place() {
             stacks.compare(call.pid, &before, &place);
             if !stacks.is_inside(call.pid, &before, &place) {
-                // It is the next call: the one before is complete, and nothing explained it.
+                // The next call on the connection begins: the one before is complete, and nothing explained it.
                 ended.extend(connection.apply(Some(Meaning::Again), self.clock));
             }
         }

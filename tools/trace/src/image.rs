@@ -1,4 +1,4 @@
-//! What a program or library has that can be traced.
+//! Finds the functions and static probes of a program or library.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use crate::state;
 use crate::symbols::{Elf, Kind};
 use crate::table::Table;
 
-/// What was found in one file.
+/// Functions and static probes found in one file.
 #[derive(Clone, Debug, Default)]
 pub struct Image {
     /// Functions of the table, by their place.
@@ -25,9 +25,9 @@ pub struct Image {
     pub marks: Vec<Marked>,
     /// Why threads of a process that has this file mapped may have several stacks, if they may.
     pub coroutines: Option<&'static str>,
-    /// Whether the Go compiler made it. Then its stacks move.
+    /// True if the Go compiler made the file. Then stacks move.
     pub go: bool,
-    /// Whether it calls functions of the table in other files.
+    /// True if the file calls functions of the table in other files.
     pub imports: bool,
     /// Why functions that are there may not have been found.
     pub blind: Option<String>,
@@ -36,19 +36,19 @@ pub struct Image {
 /// A function of the table in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
-    /// Its row.
+    /// Row of the function in the table.
     pub function: Arc<Function>,
-    /// Its whole symbol; bytes that are no text are replaced.
+    /// Whole symbol of the function; bytes that are no text are replaced.
     pub symbol: String,
-    /// Where it begins in the file.
+    /// Offset of the function in the file.
     pub entry: u64,
-    /// Where a probe sees that it is entered: there, or a few instructions behind.
+    /// Offset of the probe that sees the entry: the function's own, or a few instructions behind.
     pub probe: u64,
-    /// How it is left.
+    /// Places at which the function is left.
     pub leaves: Leaves,
-    /// Whether it is a function of Go.
+    /// True for a function of Go.
     pub goroutine: bool,
-    /// Where in its object, in bytes, the library notes whether a handshake is under way, if this
+    /// Offset in the function's object, in bytes, at which the library notes whether a handshake is under way, if this
     /// function goes on with one then.
     pub state: Option<u32>,
 }
@@ -56,15 +56,15 @@ pub struct Located {
 /// A static probe of the table at one place in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marked {
-    /// Its row.
+    /// Row of the static probe in the table.
     pub mark: Arc<Mark>,
-    /// Where its `nop` is in the file.
+    /// Offset of the probe's `nop` in the file.
     pub offset: u64,
-    /// Where its arguments are.
+    /// Places of the probe's arguments.
     pub places: Vec<Place>,
 }
 
-/// How a function is left.
+/// Places at which a function is left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leaves {
     /// By the instructions at these places in the file.
@@ -117,7 +117,7 @@ impl Image {
 }
 
 impl Image {
-    /// Whether static probes tell of its handshakes. Then the functions inside are told, too.
+    /// Returns whether static probes report the file's handshakes. Then they report the functions inside, too.
     pub(crate) fn tells_handshakes(&self) -> bool {
         let mut marks = self.marks.iter();
         marks.any(|one| one.mark.tells == Tells::HandshakeEnded)
@@ -213,16 +213,16 @@ impl File<'_> {
             }
         }
         marks.sort_by_key(|marked| marked.offset);
-        // Two probes at one place cannot be told apart.
+        // Two probes at one place cannot be distinguished.
         marks.dedup_by_key(|marked| marked.offset);
         marks
     }
 
-    /// Whether it lets threads leave a stack and come back to it later.
+    /// Reason why threads may leave a stack and come back to it later, if the file lets them.
     fn coroutines(&self, search: &Search<'_>) -> Option<&'static str> {
         let name = self.path.file_name().unwrap_or_default();
         let name = name.as_encoded_bytes();
-        // What was deleted or replaced since the process has mapped it.
+        // Linux appends this when the file was deleted or replaced since the process has mapped it.
         let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
         let soname = self.elf.soname().unwrap_or_default();
         let begins = |start: &[u8]| name.starts_with(start) || soname.starts_with(start);
@@ -251,7 +251,7 @@ impl File<'_> {
     }
 }
 
-/// Whether it is among the bytes.
+/// Returns whether `wanted` is among the bytes.
 pub(crate) fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|window| window == wanted)
 }

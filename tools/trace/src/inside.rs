@@ -1,4 +1,4 @@
-//! Whether the reads and writes of a process are probed, because it may do handshakes in them.
+//! Decides whether the reads and writes of a process are probed, because it may do handshakes in them.
 //!
 //! `SSL_read` and `SSL_write` do the handshake that the program has not asked for. Most programs ask for it,
 //! and their reads and writes are many: a probe on each would cost them more than it tells.
@@ -9,7 +9,7 @@ use crate::event::Event;
 use crate::functions::Role;
 use crate::tls::HANDSHAKE;
 
-/// How a process does its handshakes, as far as is seen.
+/// Way in which a process does its handshakes, as far as is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inside {
     /// Not known: reads and writes are probed until then.
@@ -23,12 +23,12 @@ pub(crate) enum Inside {
 }
 
 impl Inside {
-    /// Of a process of which nothing is known.
+    /// State of a process of which nothing is known.
     pub(crate) fn new(now: Instant) -> Self {
         Self::Watched(now + WATCHED)
     }
 
-    /// Whether reads and writes are to be probed.
+    /// Returns whether reads and writes are to be probed.
     pub(crate) fn is_probed(self) -> bool {
         matches!(self, Self::Watched(_) | Self::Found)
     }
@@ -41,7 +41,7 @@ impl Inside {
         }
     }
 
-    /// What is known after an event of the process.
+    /// State after an event of the process.
     pub(crate) fn after(self, event: &Event, now: Instant) -> Self {
         match (self, event) {
             (Self::Found | Self::Apart, _) => self,
@@ -54,7 +54,7 @@ impl Inside {
         }
     }
 
-    /// What is known at a time.
+    /// State at a time.
     pub(crate) fn at(self, now: Instant) -> Self {
         match self {
             Self::Watched(until) if until <= now => Self::Idle,
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(new.at(start), new);
         assert_eq!(new.after(&read, start), Inside::Found);
         assert_eq!(new.after(&asked, start), Inside::Apart);
-        // What is known stays known.
+        // A known state does not change.
         assert_eq!(Inside::Found.after(&asked, start), Inside::Found);
         assert_eq!(Inside::Apart.after(&read, start), Inside::Apart);
         assert!(Inside::Found.is_probed() && !Inside::Apart.is_probed());

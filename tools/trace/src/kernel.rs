@@ -40,24 +40,24 @@ pub(crate) struct Programs {
     lost: PerCpuArray<MapData, u64>,
     functions: Vec<Arc<Function>>,
     site_table: Array<MapData, Places>,
-    /// Those in the kernel's table, in its order.
+    /// Sites in the kernel's table, in its order.
     sites: Vec<Places>,
     marks: Vec<Arc<Mark>>,
     want: Want,
 }
 
-/// What the programs need to know of a process.
+/// Facts about a process that the programs need.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ProcessFlags {
-    /// It has goroutines.
+    /// The process has goroutines.
     pub(crate) goroutines: bool,
-    /// What it reads and writes is not looked at.
+    /// The programs do not look at what the process reads and writes.
     pub(crate) silent: bool,
-    /// What it forks is traced, too, from the first instruction on.
+    /// Children of the process are traced, too, from the first instruction on.
     pub(crate) forks: bool,
 }
 
-/// Where a static probe has its arguments, as the programs know it: `struct site`.
+/// Places of the arguments of a static probe, as the programs know them: `struct site`.
 type Places = [u64; 2 * MOST_ARGUMENTS];
 
 impl Programs {
@@ -67,8 +67,8 @@ impl Programs {
         Self::load_for(want, single, SLOT_BITS)
     }
 
-    /// The same; where `single` is set, for probes that are made one by one; with so many bits of a
-    /// number for the place of a call under way.
+    /// Loads the programs. With `single`, probes are made one by one. `slot_bits` is the number of bits in the number
+    /// of a call under way.
     fn load_for(want: Want, single: bool, slot_bits: u32) -> Result<Self, TraceError> {
         check_kernel()?;
         widelane_bpf::unlimit_memory();
@@ -239,7 +239,7 @@ impl Programs {
         Ok(failed)
     }
 
-    /// What the programs get to know of a function.
+    /// Cookie of a function: the facts that the programs get about it.
     fn cookie(&mut self, probe: &Probe) -> Result<u64, TraceError> {
         if probe.function.role == Role::Load {
             return Ok(0);
@@ -261,7 +261,7 @@ impl Programs {
         Ok(cookie)
     }
 
-    /// Those of the places that cannot have a probe are returned.
+    /// Attaches probes, and returns the places that cannot have one.
     fn attach_points(
         &mut self,
         scope: Scope,
@@ -307,7 +307,7 @@ impl Programs {
 
     /// Forgets a process that has ended.
     pub(crate) fn forget(&mut self, pid: u32) {
-        // It is not there if the process was never traced.
+        // The entry is missing if the process was never traced.
         let _ = self.traced.remove(&pid);
     }
 
@@ -386,7 +386,7 @@ impl Programs {
     }
 }
 
-/// What the cookie of a probe says of its scope.
+/// Bits of a probe's cookie for its scope.
 fn of_scope(scope: Scope) -> u64 {
     match scope {
         Scope::Process(_) | Scope::All => 0,
@@ -397,11 +397,11 @@ fn of_scope(scope: Scope) -> u64 {
 /// Places of files that run one program, and of which of a list of probes they are.
 type Points<'a> = BTreeMap<(Run, &'a Path), Vec<(usize, Point)>>;
 
-/// Where a function is left: the program for it, the place, and what the cookie says of it.
+/// Places at which a function is left: the program for each, the place, and bits for its cookie.
 fn exits(probe: &Probe) -> Vec<(Run, (&Path, u64), u64)> {
     let own = probe.path.as_path();
     match &probe.returns {
-        // What loads libraries is of interest when it is entered.
+        // Functions that load libraries are probed at their entry only.
         _ if probe.function.role == Role::Load => Vec::new(),
         Exits::Kernel => vec![(Run::LeaveByKernel, (own, probe.entry), 0)],
         Exits::At(offsets) => {
@@ -517,7 +517,7 @@ fn many_descriptors() {
     let _ = setrlimit(Resource::Nofile, most);
 }
 
-/// What the verifier says in the end: before that, it lists what it has followed.
+/// Last lines of the verifier's log: before them it lists what it has followed.
 fn last_lines(log: &str) -> String {
     let lines: Vec<_> = log
         .lines()
@@ -537,7 +537,7 @@ fn rights(error: &(dyn std::error::Error + 'static)) -> Option<TraceError> {
     widelane_bpf::is_refused(error).then_some(TraceError::NoRights)
 }
 
-/// What clang has made of `bpf/trace.bpf.c`. The loader reads words in it.
+/// Programs that clang has made of `bpf/trace.bpf.c`. The loader reads words in it.
 const PROGRAMS: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/trace.o"));
 
 /// No argument of a function is a place for its result.
@@ -560,9 +560,9 @@ const FUNCTIONS: usize = 1024;
 const SITES: usize = 4096;
 /// All places for calls under way, as a power of two: `SLOTS` in the programs.
 const SLOT_BITS: u32 = 13;
-/// What a process reads and writes is not looked at.
+/// Flag of a process whose reads and writes are not looked at.
 const FLAG_SILENT: u32 = 16;
-/// What a process forks is traced, too.
+/// Flag of a process whose children are traced, too.
 const FLAG_FORKS: u32 = 128;
 /// The first kernel whose probes have cookies.
 const OLDEST: (u32, u32) = (5, 15);
@@ -743,8 +743,8 @@ mod tests {
         Some(programs)
     }
 
-    /// What was kept of a connection, as direction, length and bytes. Other tests of this program read
-    /// and write, too.
+    /// Records that were kept of a connection, as direction, length and bytes. Other tests of this program read and
+    /// write, too.
     fn kept(
         programs: &mut Programs,
         (here, there): &(UnixStream, UnixStream),
@@ -818,7 +818,7 @@ mod tests {
             here.read_exact(&mut vec![0; piece.len()]).unwrap();
         };
         pieces.into_iter().for_each(&mut carry);
-        // The same again, at once.
+        // Sends the flight again, at once.
         carry(&flight);
         let data = [23, 3, 3, 0, 32, 22, 3, 3];
         there.write_all(&data).unwrap();

@@ -1,5 +1,4 @@
-//! How long calls take: a histogram for each function and each way in which it ends, from what the
-//! kernel has counted.
+//! Measures how long calls take: a histogram for each function and each result, from the kernel's counts.
 //!
 //! Times of functions that call each other overlap: that of `SSL_do_handshake` contains that of the
 //! signature. So shares of CPU time need not add up to 100 %.
@@ -13,14 +12,14 @@ pub use histogram::{BUCKETS, Histogram, beginning_of, bucket_of};
 
 use crate::outcome::Outcome;
 
-/// What a row is about.
+/// Key of a row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// The family of libraries.
     pub library: String,
     /// The symbol of the function.
     pub function: String,
-    /// How the calls ended.
+    /// Result of the calls.
     pub outcome: Outcome,
 }
 

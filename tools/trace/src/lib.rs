@@ -1,4 +1,4 @@
-//! What TLS handshakes on this machine are made of, seen from outside of the programs.
+//! Traces the parts of TLS handshakes on this machine, from outside of the programs.
 //!
 //! A [`Tracer`] puts probes into the processes that a [`Filter`] matches, at the functions of a
 //! [`Table`], and gives [`Event`]s: calls with their times, and the beginnings of TLS flights. What

@@ -10,16 +10,16 @@ pub struct Mark {
     pub library: String,
     /// The provider that its note names.
     pub provider: String,
-    /// Its own name.
+    /// Name of the probe.
     pub name: String,
-    /// What it tells.
+    /// Event that the probe reports.
     pub tells: Tells,
-    /// What its arguments are, in their order.
+    /// Kinds of the probe's arguments, in their order.
     #[serde(default)]
     pub arguments: Vec<Argument>,
 }
 
-/// What a static probe tells.
+/// Event that a static probe reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tells {
@@ -40,7 +40,7 @@ pub enum Tells {
 }
 
 impl Tells {
-    /// What tells of handshakes, and of the jobs inside.
+    /// Events of handshakes, and of the jobs inside.
     pub const HANDSHAKES: [Self; 5] = [
         Self::HandshakeBegun,
         Self::HandshakeStep,
@@ -48,16 +48,16 @@ impl Tells {
         Self::JobSubmitted,
         Self::JobDone,
     ];
-    /// What tells of passes.
+    /// Events of passes.
     pub const PASSES: [Self; 2] = [Self::PassBegun, Self::PassEnded];
 
-    /// Whether it only says more about handshakes, which others tell of.
+    /// Returns whether the event only adds to handshakes, which other probes report.
     pub(crate) fn is_part(self) -> bool {
         matches!(self, Self::JobSubmitted | Self::JobDone)
     }
 }
 
-/// What an argument of a static probe is.
+/// Kind of an argument of a static probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Argument {
@@ -73,7 +73,7 @@ pub enum Argument {
     Group,
     /// 0 or 1; something else is not known.
     Resumed,
-    /// How a handshake ended: 0 complete, 2 closed; something else is a failure.
+    /// Result of a handshake: 0 complete, 2 closed; something else is a failure.
     Ending,
     /// The alert that the peer sent, by IANA's registry; negative if there was none.
     Alert,
@@ -81,15 +81,15 @@ pub enum Argument {
     Job,
     /// The operation, by the numbers of `widelane-probes`.
     Operation,
-    /// How many jobs are in a pass.
+    /// Number of jobs in a pass.
     Jobs,
-    /// How many jobs a pass takes at most.
+    /// Most jobs that a pass takes.
     Lanes,
     /// 0: without lanes.
     Way,
-    /// How long the jobs of a pass have waited, in nanoseconds, summed.
+    /// Time that the jobs of a pass have waited, in nanoseconds, summed.
     Queued,
-    /// Whether there is a result: 1.
+    /// 1 if there is a result.
     Succeeded,
     /// Something else.
     Other,

@@ -1,4 +1,4 @@
-//! What a function did, by its role and the size of what it returned: the names in lists of functions.
+//! Names of functions in lists, from their role and the size of what they returned.
 
 use crate::functions::{Function, Role};
 use crate::tls::Facts;

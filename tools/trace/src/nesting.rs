@@ -10,26 +10,26 @@ use std::sync::Arc;
 use crate::event::{Bytes, Call, Stack};
 use crate::functions::Function;
 
-/// So much of the stack one call takes for those inside it.
+/// Most bytes of stack between a call and the calls inside it.
 const DEEPEST: u64 = 256 << 10;
-/// So much on a thread that has several stacks, and between threads.
+/// Most bytes of stack between them on a thread that has several stacks, and between threads.
 pub(crate) const DEEPEST_OF_COROUTINES: u64 = 32 << 10;
-/// So long something waits for the call around it: nanoseconds.
+/// Longest time that an inner call is kept until its outer call returns, in nanoseconds.
 const LONGEST: u64 = 10_000_000_000;
-/// So long before a call its program has read what it passes to the call, at most: nanoseconds.
+/// Longest time between a program's read and the call that gets the bytes, in nanoseconds.
 const MOMENT: u64 = 100_000_000;
 /// By no more than this, in nanoseconds, things arrive in another order than they ended.
 const SKEW: u64 = 10_000_000;
-/// So many wait in a process.
+/// Most calls and pieces of bytes that are kept for a process.
 const MOST: usize = 4096;
-/// So many bytes of the network wait in a process.
+/// Most bytes of the network that are kept for a process.
 const MOST_BYTES: usize = 4 << 20;
-/// So many processes have something that waits.
+/// Most processes for which something is kept.
 const MOST_PROCESSES: usize = 1024;
-/// So many threads are remembered that have several stacks.
+/// Most threads with several stacks that are remembered.
 const MOST_THREADS: usize = 4096;
 
-/// Where and when something happened.
+/// Stack and time of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// On which thread.
@@ -43,7 +43,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Of a call.
+    /// Place of a call.
     pub fn of(call: &Call) -> Self {
         Self {
             tid: call.tid,
@@ -53,7 +53,7 @@ impl Place {
         }
     }
 
-    /// Of a call of the system.
+    /// Place of a call of the system.
     pub fn of_bytes(bytes: &Bytes) -> Self {
         Self {
             tid: bytes.tid,
@@ -67,8 +67,8 @@ impl Place {
         self.start >= outer.start && self.end <= outer.end
     }
 
-    /// Whether this was done in the job that a call went on with: on another stack of the thread, until
-    /// a moment during the call; or on the stack of the job, since the call before.
+    /// Returns whether this was done in the job that a call went on with: on another stack of the thread, until a
+    /// moment during the call; or on the stack of the job, since the call before.
     fn is_in_job(&self, outer: &Self, job: Option<Job>) -> bool {
         let (Stack::Pointer(inner), Stack::Pointer(own)) = (self.stack, outer.stack) else {
             return false;
@@ -83,7 +83,7 @@ impl Place {
         apart && (self.end >= outer.start || known)
     }
 
-    /// Whether the two share time, and neither is a part of the other.
+    /// Returns whether the two share time, and neither is a part of the other.
     fn crosses(&self, other: &Self) -> bool {
         let apart = self.end <= other.start || other.end <= self.start;
         !apart && !self.during(other) && !other.during(self)
@@ -111,7 +111,7 @@ pub struct Stacks {
 }
 
 impl Stacks {
-    /// Whether `inner` is inside `outer`, both of process `pid`.
+    /// Returns whether `inner` is inside `outer`, both of process `pid`.
     pub fn is_inside(&self, pid: u32, inner: &Place, outer: &Place) -> bool {
         if !inner.during(outer) {
             return false;
@@ -157,13 +157,13 @@ impl Stacks {
 /// Something that waits for the call around it.
 #[derive(Clone, Debug)]
 pub struct Child {
-    /// Where and when.
+    /// Stack and time.
     pub place: Place,
-    /// What.
+    /// Kind of the child.
     pub what: What,
 }
 
-/// What a [`Child`] is.
+/// Kind of a [`Child`].
 #[derive(Clone, Debug)]
 pub enum What {
     /// A call of a function.
@@ -210,7 +210,7 @@ impl Child {
     }
 }
 
-/// What waits for the calls around it.
+/// Inner calls and bytes that are kept until their outer calls return.
 #[derive(Debug, Default)]
 pub struct Nesting {
     /// By process, in the order of arrival.
@@ -262,7 +262,7 @@ impl Nesting {
         for child in waiting.children.iter().rev().take(64) {
             self.stacks.compare(pid, &child.place, outer);
         }
-        // What had returned before is not looked at: there may be much of it.
+        // Children that ended before are skipped: there may be many.
         let since = job.map_or(outer.start, |job| job.since.min(outer.start));
         let before = |child: &Child| child.place.end.saturating_add(SKEW) < since;
         let first = waiting.children.iter().rposition(before);
@@ -315,8 +315,8 @@ impl Nesting {
         taken
     }
 
-    /// The same from the last bytes on that `begin` a handshake. Without such bytes, all stay: they are of
-    /// another connection.
+    /// Takes the bytes of a socket from the last ones on that `begin` a handshake. Without such bytes, all stay: they
+    /// are of another connection.
     pub fn take_handshake_of_socket(
         &mut self,
         pid: u32,
@@ -348,7 +348,7 @@ impl Nesting {
         self.stacks.forget(pid);
     }
 
-    /// How many were dropped because too many waited. Those that waited for ten seconds are not
+    /// Number of children that were dropped because too many were kept. Those that were kept for ten seconds are not
     /// counted: most of them are outside of all handshakes.
     pub fn lost(&self) -> u64 {
         self.lost
@@ -369,7 +369,7 @@ impl Nesting {
     }
 }
 
-/// Whether the thread of a call read this from a socket or wrote it there before the call.
+/// Returns whether the thread of a call read this from a socket or wrote it there before the call.
 fn is_of_socket(child: &Child, call: &Place, socket: u32) -> bool {
     match &child.what {
         What::Bytes(bytes) => {
@@ -539,7 +539,7 @@ mod tests {
         assert_eq!(nesting.lost(), 10);
         let all = place(1, 0xf_1000, 0, 100_000);
         assert_eq!(nesting.take_inside(7, &all, None).len(), MOST);
-        // What is outside stays, before and after.
+        // Children outside of the call stay, before and after.
         let at = |ms: u64| place(1, 0xf_0000, ms * 1_000_000, ms * 1_000_000);
         for ms in [1, 40, 50, 60] {
             nesting.add(7, child(at(ms)));

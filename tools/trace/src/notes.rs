@@ -1,5 +1,5 @@
-//! Where the static probes (USDT) of a file are, and where their arguments: its notes in the section
-//! `.note.stapsdt`, as SystemTap's `sys/sdt.h` defines them.
+//! Finds the static probes (USDT) of a file and their arguments: reads its notes in the section `.note.stapsdt`, as
+//! SystemTap's `sys/sdt.h` defines them.
 //!
 //! Such a note has the address of a `nop`, that of the section `.stapsdt.base` at the time of linking
 //! (it tells how far a tool has moved the code since), that of a counter for attached tracers or 0, and
@@ -13,12 +13,12 @@ use crate::symbols::Elf;
 pub(crate) struct Note<'a> {
     pub(crate) provider: &'a [u8],
     pub(crate) name: &'a [u8],
-    /// Where its instruction is in the file.
+    /// Offset of the probe's instruction in the file.
     pub(crate) offset: u64,
     pub(crate) places: Vec<Place>,
 }
 
-/// Where an argument is when the probe is reached.
+/// Place of an argument when the probe is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// In a way that is not understood, such as beside a symbol.
@@ -29,26 +29,26 @@ pub enum Place {
     Register {
         /// Which.
         register: Register,
-        /// How many bytes, and whether they have a sign.
+        /// Size and sign of the value.
         form: Form,
     },
-    /// In memory, so many bytes from where a register points to.
+    /// In memory, `displacement` bytes from the address in a register.
     Memory {
         /// Which register.
         register: Register,
-        /// How far from there.
+        /// Distance from that address, in bytes.
         displacement: i32,
-        /// How many bytes, and whether they have a sign.
+        /// Size and sign of the value.
         form: Form,
     },
 }
 
-/// How large a value is, and whether it has a sign.
+/// Size of a value, and whether it has a sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Form {
     /// 1, 2, 4 or 8.
     pub bytes: u8,
-    /// Whether it may be negative.
+    /// True if the value may be negative.
     pub signed: bool,
 }
 
@@ -57,7 +57,7 @@ pub struct Form {
 pub struct Register(u8);
 
 impl Register {
-    /// Where the kernel has it in `struct pt_regs`, in bytes.
+    /// Offset of the register in the kernel's `struct pt_regs`, in bytes.
     pub fn offset(self) -> u8 {
         PLACES_IN_KERNEL
             .get(usize::from(self.0))
@@ -119,7 +119,7 @@ fn places(text: &[u8]) -> Vec<Place> {
 }
 
 fn place(word: &str) -> Option<Place> {
-    // What has no size is as large as a register.
+    // A value without a size is as large as a register.
     let (form, operand) = match word.split_once('@') {
         Some((form, operand)) => (form_of(form)?, operand),
         None => (WHOLE, word),
@@ -156,7 +156,7 @@ fn form_of(text: &str) -> Option<Form> {
         Some(digits) => (true, digits),
         None => (false, text),
     };
-    // Of numbers that are no integers ("8f"), nothing is known here.
+    // Numbers that are no integers ("8f") are unknown here.
     let bytes = digits.parse().ok()?;
     matches!(bytes, 1 | 2 | 4 | 8).then_some(Form { bytes, signed })
 }
@@ -219,7 +219,7 @@ impl<'a> Reader<'a> {
         Some((kind == STATIC_PROBE && owner == OWNER).then_some(description))
     }
 
-    /// So many bytes, and what fills them up to a multiple of four.
+    /// Reads `length` bytes, and the padding to a multiple of four.
     fn padded(&mut self, length: u32) -> Option<&'a [u8]> {
         let length = usize::try_from(length).ok()?;
         let (taken, _) = self.0.split_at_checked(length)?;
@@ -274,7 +274,7 @@ const NAMES: [[&str; 4]; 8] = [
     ["rsi", "esi", "si", "sil"],
     ["rdi", "edi", "di", "dil"],
 ];
-/// Where `struct pt_regs` has them, by their numbers.
+/// Offsets of the registers in `struct pt_regs`, by their numbers.
 const PLACES_IN_KERNEL: [u8; 16] = [
     80, 88, 96, 40, 152, 32, 104, 112, 72, 64, 56, 48, 24, 16, 8, 0,
 ];

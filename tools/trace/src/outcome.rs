@@ -1,21 +1,21 @@
-//! What return values mean.
+//! Meaning of return values.
 
 use crate::event::Call;
 use crate::functions::{Returns, Role};
 
-/// How a call ended.
+/// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
-    /// It did what it is for.
+    /// The call did what it is for.
     Ok,
-    /// It waits for the peer or for a computation, and is called again.
+    /// The call waits for the peer or for a computation, and is repeated.
     Again,
-    /// It failed.
+    /// The call failed.
     Failed,
 }
 
 impl Outcome {
-    /// Its name for programs.
+    /// Name of the result for programs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -25,7 +25,7 @@ impl Outcome {
     }
 }
 
-/// How a call ended, and of a failure, why.
+/// Result of a call, with the reason of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     Ok,
@@ -38,9 +38,9 @@ pub(crate) enum Meaning {
     Unexplained,
 }
 
-/// What a call's own result says.
+/// Meaning of a call's own result.
 pub(crate) fn meaning(call: &Call) -> Meaning {
-    // It did a handshake before it read or wrote anything.
+    // The call did a handshake before it read or wrote anything.
     match call.still {
         Some(false) => return Meaning::Ok,
         // Early data may come before the handshake is done.
@@ -73,7 +73,7 @@ pub(crate) fn meaning(call: &Call) -> Meaning {
     }
 }
 
-/// What `SSL_get_error` says about the call before it; `None` if that was no failure.
+/// Meaning of `SSL_get_error` for the call before it; `None` if that call did not fail.
 pub(crate) fn explained(error: i64) -> Option<Meaning> {
     match error {
         0 => None,

@@ -22,12 +22,12 @@ pub struct Pcapng<W> {
     opened: u16,
 }
 
-/// Who sends.
+/// Sender of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// The traced process.
     Process,
-    /// Its peer.
+    /// The peer of the process.
     Peer,
 }
 
@@ -63,8 +63,7 @@ impl<W: Write> Pcapng<W> {
         })
     }
 
-    /// Writes what one side has sent, at a time in nanoseconds since 1970: so many bytes, of which
-    /// `data` are known.
+    /// Writes `length` bytes that one side has sent, of which `data` are known, with a time in nanoseconds since 1970.
     ///
     /// # Errors
     ///
@@ -192,7 +191,7 @@ const LINKTYPE_RAW: u16 = 101;
 const TCP: u8 = 6;
 /// So that a packet's length fits its 16 bits.
 const MOST_DATA: usize = 32_768;
-/// As much as a call of OpenSSL can carry, and less than a window of TCP can be.
+/// Most bytes of one call: as many as a call of OpenSSL can carry, and fewer than a window of TCP.
 const MOST_CARRIED: u64 = 1 << 30;
 const MOST_CONNECTIONS: usize = 50_000;
 
@@ -278,7 +277,7 @@ mod tests {
         assert_ne!(peer(2), peer(5));
     }
 
-    /// Of an answer of 40,000 bytes, 4 are known; the next one continues it.
+    /// Writes an answer of 40,000 bytes of which 4 are known; the next answer continues it.
     #[test]
     fn what_is_not_known_counts_in_sequence_numbers() {
         let mut file = Vec::new();
@@ -288,7 +287,7 @@ mod tests {
             |data: &[u8], carried| pcapng.write(1, connection, Sender::Process, data, carried);
         write(b"HTTP", 40_000).unwrap();
         write(b"HTTP", 4).unwrap();
-        // What stands in place of a secret may be longer than it was.
+        // The text in place of a secret may be longer than the secret.
         write(b"HTTP", 3).unwrap();
         write(b"", 0).unwrap();
         let blocks = blocks(&file);

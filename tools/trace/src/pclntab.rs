@@ -104,7 +104,7 @@ fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     Some(digits.fold(0, |number, &byte| number << 8 | u64::from(byte)))
 }
 
-/// Of Go 1.18 and of Go 1.20, which only count lines otherwise.
+/// Magic numbers of Go 1.18 and of Go 1.20, which differ only in how lines are counted.
 const MAGICS: [u64; 2] = [0xffff_fff0, 0xffff_fff1];
 /// The address of the code in the runtime's record, in words: after the address of the table, six
 /// slices, and three addresses.

@@ -1,11 +1,11 @@
-//! What TLS connections carry, as text for people.
+//! Prints the content of TLS connections as text for people.
 
 use std::fmt::Write;
 
-/// How bytes are shown.
+/// Format of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// As text; what is not printable ASCII, a line break or a tab is a dot.
+    /// Text; a dot stands for each byte that is not printable ASCII, a line break or a tab.
     Text,
     /// Sixteen bytes a line, in hexadecimal and as text.
     Hex,
@@ -19,9 +19,8 @@ pub fn shown(bytes: &[u8], style: Style) -> String {
     }
 }
 
-/// What is left of data when bodies are not shown: of an HTTP/1 message its head, without queries and the
-/// values of fields that may be secret; of anything else nothing. The second value is the number of bytes
-/// that were left out.
+/// Rest of data without bodies: of an HTTP/1 message its head, without queries and the values of fields that may be
+/// secret; of anything else nothing. The second value is the number of bytes that were left out.
 ///
 /// In doubt, bytes are left out: lines that are no field, and those in which a field goes on.
 pub fn redacted(bytes: &[u8]) -> (Vec<u8>, usize) {
@@ -75,8 +74,8 @@ fn without_query(line: &[u8], end: usize, kept: &mut Vec<u8>) -> usize {
     query + 1 + after.len()
 }
 
-/// Whether this line begins a request or an answer of HTTP/1 (RFC 9112, 3 and 4). A body may end in the same call in
-/// which a request begins: then it stands before the method.
+/// Returns whether this line begins a request or an answer of HTTP/1 (RFC 9112, 3 and 4). A body may end in the same
+/// call in which a request begins: then the body stands before the method.
 fn begins_message(line: &[u8]) -> bool {
     let parts: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     match parts[..] {
@@ -89,7 +88,7 @@ fn begins_message(line: &[u8]) -> bool {
     }
 }
 
-/// Whether a field of HTTP may have a value that lets others act for a user.
+/// Returns whether a field of HTTP may have a value that lets others act for a user.
 fn is_secret(name: &[u8]) -> bool {
     let name = name.to_ascii_lowercase();
     let has = |part: &&[u8]| name.windows(part.len()).any(|window| window == *part);

@@ -35,7 +35,7 @@ pub(crate) enum Scope {
     Traced,
 }
 
-/// How places get probes.
+/// Method that attaches probes.
 pub(crate) enum Way {
     /// Many by one call (Linux 6.6).
     Multi([Arc<MultiProgram>; NAMES.len()]),
@@ -67,7 +67,7 @@ impl Way {
         }
     }
 
-    /// What keeps the kernel ready, where that helps.
+    /// Keeps the kernel ready, if that helps.
     pub(crate) fn ready(&self) -> Option<Ready> {
         match self {
             Self::Multi(programs) => Ready::new(Arc::clone(&programs[Run::Loaded as usize])),
@@ -77,7 +77,7 @@ impl Way {
 }
 
 impl Scope {
-    /// As the kernel names it: it has no process with the number 0.
+    /// Number of the process for the kernel: 0 stands for all, since no process has it.
     fn pid(self) -> u32 {
         match self {
             Self::Process(pid) => pid,
@@ -155,7 +155,7 @@ impl Attached {
         self.links.append(&mut other.links);
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no probes.
     pub(crate) fn is_empty(&self) -> bool {
         self.links.is_empty()
     }
@@ -172,12 +172,12 @@ pub(crate) fn remove(probes: Attached) -> Option<JoinHandle<()>> {
         thread::scope(|scope| {
             while !links.is_empty() {
                 let some = links.split_off(links.len().saturating_sub(share));
-                // Where no thread can be made, they are removed here.
+                // Without a thread, the probes are removed here.
                 let _ = thread::Builder::new().spawn_scoped(scope, move || drop(some));
             }
         });
     };
-    // What could not be started is dropped, and its probes with it.
+    // A thread that could not be started is dropped, and its probes with it.
     thread::Builder::new().spawn(removing).ok()
 }
 

@@ -83,7 +83,7 @@ impl Drop for Ready {
     fn drop(&mut self) {
         self.shared.state().until = Instant::now();
         for thread in self.threads.drain(..) {
-            // What it does cannot fail in a way that matters.
+            // The thread cannot fail in a way that matters.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Where a function returns: the addresses of its `ret` instructions. Why they are needed is in
+//! Finds where a function returns: the addresses of its `ret` instructions. The reason is in
 //! `docs/decisions/return-probes.md`.
 //!
 //! The kernel's return probes replace the return address on the stack and expect that calls return in
@@ -14,15 +14,15 @@ use iced_x86::{
 
 use crate::symbols::Elf;
 
-/// What it takes to follow the ways out of functions of a file.
+/// Context to follow the ways out of functions of a file.
 pub(crate) struct Ways<'e, 'a> {
     /// The file.
     pub(crate) elf: &'e Elf<'a>,
     /// The address of the function whose address the loader puts in a slot, if it is in this file.
     pub(crate) slot: &'e dyn Fn(u64) -> Option<u64>,
-    /// Whether the Go compiler made the code: it never ends a function by an indirect jump.
+    /// True if the Go compiler made the code: it never ends a function by an indirect jump.
     pub(crate) go: bool,
-    /// How many instructions may still be looked at in the file.
+    /// Number of instructions that may still be decoded in the file.
     pub(crate) left: Cell<usize>,
 }
 
@@ -184,7 +184,7 @@ impl Search<'_, '_> {
 
     fn indirect(&self, jump: &Instruction, last: &Last) -> Result<Indirect, String> {
         if jump.is_ip_rel_memory_operand() {
-            // Of the linker's table (PLT), or of a compiler that does without.
+            // A jump through the linker's table (PLT), or of a compiler that does without.
             let slot = (self.ways.slot)(jump.ip_rel_memory_address());
             return slot
                 .map(Indirect::To)
@@ -197,7 +197,7 @@ impl Search<'_, '_> {
     }
 }
 
-/// Where an indirect jump leads.
+/// Target of an indirect jump.
 enum Indirect {
     /// To a place in its own function, by a table.
     Table,
@@ -251,17 +251,17 @@ impl Last {
     }
 }
 
-/// Whether an operand is an entry of a table of addresses.
+/// Returns whether an operand is an entry of a table of addresses.
 fn is_entry(instruction: &Instruction, go: bool) -> bool {
     let fixed = instruction.memory_base() == Register::None || go;
     fixed && instruction.memory_index() != Register::None && instruction.memory_index_scale() == 8
 }
 
-/// How far before a jump its address may be computed.
+/// Most instructions between the computation of an address and the jump to it.
 const WINDOW: usize = 12;
-/// Of all functions of a file. Those of OpenSSL have some ten thousand.
+/// Most instructions in all functions of a file. Those of OpenSSL have some ten thousand.
 pub(crate) const MOST_IN_FILE: usize = 4 << 20;
-/// Of a function and all to which it jumps. The longest in question have some thousand.
+/// Most instructions in a function and all to which it jumps. The longest in question have some thousand.
 const MOST_INSTRUCTIONS: usize = 200_000;
 
 #[cfg(test)]
@@ -273,7 +273,7 @@ mod tests {
     /// jmp *%rax
     const JUMP: &[u8] = &[0xff, 0xe0];
 
-    /// Where the first function of a sample returns, from the beginning of the code.
+    /// Places at which the first function of a sample returns, from the beginning of the code.
     fn returns(sample: &Sample) -> Result<Vec<u64>, String> {
         let bytes = sample.bytes();
         let elf = Elf::parse(&bytes).unwrap();

@@ -3,7 +3,7 @@
 /// The address at which a sample's code begins. The file begins 4 KiB before it.
 pub(crate) const CODE: u64 = 0x40_1000;
 
-/// What is in a sample.
+/// Parts of a sample.
 #[derive(Clone, Default)]
 pub(crate) struct Sample {
     /// The section `.text`.

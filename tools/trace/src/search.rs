@@ -13,15 +13,15 @@ pub(crate) struct Search<'t> {
     table: &'t Table,
     whole: HashMap<&'t [u8], Vec<usize>>,
     patterns: Vec<(Pattern<'t>, usize)>,
-    /// Whether a byte is the last of a pattern.
+    /// True for each byte that is the last of a pattern.
     last: [bool; 256],
     marks: Vec<Mark<'t>>,
     found: Vec<Found<'t>>,
-    /// Whether a function of the table is imported.
+    /// True if a function of the table is imported.
     pub(crate) imports: bool,
-    /// Whether the function that pauses OpenSSL's jobs is imported.
+    /// True if the function that pauses OpenSSL's jobs is imported.
     pub(crate) pauses: bool,
-    /// Whether functions that switch stacks are here or imported.
+    /// True if functions that switch stacks are here or imported.
     pub(crate) switches: bool,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Search<'t> {
 struct Mark<'t> {
     pattern: Pattern<'t>,
     library: &'t str,
-    /// Whether it speaks for the library.
+    /// True if the symbol speaks for the library, false if against it.
     speaks_for: bool,
     seen: bool,
 }
@@ -38,13 +38,13 @@ struct Mark<'t> {
 pub(crate) struct Found<'t> {
     /// The row.
     pub(crate) function: &'t Arc<Function>,
-    /// Of the rows that fit the symbol, the first has 0.
+    /// Rank among the rows that fit the symbol; the first has 0.
     rank: usize,
     /// The whole symbol.
     pub(crate) name: &'t [u8],
-    /// Where it is.
+    /// Address of the symbol.
     pub(crate) address: u64,
-    /// Its bytes; 0 if the file does not say.
+    /// Size of the function in bytes; 0 if the file does not say.
     pub(crate) size: u64,
 }
 
@@ -91,12 +91,12 @@ impl<'t> Search<'t> {
         search
     }
 
-    /// Whether nothing of the table has been found in the file.
+    /// Returns whether nothing of the table has been found in the file.
     pub(crate) fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// Takes notice of a symbol.
+    /// Adds a symbol to the search.
     pub(crate) fn symbol(&mut self, name: &'t [u8], kind: Kind) {
         let patterns = name
             .last()

@@ -16,13 +16,13 @@ use crate::nesting::{Place, Stacks};
 use crate::outcome::{Meaning, error_name, explained, meaning};
 use crate::text::{duration, escaped, json_line, micros, thread_name, time_of_day};
 
-/// So long a call waits for those that were entered before it: nanoseconds.
+/// Longest time that a call is held for those that were entered before it, in nanoseconds.
 const HELD: u64 = 200_000_000;
 /// No call waits longer, though others that were entered before have just come.
 const LONGEST: u64 = 1_000_000_000;
-/// So many calls wait.
+/// Most calls that are held.
 const MOST: usize = 65_536;
-/// So many calls that have not ended are looked at for what is around another, in a process.
+/// Most calls of a process, not yet ended, that are checked for being around another.
 const MOST_AROUND: usize = 256;
 
 /// A call, as it is shown.
@@ -30,7 +30,7 @@ const MOST_AROUND: usize = 256;
 pub struct Snooped {
     /// The call. It has no data.
     pub call: Call,
-    /// How many of the calls that are shown are around it.
+    /// Number of shown calls around this one.
     pub depth: usize,
     /// OpenSSL's name for why it failed, or for what `SSL_get_error` said.
     pub error: Option<&'static str>,
@@ -46,7 +46,7 @@ type Key = (u64, Reverse<Stack>, u64);
 pub struct Snoop {
     clock: Clock,
     held: BTreeMap<Key, (Call, Option<&'static str>)>,
-    /// Those that wait, by return: to find which are due.
+    /// Held calls by their return: to find which are due.
     returns: BTreeMap<(u64, u64), Key>,
     /// The last call on an object that failed and is not explained, if it still waits.
     failed: HashMap<(u32, u64), Key>,
@@ -111,7 +111,7 @@ impl Snoop {
     /// some times a second also when no calls come.
     pub fn settle(&mut self, now: u64) -> Vec<Snooped> {
         let mut shown = Vec::new();
-        // What has waited for long goes, and all that was entered before.
+        // A call that was held for long is released, with all that were entered before.
         while let Some((&(end, _), &due)) = self.returns.first_key_value() {
             if end.saturating_add(LONGEST) > now {
                 break;
@@ -133,7 +133,7 @@ impl Snoop {
         shown
     }
 
-    /// Whether calls wait to be shown: until then, [`settle`](Self::settle) need not be called.
+    /// Returns whether calls wait to be shown: until then, [`settle`](Self::settle) need not be called.
     pub fn is_waiting(&self) -> bool {
         !self.held.is_empty()
     }
@@ -149,7 +149,7 @@ impl Snoop {
         self.stacks.forget(pid);
     }
 
-    /// How many calls did not wait for as long as they should because too many waited.
+    /// Number of calls that were shown too early because too many waited.
     pub fn early(&self) -> u64 {
         self.early
     }
@@ -238,7 +238,7 @@ impl Snooped {
     }
 }
 
-/// What it returned, for people: what is no small number is an address.
+/// Return value as text: a number that is not small is an address.
 fn result(call: &Call) -> String {
     match call.result {
         small @ -0xffff_ffff..=0xffff_ffff => small.to_string(),

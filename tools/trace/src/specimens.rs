@@ -154,7 +154,7 @@ pub(crate) fn server_hello(
     message(2, &body)
 }
 
-/// The extensions of a ServerHello of TLS 1.3 with a key share of so many bytes.
+/// Extensions of a ServerHello of TLS 1.3 with a key share of `share` bytes.
 pub(crate) fn tls13(group: u16, share: usize, preshared: bool) -> Vec<(u16, Vec<u8>)> {
     let length = u16::try_from(share).expect("a share's length");
     let share = [

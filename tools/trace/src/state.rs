@@ -1,4 +1,4 @@
-//! Where a library notes in an object whether a handshake is under way: what `SSL_in_init` returns.
+//! Finds the place in an object where a library notes whether a handshake is under way: what `SSL_in_init` returns.
 //!
 //! OpenSSL has no function that only does a handshake for those programs that simply read and write, and
 //! where it keeps its state differs from release to release. The library's own code tells: the function
@@ -63,7 +63,7 @@ fn writes_result(instruction: &Instruction, info: &mut InstructionInfoFactory) -
         .any(|one| !matches!(one.access(), OpAccess::Read | OpAccess::CondRead))
 }
 
-/// It does next to nothing.
+/// Most bytes of the function, which does next to nothing.
 const MOST_BYTES: usize = 512;
 /// The state is among the first fields.
 const MOST_OF_OBJECT: u32 = 4096;

@@ -36,20 +36,20 @@ struct Piece<'a> {
 /// A symbol of a function, or one that is imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Symbol<'a> {
-    /// Its name, without a version, cut.
+    /// Name of the symbol, without a version, cut.
     pub(crate) name: &'a [u8],
-    /// What it is.
+    /// Kind of the symbol.
     pub(crate) kind: Kind,
 }
 
-/// What a symbol is.
+/// Kind of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A function that is in the file.
     Function {
-        /// Its address.
+        /// Address of the function.
         address: u64,
-        /// Its bytes; 0 if the file does not say.
+        /// Size of the function in bytes; 0 if the file does not say.
         size: u64,
     },
     /// A function that another file has.
@@ -94,7 +94,7 @@ impl<'a> Elf<'a> {
         Ok(elf)
     }
 
-    /// Whether it is a static program: no loader is named in it, and it shares no symbol.
+    /// Returns whether this is a static program: it names no loader, and it shares no symbol.
     pub(crate) fn is_static(&self) -> bool {
         // The first entry of each table is empty.
         let shares = self
@@ -103,7 +103,7 @@ impl<'a> Elf<'a> {
         !shares && !self.loaded
     }
 
-    /// Whether it has a table of all symbols, not only of those that it shares.
+    /// Returns whether the file has a table of all symbols, not only of those that it shares.
     pub(crate) fn has_symbols(&self) -> bool {
         let mut kinds = self.sections.iter().map(|section| section.sh_type(ENDIAN));
         kinds.any(|kind| kind == SHT_SYMTAB)
@@ -174,12 +174,12 @@ impl<'a> Elf<'a> {
         Some((section.sh_addr(ENDIAN), data))
     }
 
-    /// Where in the file the code at an address is.
+    /// Offset in the file of the code at an address.
     pub(crate) fn offset(&self, address: u64) -> Option<u64> {
         Some(self.code(address)?.0)
     }
 
-    /// Where in the file the code at an address is, and it with all that follows it in its segment.
+    /// Offset in the file of the code at an address, and all code from there on in its segment.
     pub(crate) fn code(&self, address: u64) -> Option<(u64, &'a [u8])> {
         let mut codes = self.codes.iter();
         codes.find_map(|code| {
@@ -194,7 +194,7 @@ impl<'a> Elf<'a> {
         self.codes.iter().map(|code| (code.address, code.bytes))
     }
 
-    /// Where functions begin, by the table that the unwinder searches (`.eh_frame_hdr`).
+    /// Addresses of functions, from the table that the unwinder searches (`.eh_frame_hdr`).
     pub(crate) fn frames(&self) -> Vec<u64> {
         let Some((base, table)) = self.section(b".eh_frame_hdr") else {
             return Vec::new();

@@ -23,14 +23,13 @@ pub struct Table {
 pub struct Library {
     /// The name that rows have in `library`.
     pub name: String,
-    /// Its rows apply to a file only if that defines or imports one of these symbols. Empty: to every
-    /// file.
+    /// Symbols of the library. Its rows apply only to a file that defines or imports one of them. Empty: to every file.
     #[serde(default)]
     pub with: Vec<String>,
     /// They do not apply to a file that defines or imports one of these.
     #[serde(default)]
     pub without: Vec<String>,
-    /// Whether its functions are Go's.
+    /// True if the functions are Go's.
     #[serde(default)]
     pub goroutine: bool,
 }
@@ -43,7 +42,7 @@ pub enum TableError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         cause: std::io::Error,
     },
     /// A row is wrong.
@@ -51,9 +50,9 @@ pub enum TableError {
     Row {
         /// The file.
         path: PathBuf,
-        /// Where, from 1.
+        /// Line of the mistake, from 1.
         line: usize,
-        /// What is wrong, and what is allowed.
+        /// Description of the mistake, and what is allowed.
         why: String,
     },
 }
@@ -141,7 +140,7 @@ impl Table {
             self.marks.retain(|old| !named(old));
             self.marks.push(Arc::new(mark));
         }
-        // What comes first is found first.
+        // The first match wins.
         let replaced = |old: &Arc<Function>| functions.iter().any(|new| same(new, old));
         let kept: Vec<_> = (self.functions.into_iter())
             .filter(|old| !replaced(old))
@@ -172,7 +171,7 @@ impl Table {
         self.libraries.iter().find(|library| library.name == name)
     }
 
-    /// Whether a function is Go's.
+    /// Returns whether a function is Go's.
     pub fn is_goroutine(&self, function: &Function) -> bool {
         let library = self.library(&function.library);
         library.is_some_and(|library| library.goroutine)
@@ -184,9 +183,9 @@ impl Table {
 pub(crate) enum Pattern<'a> {
     /// This symbol.
     Whole(&'a str),
-    /// It begins and ends so.
+    /// Symbols with this beginning and this end.
     Around(&'a str, &'a str),
-    /// It is this, or this after something that ends in `_`.
+    /// This symbol, alone or after a prefix that ends in `_`.
     Prefixed(&'a str),
 }
 
@@ -220,7 +219,7 @@ impl<'a> Pattern<'a> {
         }
     }
 
-    /// How much of a symbol it says.
+    /// Number of literal bytes in the pattern.
     fn literal(self) -> usize {
         match self {
             Self::Whole(text) | Self::Prefixed(text) => text.len(),
@@ -229,7 +228,7 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// Where the `*` is that stands for any text.
+/// Place of the `*` that stands for any text.
 fn star(symbol: &str) -> Option<usize> {
     let stars = symbol.match_indices('*').map(|(at, _)| at);
     let mut stars = stars.filter(|&at| !symbol[..at].ends_with('('));

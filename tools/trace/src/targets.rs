@@ -1,4 +1,4 @@
-//! What to probe in a process.
+//! Finds what to probe in a process.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -34,11 +34,11 @@ pub struct Targets {
 struct Known {
     image: Image,
     file: Arc<RegularFile>,
-    /// Where it calls functions, once they have been asked for.
+    /// Calls of functions in the file, once they have been asked for.
     calls: OnceLock<Calls>,
 }
 
-/// What to probe in a process.
+/// Probes of a process.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The process.
@@ -52,54 +52,53 @@ pub struct Target {
     pub marks: Vec<MarkProbe>,
     /// Why return probes of the kernel must not be used in it, if so.
     pub coroutines: Option<&'static str>,
-    /// What the user should know. Safe to print.
+    /// Notes for the user. Safe to print.
     pub notes: Vec<String>,
 }
 
 /// A function to probe.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// Its row in the table.
+    /// Row of the function in the table.
     pub function: Arc<Function>,
-    /// Its whole symbol.
+    /// Whole symbol of the function.
     pub symbol: Arc<str>,
     /// A path by which the kernel finds the file in which it is, whatever its name means here.
     /// Valid in this process as long as `file` lives.
     pub path: PathBuf,
     /// The file, found.
     pub file: Arc<RegularFile>,
-    /// What the process calls the file: for messages, after [`str::escape_debug`] or the like.
+    /// Path of the file as the process names it: for messages, after [`str::escape_debug`] or the like.
     pub shown: PathBuf,
-    /// Where in the file it is seen to be entered: where it begins, or a few instructions behind.
+    /// Offset in the file at which the entry is seen: the beginning of the function, or a few instructions behind.
     pub entry: u64,
-    /// Where it returns.
+    /// Places at which the function returns.
     pub returns: Exits,
-    /// Its `ret` instructions in the file, if these are all its ways out.
+    /// Offsets of the `ret` instructions in the file, if these are all ways out of the function.
     pub rets: Option<Vec<u64>>,
-    /// Whether it is Go's: arguments and results are in Go's registers, and a call belongs to a
-    /// goroutine.
+    /// True for a function of Go: arguments and results are in Go's registers, and a call belongs to a goroutine.
     pub goroutine: bool,
-    /// Its calls are of interest only while a handshake is under way on their object: where in the
-    /// object the library notes that, in bytes.
+    /// Offset in the object, in bytes, at which the library notes that a handshake is under way. Calls at other times
+    /// are of no interest.
     pub state: Option<u32>,
 }
 
 /// A place of a static probe.
 #[derive(Clone, Debug)]
 pub struct MarkProbe {
-    /// Its row in the table.
+    /// Row of the static probe in the table.
     pub mark: Arc<Mark>,
     /// A path by which the kernel finds the file, as in [`Probe::path`].
     pub path: PathBuf,
     /// The file, found.
     pub file: Arc<RegularFile>,
-    /// Where in it.
+    /// Offset in the file.
     pub offset: u64,
-    /// Where its arguments are.
+    /// Places of the probe's arguments.
     pub places: Vec<Place>,
 }
 
-/// How to see that a function returns.
+/// Way to see that a function returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exits {
     /// By the kernel's return probe.
@@ -121,7 +120,7 @@ pub struct Site {
     pub path: PathBuf,
     /// The file, found.
     pub file: Arc<RegularFile>,
-    /// Where in it.
+    /// Offset in the file.
     pub offset: u64,
 }
 
@@ -139,21 +138,21 @@ pub enum TargetError {
     /// There is none.
     #[error("there is no process {pid}, or it has ended")]
     NoProcess {
-        /// Its number.
+        /// Number of the process.
         pid: u32,
     },
-    /// It may not be looked at.
+    /// This user may not look at the process.
     #[error("process {pid} may not be looked at: that takes root with CAP_SYS_PTRACE")]
     NotAllowed {
-        /// Its number.
+        /// Number of the process.
         pid: u32,
     },
     /// The system does not tell.
     #[error("cannot read what process {pid} has mapped: {cause}")]
     Unreadable {
-        /// Its number.
+        /// Number of the process.
         pid: u32,
-        /// What the system said.
+        /// Error of the system.
         cause: io::Error,
     },
 }
@@ -174,7 +173,7 @@ impl Targets {
         }
     }
 
-    /// What to probe in a process.
+    /// Finds what to probe in a process.
     ///
     /// # Errors
     ///
@@ -186,8 +185,8 @@ impl Targets {
         }
     }
 
-    /// The same, for probes in all processes: some may change their stacks, and return probes of the kernel
-    /// would crash those. So functions are seen to return by their own instructions.
+    /// Finds probes that suit all processes: some may change their stacks, and return probes of the kernel would crash
+    /// those. So functions are seen to return by their own instructions.
     #[cfg(programs)]
     pub(crate) fn by_instructions(&mut self, proc: &Proc, pid: u32) -> Result<Target, TargetError> {
         match self.find(proc, pid, Some("others that have its files"))? {
@@ -196,8 +195,8 @@ impl Targets {
         }
     }
 
-    /// The same, and whether the process has ended meanwhile: then it is no target any more, but the
-    /// next one with the same program will be like it.
+    /// Finds what to probe, and returns whether the process has ended meanwhile: then it is no target any more, but the
+    /// next process with the same program will be like it.
     pub(crate) fn of_ending(
         &mut self,
         proc: &Proc,
@@ -242,7 +241,7 @@ impl Targets {
             match file.and_then(|file| self.known(file, path)) {
                 Ok(Some(known)) => files.push((path.to_owned(), known)),
                 Ok(None) => {}
-                // What it had is not known then: half of it would be no model for others.
+                // The process has ended, and its target would be incomplete: no model for others.
                 Err(error) if is_no_process(&error) => return Err(no_process()),
                 Err(error) => target.notes.push(format!(
                     "{who}: {} is not looked through: {error}",
@@ -365,7 +364,7 @@ impl Targets {
         let function = &located.function;
         let has = |symbol: &String| image.functions.iter().any(|other| other.symbol == *symbol);
         let told_elsewhere = self.handshakes_only && function.instead.as_ref().is_some_and(has);
-        // What a handshake consists of is told by static probes, where it is told by them.
+        // Static probes report the parts of a handshake where they report handshakes.
         let by_marks = self.tells_handshakes() && image.tells_handshakes();
         let told_by_marks = by_marks && Role::PARTS.contains(&function.role);
         let goes_on = self.inside && located.state.is_some();
@@ -400,7 +399,7 @@ impl Targets {
         calls.any(|calls| calls.imports.contains(symbol))
     }
 
-    /// Where a function returns to, in all files of a process.
+    /// Places to which a function returns, in all files of a process.
     fn sites(&self, symbol: &str, files: &[File]) -> Vec<Site> {
         let calls: Vec<_> = (files.iter())
             .map(|(_, known)| (known, known.calls(&self.table)))
@@ -440,12 +439,12 @@ impl Known {
     }
 }
 
-/// What the system says of a process that is about to end.
+/// Error of the system for a process that is about to end.
 fn is_no_process(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::SRCH)
 }
 
-/// Whether another file than its own calls a function.
+/// Returns whether another file than the function's own calls it.
 fn is_called(own: &Known, sites: &[Site]) -> bool {
     let own = own.file.identity();
     sites.iter().any(|site| site.file.identity() != own)
@@ -454,8 +453,8 @@ fn is_called(own: &Known, sites: &[Site]) -> bool {
 /// A file of a process, by the name that the process has for it.
 type File = (PathBuf, Arc<Known>);
 
-/// Whether it is memory that looks like a file. Runtimes that compile while they run keep their code
-/// in it, which may be large and changes all the time.
+/// Returns whether a mapping is memory that looks like a file. Runtimes that compile while they run keep their code in
+/// it, which may be large and changes all the time.
 fn is_memory(mapping: &Mapping) -> bool {
     let path = mapping.path.as_deref().unwrap_or(Path::new(""));
     let path = path.as_os_str().as_encoded_bytes();

@@ -1,4 +1,4 @@
-//! What lines for people have in common: names and times.
+//! Names and times, as lines for people show them.
 
 use std::fmt::Write as _;
 

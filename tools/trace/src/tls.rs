@@ -1,4 +1,4 @@
-//! What the beginnings of TLS flights tell, as they go through calls of the system.
+//! Reads the beginnings of TLS flights, as they go through calls of the system.
 //!
 //! Nothing here is certain: calls are missing, their bytes are cut, and a library may read the header
 //! of a record and its content apart. The parser looks for the next header whenever it is lost, and
@@ -11,13 +11,13 @@ use crate::event::{Bytes, Direction};
 use crate::functions::Side;
 use messages::ServerHello;
 
-/// So much of a handshake message is kept.
+/// Most bytes of a handshake message that are kept.
 const MOST_OF_A_MESSAGE: usize = 8192;
 
-/// What is known about a connection.
+/// Known facts about a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Who the process is: a server reads a ClientHello.
+    /// Side of the process: a server reads a ClientHello.
     pub side: Option<Side>,
     /// The version that the server chose, as [`names::version`] takes it.
     pub version: Option<u16>,
@@ -25,7 +25,7 @@ pub struct Facts {
     pub cipher: Option<u16>,
     /// The group of the key exchange, as [`names::group`] takes it.
     pub group: Option<u16>,
-    /// Whether a session was resumed.
+    /// True if a session was resumed; `None` if not known.
     pub resumed: Option<bool>,
     /// The host that the client asked for. Bytes that are not printable ASCII are escaped.
     pub server_name: Option<String>,
@@ -42,20 +42,20 @@ pub struct Facts {
 /// An alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alert {
-    /// Whether the process has read it or written it.
+    /// Direction of the alert: read or written by the process.
     pub direction: Direction,
     /// Level and description; `None` if it is encrypted.
     pub plain: Option<(u8, u8)>,
 }
 
 impl Alert {
-    /// Whether it ends the handshake, as far as can be seen.
+    /// Returns whether the alert ends the handshake, as far as can be seen.
     pub fn is_fatal(&self) -> bool {
         const FATAL: u8 = 2;
         self.plain.is_none_or(|(level, _)| level == FATAL)
     }
 
-    /// Its name, if it is not encrypted.
+    /// Name of the alert, if it is not encrypted.
     pub fn name(&self) -> Option<String> {
         self.plain.map(|(_, description)| names::alert(description))
     }
@@ -72,7 +72,7 @@ pub struct Flights {
 }
 
 impl Flights {
-    /// Of a connection of which nothing is known.
+    /// Starts with no bytes of either side.
     pub fn new() -> Self {
         Self::default()
     }
@@ -95,7 +95,7 @@ impl Flights {
         }
     }
 
-    /// What is known. Reads messages of which only a part has come.
+    /// Facts so far. Reads messages of which only a part has come.
     pub fn facts(&mut self) -> &Facts {
         for direction in [Direction::Read, Direction::Written] {
             let stream = match direction {
@@ -209,11 +209,11 @@ const CLIENT_KEY_EXCHANGE: u8 = 16;
 /// No message that is sent in the clear has a higher number: CompressedCertificate (RFC 8879, 4).
 const LAST_MESSAGE: u8 = 25;
 
-/// Where a ChangeCipherSpec may come, a message goes on in another record only if its own is as long as this: the
-/// shortest limit of fragments (RFC 6066, 4).
+/// Shortest record after which a message goes on in another one, while a ChangeCipherSpec may come: the shortest limit
+/// of fragments (RFC 6066, 4).
 const LEAST_FRAGMENT: usize = 512;
 
-/// What a stream consists of.
+/// Part of a stream.
 #[derive(Debug)]
 enum Part {
     /// Type and beginning of the body.
@@ -232,7 +232,7 @@ struct Stream {
     record: Option<Record>,
     /// The handshake message that has begun, with its header.
     message: Vec<u8>,
-    /// So much of it is not kept, and still to come.
+    /// Bytes of the message that are not kept, and still to come.
     surplus: usize,
     /// The type of the last message.
     last: Option<u8>,
@@ -372,7 +372,7 @@ impl Stream {
         }
     }
 
-    /// Whether the header of a message is one, and not the beginning of an encrypted record. The kernel does
+    /// Returns whether the header of a message is one, and not the beginning of an encrypted record. The kernel does
     /// not report a ChangeCipherSpec that is read apart from what follows.
     fn is_plain(&self, record: Record, in_record: usize) -> bool {
         let &[kind, high, ..] = &self.message[..] else {
@@ -384,7 +384,7 @@ impl Stream {
         kind <= LAST_MESSAGE && (fits || goes_on)
     }
 
-    /// Whether a ChangeCipherSpec may follow the last message (RFC 5246, 7.3).
+    /// Returns whether a ChangeCipherSpec may follow the last message (RFC 5246, 7.3).
     fn may_change(&self) -> bool {
         let before_it = [
             SERVER_HELLO,
@@ -405,7 +405,7 @@ impl Stream {
         }
     }
 
-    /// How much of it is kept.
+    /// Number of bytes of the message that are kept.
     fn wanted(&self) -> usize {
         self.length().min(MOST_OF_A_MESSAGE)
     }
@@ -434,7 +434,7 @@ impl Stream {
         } else if self.surplus as u64 >= missing {
             self.surplus -= missing as usize;
         } else {
-            // Where the next message begins in this record is not known.
+            // The start of the next message in this record is not known.
             return self.lose(parts);
         }
         self.record = (left > 0).then_some(Record { left, ..record });

@@ -33,16 +33,16 @@ pub struct Tracer {
     programs: Programs,
     proc: Proc,
     targets: Targets,
-    /// What processes that start now will have.
+    /// Targets of processes that start now.
     expected: Expected,
     filter: Filter,
     processes: HashMap<u32, Traced>,
-    /// Where dynamic linkers tell what they have loaded, in every process that has them: if all
-    /// processes are traced, a probe in each would take seconds.
+    /// Probes in dynamic linkers that report what they have loaded, in every process that has them: if all processes
+    /// are traced, a probe in each would take seconds.
     linkers: Probed<Key>,
     /// Which processes fork one for each connection.
     forks: Forks,
-    /// What these have, in every process that has it.
+    /// Probes of these servers, in every process that has them.
     everywhere: Everywhere,
     /// When to look at processes again.
     due: BTreeMap<Instant, Vec<u32>>,
@@ -50,21 +50,21 @@ pub struct Tracer {
     noted: HashSet<String>,
     /// Threads that remove probes of processes that have ended.
     removed: Vec<JoinHandle<()>>,
-    /// How many processes that were traced have ended.
+    /// Number of traced processes that have ended.
     ended: u64,
-    /// Whether the last look found something: then more is to come soon.
+    /// True if the last look found something: then more is to come soon.
     busy: bool,
 }
 
 /// A process with probes.
 struct Traced {
     probes: Probed<Key>,
-    /// Those of functions that may go on with a handshake, beside what else they do.
+    /// Probes of functions that may go on with a handshake, beside their other work.
     reads_and_writes: Probed<Key>,
     marks: Probed<Place>,
-    /// Whether it has probes that are everywhere.
+    /// True if the process has probes that are everywhere.
     everywhere: bool,
-    /// Whether return probes of the kernel are among them.
+    /// True if return probes of the kernel are among the probes.
     by_kernel: bool,
     /// When it got the probes of others with the same program, which cost more and may be fewer.
     expected: Option<Instant>,
@@ -85,7 +85,7 @@ struct Probed<K> {
 }
 
 impl<K: Eq + Hash> Probed<K> {
-    /// Those of a list that have no probe yet, each once: a function may have several names.
+    /// Entries of a list that have no probe yet, each once: a function may have several names.
     fn missing<'a, P>(&self, of: impl IntoIterator<Item = &'a P>, key: fn(&P) -> K) -> Vec<&'a P> {
         let mut seen = HashSet::new();
         let of = of.into_iter();
@@ -132,16 +132,16 @@ impl Traced {
     }
 }
 
-/// What tells probes of functions apart, and of static probes.
+/// Key of a function's probe, and of a static probe's.
 type Key = (Identity, u64, Arc<Function>);
 type Place = (Identity, u64);
 
-/// What [`Tracer::wait`] has seen.
+/// Result of [`Tracer::wait`].
 #[derive(Debug, Default)]
 pub struct Seen {
     /// In the order in which the kernel reported it.
     pub events: Vec<Event>,
-    /// Whether the caller's descriptor has become readable.
+    /// True if the caller's descriptor has become readable.
     pub stopped: bool,
 }
 
@@ -228,8 +228,7 @@ impl Tracer {
                 Record::Loaded(pid) => later.push((pid, Change::Loaded)),
             });
         self.busy = !seen.events.is_empty();
-        // What starts and loads has no time to lose. Of a fork and an exec that are told together, only
-        // the exec matters.
+        // Processes that start and load go first. Of a fork and an exec that arrive together, only the exec matters.
         let executed = |one: &(u32, Change)| (one.1 == Change::Executed).then_some(one.0);
         let executed: HashSet<u32> = later.iter().filter_map(executed).collect();
         later.retain(|(pid, change)| {
@@ -245,8 +244,7 @@ impl Tracer {
         Ok(seen)
     }
 
-    /// How many processes are traced now, and how many different functions and places of
-    /// static probes in them.
+    /// Number of processes traced now, and of different functions and places of static probes in them.
     pub fn traced(&self) -> (usize, usize) {
         let is_function = |key: &&Key| key.2.role != Role::Load;
         let everywhere = self.everywhere.probes.keys.iter();
@@ -267,7 +265,7 @@ impl Tracer {
         (processes, functions.len() + places)
     }
 
-    /// What people should know of the processes: each sentence once. Takes them.
+    /// Notes about the processes for people: each sentence once. Takes them.
     pub fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
@@ -297,7 +295,8 @@ impl Tracer {
         self.programs.counts()
     }
 
-    /// Whether the descriptor is readable. Comes back when it is, when there are events, or then.
+    /// Sleeps until the descriptor is readable, events come, or the time is reached. Returns whether the descriptor is
+    /// readable.
     fn sleep(&self, until: Instant, stop: BorrowedFd<'_>) -> Result<bool, TraceError> {
         let (ring, bell) = (self.programs.descriptor(), self.programs.bell());
         let mut waiting = vec![
@@ -362,7 +361,7 @@ impl Tracer {
                 let program = self.program(pid);
                 match program.and_then(|program| self.expected.of(program)) {
                     Some(expected) => {
-                        // Where one such process comes, others do.
+                        // More such processes may come soon.
                         self.programs.stay_ready();
                         self.put(pid, &expected)?;
                         if let Some(traced) = self.processes.get_mut(&pid) {
@@ -398,7 +397,7 @@ impl Tracer {
             let (Event::Call(Call { pid, .. }) | Event::Bytes(Bytes { pid, .. })) = event else {
                 continue;
             };
-            // Where probes are everywhere, those of reads and writes are, too.
+            // A process with probes everywhere has those of reads and writes, too.
             if let Some(process) = self.processes.get_mut(pid).filter(|one| !one.everywhere) {
                 let after = process.inside.after(event, now);
                 if after != process.inside {
@@ -420,7 +419,7 @@ impl Tracer {
         self.removed.extend(remove(probes));
     }
 
-    /// Forgets a process that has ended. It may have got probes after it had told its end.
+    /// Forgets a process that has ended. It may have got probes after it had reported its end.
     fn forget(&mut self, pid: u32) {
         self.let_go(pid);
         self.programs.forget(pid);
@@ -435,8 +434,8 @@ impl Tracer {
                 return;
             }
             self.remove(probes);
-            // What is known of files serves the next process that has them, and is forgotten now and
-            // then: to look through a library again takes a moment.
+            // Facts about files serve the next process that has them, and are forgotten now and then: to look through a
+            // library again takes a moment.
             self.ended += 1;
             if self.ended.is_multiple_of(FORGETS_AFTER) {
                 self.expected.forget_unused();
@@ -460,7 +459,7 @@ impl Tracer {
     /// Puts probes into a process that the filter matches, where it has none yet.
     fn look_at(&mut self, pid: u32) -> Result<(), TraceError> {
         if pid == std::process::id() || !self.filter.matches(&self.proc, pid) {
-            // It may have ended before the kernel's programs knew of it.
+            // The process may have ended before the kernel's programs knew of it.
             if self.processes.contains_key(&pid) && !self.proc.has(Thread::first_of(pid)) {
                 self.forget(pid);
             }
@@ -481,8 +480,8 @@ impl Tracer {
         if !ended {
             target.notes.iter().for_each(|note| self.note(note.clone()));
         }
-        // It has loaded what changes stacks, and return probes of the kernel would crash it; or it stays, and gets
-        // the probes that cost least.
+        // The process has loaded code that changes stacks, and return probes of the kernel would crash it; or it stays,
+        // and gets the probes that cost least.
         let is_replaced = self.processes.get(&pid).is_some_and(|traced| {
             let stays = traced
                 .expected
@@ -580,7 +579,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Whether it is put into all processes once, because all are traced.
+    /// Returns whether the probe is put into all processes once, because all are traced.
     fn is_of_all(&self, probe: &Probe) -> bool {
         self.filter.is_empty() && probe.function.role == Role::Load
     }
@@ -603,7 +602,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// How many could not be made.
+    /// Attaches probes. Returns how many could not be made.
     fn probe(
         &mut self,
         pid: u32,
@@ -705,7 +704,7 @@ fn place(probe: &MarkProbe) -> Place {
     (probe.file.identity(), probe.offset)
 }
 
-/// What happened to a process.
+/// Change of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Change {
     Forked { parent: u32 },
@@ -742,7 +741,7 @@ fn named(function: Arc<Function>, raw: RawCall) -> Call {
     }
 }
 
-/// How long events gather while there are many.
+/// Time that events gather while there are many.
 const PAUSE: Duration = Duration::from_millis(20);
 /// When a process that has started is looked at again.
 const AFTER_START: [Duration; 4] = [

@@ -1,11 +1,11 @@
-//! What the programs in the kernel are asked to do, and what they count.
+//! Tasks of the programs in the kernel, and their counts.
 
 use std::sync::Arc;
 
 use crate::functions::{Function, Role};
 use crate::marks::Tells;
 
-/// What is wanted of traced processes.
+/// Events that are wanted of traced processes.
 #[derive(Clone, Debug, Default)]
 pub struct Want {
     /// Which functions are traced, by what they do.
@@ -33,18 +33,18 @@ pub struct Count {
     pub pid: u32,
     /// The function.
     pub function: Arc<Function>,
-    /// Whether the calls succeeded. A call that waits for the peer has not.
+    /// True if the calls succeeded. A call that waits for the peer has not.
     pub succeeded: bool,
     /// Which times: a bucket of the histogram of [`bucket_of`](crate::latency::bucket_of).
     pub bucket: u32,
-    /// How many calls.
+    /// Number of calls.
     pub calls: u64,
     /// Nanoseconds in all of them.
     pub total: u64,
 }
 
 impl Want {
-    /// What [`Handshakes`](crate::Handshakes) takes, from as few probes as tell all of it.
+    /// Events that [`Handshakes`](crate::Handshakes) takes, from as few probes as report all of them.
     pub fn handshakes() -> Self {
         Self {
             roles: Role::OF_HANDSHAKES.to_vec(),
@@ -56,7 +56,7 @@ impl Want {
         }
     }
 
-    /// Whether the calls of a function bring data along.
+    /// Returns whether the calls of a function bring data along.
     #[cfg(programs)]
     pub(crate) fn carries_data(&self, function: &Function) -> bool {
         self.data && matches!(function.role, Role::Read | Role::Write)

@@ -13,12 +13,12 @@ use crate::want::{Count, Want};
 #[derive(Debug)]
 pub enum Tracer {}
 
-/// What [`Tracer::wait`] has seen.
+/// Result of [`Tracer::wait`].
 #[derive(Debug, Default)]
 pub struct Seen {
     /// In the order in which the kernel reported it.
     pub events: Vec<Event>,
-    /// Whether the caller's descriptor has become readable.
+    /// True if the caller's descriptor has become readable.
     pub stopped: bool,
 }
 

@@ -162,7 +162,7 @@ fn go_program(folder: &Path, flags: &[&str]) -> Option<PathBuf> {
 #[test]
 fn go_s_functions_are_found_with_symbols_and_without() {
     let folder = tempfile::tempdir().unwrap();
-    // Where C is linked in, Go's code does not begin where all code begins.
+    // With C linked in, Go's code does not begin at the beginning of all code.
     let builds: [&[&str]; 3] = [
         &[],
         &["-ldflags=-s -w"],
@@ -193,7 +193,7 @@ fn go_s_functions_are_found_with_symbols_and_without() {
             let Leaves::Returns(returns) = &located.leaves else {
                 panic!("{flags:?}: {located:?}");
             };
-            // What was found is code: the first byte of a return instruction.
+            // Each place is code: the first byte of a return instruction.
             for &at in returns {
                 assert_eq!(
                     bytes[usize::try_from(at).unwrap()],

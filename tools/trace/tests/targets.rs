@@ -1,4 +1,4 @@
-//! What is probed in processes that run.
+//! Tests what is probed in running processes.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ fn start(program: &Path) -> Waiting {
         .spawn();
     let mut waiting = Waiting(child.unwrap());
     let mut said = [0];
-    // It has loaded its libraries.
+    // The process has loaded its libraries.
     let from = waiting.0.stdout.as_mut().unwrap();
     from.read_exact(&mut said).unwrap();
     waiting
@@ -159,7 +159,7 @@ fn for_handshakes_the_same_work_is_probed_once() {
     assert_eq!(exits(&few, "SSL_free"), &Exits::At(Vec::new()));
 }
 
-/// What is read and written matters to handshakes only as long as they last.
+/// Reads and writes matter to handshakes only as long as these last.
 #[test]
 fn reads_and_writes_are_probed_for_the_handshakes_in_them() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What passes would save: the server's own costs beside those of passes on this machine.
+//! Estimates savings by passes: compares the server's own costs with those of passes on this machine.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use super::tally::Operation;
 use super::watch::Observed;
 use crate::functions::Role;
 
-/// What this machine can do in lanes.
+/// Costs of this machine's lanes.
 #[derive(Clone, Debug)]
 pub enum Lanes {
-    /// It has some.
+    /// This machine has lanes.
     Costs {
-        /// What passes cost here, in nanoseconds, by the engine's names of operations.
+        /// Costs of passes here, in nanoseconds, by the engine's names of operations.
         passes: BTreeMap<String, Costs>,
-        /// What it costs that a thread sleeps until a pass has ended: [`hand_over`](super::hand_over).
+        /// Cost in nanoseconds of a thread that sleeps until a pass has ended: [`hand_over`](super::hand_over).
         hand_over: f64,
     },
     /// This CPU has none that Widelane uses, and this says why.
@@ -28,7 +28,7 @@ pub enum Lanes {
 pub enum Unestimated {
     /// No handshake was seen.
     NoHandshakes,
-    /// It used too little CPU time.
+    /// The handshakes used too little CPU time.
     NoTime,
     /// This CPU has no lanes that Widelane uses.
     NoLanes(widelane_cpu::Lanes),
@@ -40,51 +40,51 @@ pub enum Unestimated {
     NoOperations,
 }
 
-/// What an operation costs, for each handshake.
+/// Cost of one operation, for each handshake.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// What it does, as `rsa-2048 sign`.
+    /// Name of the operation, as `rsa-2048 sign`.
     pub name: String,
-    /// The same without the algorithm.
+    /// Role of the operation, without the algorithm.
     pub role: Role,
-    /// How many there are in a handshake.
+    /// Number of such operations in a handshake.
     pub count: f64,
-    /// What one costs now, in nanoseconds.
+    /// Cost of one operation now, in nanoseconds.
     pub own: f64,
-    /// What one would cost in passes as full as they would be; `None` if Widelane does not do it.
+    /// Cost of one operation in passes as full as they would be, in nanoseconds; `None` if Widelane does not do it.
     pub shared: Option<f64>,
 }
 
-/// What Widelane would change under some load.
+/// Gain by Widelane under some load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gain {
-    /// How many handshakes would be ready at the same time.
+    /// Number of handshakes that would be ready at the same time.
     pub ready: f64,
     /// CPU time of a handshake with Widelane, in nanoseconds.
     pub with: f64,
-    /// What each handshake would save.
+    /// CPU time that each handshake would save, in nanoseconds.
     pub saved: f64,
 }
 
-/// What Widelane would change.
+/// Gain by Widelane.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     /// CPU time of a handshake now, in nanoseconds, without what tracing adds.
     pub own: f64,
-    /// What tracing adds to it.
+    /// CPU time that tracing adds to a handshake, in nanoseconds.
     pub tracing: f64,
-    /// Its operations.
+    /// Operations of a handshake.
     pub parts: Vec<Part>,
-    /// Whether the server is at its limit.
+    /// True if the server is at its limit.
     pub at_limit: bool,
     /// If handshakes come as now: at the limit, clients come as fast as they are served.
     pub now: Gain,
-    /// If so many come that passes are full.
+    /// Gain if enough handshakes come to fill passes.
     pub full: Gain,
 }
 
 impl Estimate {
-    /// What the costs of `lanes` mean for a server.
+    /// Estimates the gain of a server from the costs of `lanes`.
     ///
     /// # Errors
     ///
@@ -185,7 +185,7 @@ impl Gain {
         }
     }
 
-    /// How many times as many handshakes the same CPU time would be enough for.
+    /// Ratio of the handshakes per CPU time with Widelane to those without.
     pub fn quotient(&self) -> f64 {
         (self.with + self.saved) / self.with
     }
@@ -199,7 +199,7 @@ struct Work {
     own: f64,
     /// The engine's operations, each with its share of `own`. None: Widelane does not do it.
     steps: Vec<(Costs, f64)>,
-    /// What it costs to wait for a pass.
+    /// Cost of waiting for a pass, in nanoseconds.
     sleep: f64,
 }
 
@@ -222,7 +222,7 @@ impl Work {
         }
     }
 
-    /// What one costs in passes, on average over moments at which so many handshakes are ready.
+    /// Cost of one operation in passes: the mean over moments at which `counts` handshakes are ready.
     fn shared(&self, counts: &[f64]) -> f64 {
         let at = |count: f64| -> f64 {
             let steps = self.steps.iter();
@@ -241,8 +241,8 @@ fn saved(works: &[Work], counts: &[f64]) -> f64 {
         .sum()
 }
 
-/// What one of so many requests costs. Those that are too few for a pass cost what they cost the server; of
-/// those in a pass, all but the one that fills it wait.
+/// Cost of one of `count` requests. Requests that are too few for a pass cost what they cost the server; of those in a
+/// pass, all but the one that fills it wait.
 fn shared(costs: &Costs, own: f64, sleep: f64, count: f64) -> f64 {
     let whole = |count: usize| {
         let split = costs.split(count);
@@ -256,7 +256,7 @@ fn shared(costs: &Costs, own: f64, sleep: f64, count: f64) -> f64 {
     whole(below) * (1.0 - part) + whole(below + 1) * part
 }
 
-/// How many would be ready at each look, if handshakes came at the same times and took less.
+/// Estimates how many handshakes would be ready at each look, if they came at the same times and took less.
 ///
 /// A server that needs less time has shorter queues. With random arrivals and equal times, the others
 /// that wait are in proportion to `busy / (1 - busy)`.
@@ -313,9 +313,9 @@ fn engine_operations(name: &str, group: Option<&str>) -> &'static [&'static str]
 
 /// The kernel counts in ticks of some milliseconds: less CPU time than this, in nanoseconds, says little.
 const LEAST_CPU: u64 = 200_000_000;
-/// So many that passes are full.
+/// Number of ready handshakes that fills passes.
 const FULL: f64 = 64.0;
 /// Nothing is busier than this for the length of queues.
 const MOST_BUSY: f64 = 0.99;
-/// The two depend on each other, and settle in fewer.
+/// Most rounds until queues and times, which depend on each other, agree. Fewer are enough.
 const ROUNDS: usize = 40;

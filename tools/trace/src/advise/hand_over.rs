@@ -1,4 +1,4 @@
-//! What it costs here that one thread waits for another.
+//! Measures the cost of one thread that waits for another on this machine.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,7 +51,7 @@ fn thread_ns() -> u64 {
         + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// Of each thread.
+/// Turns of each thread.
 const TURNS: usize = 2000;
 
 #[cfg(test)]

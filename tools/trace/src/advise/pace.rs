@@ -1,4 +1,4 @@
-//! What handshakes cost while no function is traced.
+//! Measures the cost of handshakes while no function is traced.
 //!
 //! Breakpoints in functions take time that counts as the server's. So it is watched without them at first:
 //! the ServerHellos that it writes are seen at calls of the system, and counted.
@@ -19,10 +19,10 @@ pub struct Pace {
     closed: bool,
 }
 
-/// What a process did between two looks at its CPU time.
+/// Work of a process between two looks at its CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Paced {
-    /// How many handshakes it answered.
+    /// Number of handshakes that the process answered.
     pub(super) answers: u64,
     /// When it was looked at first, and last, in nanoseconds of the monotonic clock.
     begin: u64,
@@ -71,7 +71,7 @@ impl Pace {
         }
     }
 
-    /// Of what happens later, nothing counts. What has happened may still be taken.
+    /// Stops counting: later events do not count. Earlier ones may still be taken.
     pub fn close(&mut self) {
         self.refresh();
         self.closed = true;
@@ -91,7 +91,7 @@ impl Pace {
     }
 }
 
-/// Whether a process answers a client's first flight with these bytes.
+/// Returns whether a process answers a client's first flight with these bytes.
 pub(super) fn is_answer(bytes: &Bytes) -> bool {
     let is_hello = matches!(bytes.bytes.get(..6), Some([HANDSHAKE, .., SERVER_HELLO]));
     if bytes.direction != Direction::Written || !is_hello {

@@ -52,7 +52,7 @@ impl Tls {
         }
     }
 
-    /// What people call it.
+    /// Description of the TLS library for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::OpenSsl => "OpenSSL 3 or later, as a shared library",
@@ -68,7 +68,7 @@ impl Tls {
     }
 }
 
-/// How Widelane gets into a server.
+/// Way to put Widelane into a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WayIn {
     /// The provider is there already.
@@ -98,9 +98,9 @@ impl WayIn {
 pub struct Program {
     /// The name of its file; it may contain anything.
     pub name: String,
-    /// What does TLS in it.
+    /// TLS library of the program.
     pub tls: Tls,
-    /// Whether it has loaded Widelane's provider.
+    /// True if the program has loaded Widelane's provider.
     pub loaded: bool,
 }
 
@@ -121,7 +121,7 @@ impl Program {
             || proc.name(Thread::first_of(pid)),
             |name| name.to_string_lossy().into_owned(),
         );
-        // What the kernel adds when the file was replaced, as an upgrade does.
+        // Linux appends this when the file was replaced, as an upgrade does.
         let name = name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned();
         Self {
             name,
@@ -130,7 +130,7 @@ impl Program {
         }
     }
 
-    /// How Widelane gets into it.
+    /// Way to put Widelane into this program.
     pub fn way_in(&self) -> WayIn {
         if self.loaded {
             return WayIn::Loaded;
@@ -142,13 +142,13 @@ impl Program {
         }
     }
 
-    /// Whether each of its threads computes handshakes in a loop of its own. Else its threads wait for
+    /// Returns whether each thread of the program computes handshakes in a loop of its own. Else its threads wait for
     /// each other, or nothing is known of it.
     pub(super) fn has_loops(&self) -> bool {
         matches!(self.unit(), Some("nginx" | "haproxy" | "lighttpd"))
     }
 
-    /// Whether Widelane's provider would let its threads sleep until their passes have ended.
+    /// Returns whether Widelane's provider would let the program's threads sleep until their passes have ended.
     pub(super) fn has_waiting_threads(&self) -> bool {
         !self.has_loops() && matches!(self.way_in(), WayIn::Setup(_))
     }
@@ -165,7 +165,7 @@ impl Program {
     }
 }
 
-/// Whether a program was built with rustls: the paths of its sources are in messages of the program.
+/// Returns whether a program was built with rustls: the paths of rustls's sources are in messages of the program.
 fn has_rustls(exe: &Path) -> bool {
     let file = RegularFile::named(exe).and_then(|file| file.read(MOST_OF_A_PROGRAM));
     file.is_ok_and(|bytes| contains(&bytes, RUSTLS))

@@ -1,4 +1,4 @@
-//! How many connections wait for the servers, as the kernel's list of sockets tells.
+//! Counts the connections that wait for the servers, from the kernel's list of sockets.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -21,16 +21,16 @@ pub(super) struct Queues {
     pub(super) ports: BTreeMap<u32, BTreeSet<Port>>,
 }
 
-/// What is to be looked up.
+/// Descriptors to look up.
 #[derive(Debug)]
 pub(super) struct Question {
     read: BTreeMap<u32, BTreeSet<u32>>,
 }
 
-/// What was found.
+/// Answer to a [`Question`].
 #[derive(Debug, Default)]
 pub(super) struct Answer {
-    /// How many handshakes wait at each port.
+    /// Number of handshakes that wait at each port.
     pub(super) waiting: BTreeMap<Port, u32>,
     /// At which ports clients of processes came.
     ports: BTreeMap<u32, BTreeSet<Port>>,
@@ -56,7 +56,7 @@ impl Queues {
         self.read.remove(&pid);
     }
 
-    /// What to look up now.
+    /// Descriptors to look up now.
     pub(super) fn question(&mut self) -> Question {
         let read = self.read.iter_mut();
         let read = read.map(|(&pid, read)| (pid, std::mem::take(read)));
@@ -104,7 +104,7 @@ fn ports(proc: &Proc, (pid, read): (u32, &BTreeSet<u32>), sockets: &[Socket]) ->
         .collect();
     let inodes: HashMap<u64, u16> = sockets.iter().map(|one| (one.inode, one.port)).collect();
     let port = |&descriptor: &u32| {
-        // It may be closed by now, or another connection: of the same server, mostly.
+        // The descriptor may be closed by now, or another connection: of the same server, mostly.
         let inode = proc.socket_behind(pid, descriptor)?;
         inodes.get(&inode).copied()
     };
@@ -125,8 +125,8 @@ fn count(network: u64, sockets: &[Socket], waiting: &mut BTreeMap<Port, u32>) {
     }
 }
 
-/// So many bytes that have not been read are a ClientHello. What else a client sends in a handshake, its
-/// key exchange and Finished, is shorter.
+/// Fewest unread bytes that count as a ClientHello. The rest of a client's handshake, its key exchange and Finished, is
+/// shorter.
 const SHORTEST_HELLO: u32 = 128;
 /// Descriptors that are looked up at a time, of one process.
 const MOST_READ: usize = 16;

@@ -1,4 +1,4 @@
-//! How many handshakes were ready at the same time.
+//! Counts the handshakes that were ready at the same time.
 //!
 //! At each look, the handshakes that a process computes at that moment are known from the calls that were
 //! under way, and those that wait for it from the sockets. A server that computes one handshake after the
@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::queues::Port;
 
-/// How many handshakes were ready at the same time, by looks.
+/// Handshakes that were ready at the same time, by looks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ready {
     /// For each look at which an event loop, or a process whose threads wait for each other, computed a
     /// handshake and it was asked what waits: how many were ready in it, that one included.
     pub counts: Vec<f64>,
-    /// How many looks there were, also while nothing was computed.
+    /// Number of looks, also while nothing was computed.
     pub looks: usize,
     /// At how many of them a handshake was computed.
     pub computed: usize,
@@ -38,13 +38,13 @@ impl Ready {
         self.computed as f64 / self.looks.max(1) as f64
     }
 
-    /// Whether another handshake waited at nearly each look: the server is at its limit.
+    /// Returns whether another handshake waited at nearly each look: then the server is at its limit.
     pub fn is_at_limit(&self) -> bool {
         self.asked >= FEWEST_LOOKS && self.waited as f64 >= LIMIT * self.asked as f64
     }
 }
 
-/// What was seen at the looks.
+/// Looks so far.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     /// In the order of their times.
@@ -55,7 +55,7 @@ pub(super) struct Looks {
 struct Look {
     /// Nanoseconds of the monotonic clock.
     time: u64,
-    /// How many handshakes waited. `None`: it was not asked.
+    /// Number of handshakes that waited at each port; `None` if the kernel was not asked.
     waiting: Option<BTreeMap<Port, u32>>,
     /// Processes and connections of which a call was under way.
     computed: BTreeSet<(u32, u64)>,
@@ -77,7 +77,7 @@ impl Looks {
         Some(number)
     }
 
-    /// So many handshakes waited at the ports at a look.
+    /// Records how many handshakes waited at the ports at a look.
     pub(super) fn waited_at(&mut self, look: Option<usize>, waiting: BTreeMap<Port, u32>) {
         if let Some(look) = look.and_then(|look| self.looks.get_mut(look)) {
             look.waiting = Some(waiting);
@@ -96,9 +96,9 @@ impl Looks {
         }
     }
 
-    /// What was ready in processes. Each has a number of event loops, among which its handshakes are
-    /// divided: 1 if its threads share passes. `ports` is where their clients come, and those of other
-    /// processes, who take their part.
+    /// Handshakes that were ready in processes. Each process has a number of event loops, among which its handshakes
+    /// are divided: 1 if its threads share passes. `ports` names where clients of these and of other processes come;
+    /// the others take their part.
     pub(super) fn ready(
         &self,
         loops: &BTreeMap<u32, usize>,

@@ -19,7 +19,7 @@ pub(super) struct Sampler {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread and the tracer's share.
+/// State that the sampler's thread and the tracer share.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) queues: Queues,
@@ -42,7 +42,7 @@ impl Sampler {
         Self { shared, thread }
     }
 
-    /// What was seen until now, and what is to be seen later.
+    /// State so far, and queues to look up later.
     pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
         self.shared.lock()
     }
@@ -130,7 +130,8 @@ const PAUSES: u64 = 50;
 mod tests {
     use super::*;
 
-    /// Where many sockets make answers slow, it is asked as seldom while the server is busy as while it is idle.
+    /// A machine with many sockets answers slowly: the sampler asks as seldom while the server is busy as while it is
+    /// idle.
     #[test]
     fn a_slow_answer_makes_questions_rare_until_a_quick_one() {
         let mut pace = AskingPace::default();

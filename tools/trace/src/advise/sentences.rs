@@ -1,4 +1,4 @@
-//! What was observed and estimated, in sentences for people.
+//! Prints observations and estimates as sentences for people.
 
 use std::fmt::Write as _;
 
@@ -134,7 +134,7 @@ fn simultaneous(observed: &Observed) -> String {
     )
 }
 
-/// Whether Widelane may be worth it. A server that has it is told so in any case.
+/// Returns whether Widelane may be worth it. A server that has Widelane is always named.
 fn may_gain(estimate: &Result<Estimate, Unestimated>) -> bool {
     match estimate {
         Ok(estimate) => saves(estimate),
@@ -143,7 +143,7 @@ fn may_gain(estimate: &Result<Estimate, Unestimated>) -> bool {
     }
 }
 
-/// Whether anything is saved, now or when more clients come.
+/// Returns whether Widelane saves anything, now or when more clients come.
 fn saves(estimate: &Estimate) -> bool {
     estimate.now.saved > 0.0 || estimate.full.saved > 0.0
 }
@@ -273,7 +273,7 @@ fn way_in(observed: &Observed) -> String {
     }
 }
 
-/// What cannot be known from outside, as far as it matters here.
+/// Facts that cannot be seen from outside, as far as they matter here.
 fn unknown(observed: &Observed, estimate: &Result<Estimate, Unestimated>) -> Vec<String> {
     let Ok(estimate) = estimate else {
         return Vec::new();
@@ -345,7 +345,7 @@ fn time(ns: f64) -> String {
 
 /// Numbers of processes in a heading.
 const MOST_PIDS: usize = 8;
-/// Kinds of handshakes that are told one by one.
+/// Most kinds of handshakes that are printed one by one.
 const MOST_KINDS: usize = 4;
 /// Saving less than this share of a handshake is next to nothing.
 const LEAST_SAVED: f64 = 0.02;

@@ -1,4 +1,4 @@
-//! What was observed and estimated, for programs.
+//! Prints observations and estimates for programs.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! What one process did: handshakes, operations, calls.
+//! Counts of one process: handshakes, operations, calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use crate::event::Call;
 use crate::functions::{Role, Side};
 use crate::handshakes::{Ending, Handshake};
 
-/// What was agreed in a handshake. What is not known is `None`.
+/// Parameters agreed in a handshake; `None` if not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {
     /// The version, as `TLSv1.3`.
@@ -15,20 +15,20 @@ pub struct Kind {
     pub group: Option<String>,
     /// The algorithm of the server's signature, as `rsa-2048`.
     pub signature: Option<String>,
-    /// Whether a session was resumed.
+    /// True if a session was resumed.
     pub resumed: bool,
 }
 
 /// Calls of one function with the same algorithm and group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// What it did, as `rsa-2048 sign`.
+    /// Name of the operation, as `rsa-2048 sign`.
     pub name: String,
-    /// The same without the algorithm.
+    /// Role of the operation, without the algorithm.
     pub role: Role,
     /// The group of the handshakes, if it is known.
     pub group: Option<String>,
-    /// How many there were.
+    /// Number of calls.
     pub count: u64,
     /// The time of one, in nanoseconds: the mean of the middle half. Of functions that call each other and
     /// do the same, that of the innermost.
@@ -40,15 +40,15 @@ pub struct Operation {
 pub(super) struct Tally {
     /// Complete, as a server.
     pub(super) done: u64,
-    /// Those that failed, as a server.
+    /// Failed handshakes, as a server.
     pub(super) failed: u64,
-    /// Those that the process did as a client.
+    /// Handshakes of the process as a client.
     pub(super) as_client: u64,
     pub(super) kinds: BTreeMap<Kind, u64>,
     operations: BTreeMap<(Role, String, Option<String>), Times>,
     /// Traced calls. Functions that call each other count each.
     pub(super) calls: u64,
-    /// Of a function that does nearly nothing.
+    /// Times of a function that does nearly nothing.
     trivial: Times,
     /// Threads that went on with handshakes.
     pub(super) threads: BTreeSet<u32>,
@@ -173,5 +173,5 @@ impl Tally {
 
 /// Times that are kept of each kind of operation in a process.
 const MOST_KEPT: usize = 20_000;
-/// Kinds of handshakes that are told apart.
+/// Most kinds of handshakes that are counted apart.
 const MOST_KINDS: usize = 256;

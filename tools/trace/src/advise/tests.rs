@@ -130,7 +130,7 @@ fn full_passes_at_the_limit() {
     }
 }
 
-/// Of nine, eight fill passes and one is computed as before: its pass would cost more.
+/// Of nine operations, eight fill passes and one is computed as before: its pass would cost more.
 #[test]
 fn what_is_too_few_for_a_pass_costs_what_it_costs_now() {
     let observed = nginx("rsa-2048", 350.0, 9.0);
@@ -323,7 +323,7 @@ fn without_an_estimate_the_reason_is_said() {
         ),
         Unestimated::NoLanes(widelane_cpu::Lanes::NONE)
     );
-    // Where nothing is saved, there is nothing to set up.
+    // A server that saves nothing needs no instructions for setup.
     let useless = sentences(&usual, &Estimate::of(&usual, &none));
     assert!(!useless.contains("The way in"), "{useless}");
     let unknown = Lanes::Costs {

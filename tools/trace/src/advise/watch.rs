@@ -14,12 +14,12 @@ use crate::event::Event;
 use crate::handshakes::{Handshake, Handshakes};
 use crate::want::Want;
 
-/// What one server did while it was watched.
+/// Observations of one server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
     /// Which program it is.
     pub program: Program,
-    /// Its processes that did handshakes.
+    /// Processes of the server that did handshakes.
     pub processes: Vec<u32>,
     /// For how long it was watched.
     pub seconds: f64,
@@ -42,7 +42,7 @@ pub struct Observed {
     pub trivial: Option<f64>,
     /// CPU time of a handshake in nanoseconds while no functions were traced; `None`: too few were seen.
     pub untraced: Option<f64>,
-    /// How many handshakes were ready at the same time.
+    /// Handshakes that were ready at the same time.
     pub ready: Ready,
 }
 
@@ -84,8 +84,8 @@ impl Watch {
         }
     }
 
-    /// What is to be traced for it. Functions that call each other are traced each: the innermost has
-    /// least of what tracing adds.
+    /// Probes that the watch needs. Functions that call each other are all traced: the innermost has the smallest share
+    /// of tracing's cost.
     pub fn want() -> Want {
         Want {
             handshakes_only: false,
@@ -94,7 +94,7 @@ impl Watch {
         }
     }
 
-    /// Of what happens later, nothing counts. What has happened may still be taken.
+    /// Stops counting: later events do not count. Earlier ones may still be taken.
     pub fn close(&mut self) {
         self.refresh();
         self.end = Some(Clock::monotonic());
@@ -136,7 +136,7 @@ impl Watch {
         }
     }
 
-    /// What each server did until now, the one with the most handshakes first. `loaded` says whether a
+    /// Observations of each server until now, the one with the most handshakes first. `loaded` returns whether a
     /// process has loaded Widelane's provider.
     pub fn finish(mut self, loaded: impl Fn(u32) -> bool) -> Vec<Observed> {
         let end = self.end.unwrap_or_else(Clock::monotonic);
@@ -193,7 +193,7 @@ impl Watch {
             paced_ticks += before.to.saturating_sub(before.from);
         }
         let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
-        // Of those that are answered, some fail.
+        // Some of the answered handshakes fail.
         let enough = paced >= FEWEST_ANSWERS && answers > 0 && all.done > 0;
         let untraced = enough.then(|| {
             let each = (paced_ticks * tick) as f64 / paced as f64;

@@ -16,7 +16,7 @@ use crate::tls::{Alert, CLIENT_HELLO, Facts, Flights, HANDSHAKE, HEADER, names};
 /// A call without bytes and functions that is shorter, in nanoseconds, cannot have been a handshake:
 /// the connection was there before the trace began, and the program asks once more.
 const TOO_SHORT: u64 = 10_000;
-/// So many functions with different names or sizes are told apart in a handshake.
+/// Most functions with different names or sizes that are counted apart in a handshake.
 const MOST_FUNCTIONS: usize = 64;
 
 /// A connection.
@@ -32,7 +32,7 @@ pub(super) struct Connection {
     state: State,
 }
 
-/// Where the bytes of a connection go in and out.
+/// Descriptor through which the bytes of a connection go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Socket {
     /// No call has shown it.
@@ -79,7 +79,7 @@ struct Row {
 #[derive(Debug)]
 struct Progress {
     first: Call,
-    /// Of the last call.
+    /// Thread of the last call.
     tid: u32,
     comm: [u8; 16],
     end: u64,
@@ -92,9 +92,9 @@ struct Progress {
     flights: Flights,
     bytes: bool,
     functions: Vec<Row>,
-    /// Where records went in or out first.
+    /// Descriptor of the first records.
     socket: Option<u32>,
-    /// What was read to its end: the connection, or a file, as of certificates.
+    /// Descriptor that was read to its end: the connection, or a file, as of certificates.
     ended: Option<u32>,
 }
 
@@ -112,7 +112,7 @@ impl Held {
         }
     }
 
-    /// Whether it ends the handshake by itself.
+    /// Returns whether the call ends the handshake by itself.
     pub(super) fn is_last(&self) -> bool {
         !matches!(self.meaning, Meaning::Again | Meaning::Unexplained)
     }
@@ -127,7 +127,7 @@ impl Held {
         (inner.abs_diff(own) > DEEPEST_OF_COROUTINES).then_some(inner)
     }
 
-    /// What its bytes tell by themselves.
+    /// Facts that the call's own bytes show.
     fn facts(&self) -> Facts {
         let mut flights = Flights::new();
         for child in self.beside.iter().chain(&self.children) {
@@ -154,8 +154,8 @@ impl Connection {
         self.job.map(|stack| Job { stack, since })
     }
 
-    /// What the program has read and written by itself for this connection before a call. Some programs move
-    /// all bytes (a memory BIO): Node.js and Python's asyncio, for example.
+    /// Bytes that the program has read and written by itself for this connection before a call. Some programs move all
+    /// bytes (a memory BIO): Node.js and Python's asyncio, for example.
     pub(super) fn beside(
         &mut self,
         nesting: &mut Nesting,
@@ -243,7 +243,7 @@ impl Connection {
         ended
     }
 
-    /// `SSL_get_error` has told about the call that is held.
+    /// Applies the result of `SSL_get_error` to the call that is held.
     pub(super) fn explain(&mut self, meaning: Meaning, clock: Clock) -> Option<Handshake> {
         let held = self.held.as_ref()?;
         match held.meaning {
@@ -294,7 +294,7 @@ impl Connection {
     }
 }
 
-/// Whether they begin with a ClientHello, in a record of its own or cut off from its header.
+/// Returns whether bytes begin with a ClientHello, in a record of its own or cut off from its header.
 fn is_client_hello(bytes: &Bytes) -> bool {
     bytes.bytes.first() == Some(&HANDSHAKE) && bytes.bytes.get(HEADER) == Some(&CLIENT_HELLO)
 }
@@ -406,19 +406,19 @@ impl Progress {
         }
     }
 
-    /// Whether the peer has ended the connection.
+    /// Returns whether the peer has ended the connection.
     fn is_ended_by_peer(&self) -> bool {
         let is_socket = |ended| self.socket.is_none_or(|socket| socket == ended);
         self.ended.is_some_and(is_socket)
     }
 
-    /// Whether it was no handshake at all.
+    /// Returns whether there was no handshake at all.
     fn is_nothing(&self) -> bool {
         let silent = !self.bytes && self.functions.is_empty();
         silent && self.calls == 1 && self.wall < TOO_SHORT
     }
 
-    /// How a handshake ended whose connection was closed.
+    /// Result of a handshake whose connection was closed.
     fn closed(&mut self) -> Ending {
         let alert = self.flights.facts().alert;
         match alert.is_some_and(|alert| alert.is_fatal()) {
@@ -427,7 +427,7 @@ impl Progress {
         }
     }
 
-    /// How a handshake ended that failed. OpenSSL says the same of a connection that ends too early.
+    /// Result of a failed handshake. OpenSSL returns the same error for a connection that ends too early.
     fn failed(&mut self) -> Ending {
         match self.is_ended_by_peer() {
             true => self.closed(),

@@ -14,9 +14,9 @@ use crate::marks::{Argument, Mark, Tells};
 use crate::text::thread_name;
 use crate::tls::names;
 
-/// So many jobs are known at a time.
+/// Most jobs that are known at a time.
 const MOST_JOBS: usize = 65_536;
-/// So many different operations are told apart in a handshake.
+/// Most operations that are counted apart in a handshake.
 const MOST_OPERATIONS: usize = 64;
 
 /// A process and a number in it: of a connection, of a job, or of a thread.
@@ -151,7 +151,7 @@ impl Open {
     }
 
     fn ended(&self, reached: &Reached, clock: Clock) -> Handshake {
-        // What does not fit is not known.
+        // A value that does not fit counts as unknown.
         let number = |argument| {
             let value = u16::try_from(reached.get(argument)?).ok()?;
             (value != 0).then_some(value)
@@ -179,7 +179,7 @@ impl Open {
         }
     }
 
-    /// As if the connection had been closed then.
+    /// Ends the handshake as if the connection had been closed at `then`.
     fn closed(&self, pid: u32, then: u64, clock: Clock) -> Handshake {
         let functions = self.operations.iter();
         let functions = functions.map(|(operation, count, ns)| {
@@ -271,7 +271,7 @@ impl<K: Copy + Eq + Hash, V> Recent<K, V> {
     }
 }
 
-/// What an operation does: the last word of its name tells.
+/// Role of an operation, from the last word of its name.
 fn role(name: &str) -> Role {
     match name.rsplit(' ').next() {
         Some("sign") => Role::Sign,
@@ -373,7 +373,7 @@ mod tests {
             assert_eq!((told.version, told.resumed), (None, None));
             assert_eq!((told.side, told.group), (Some(Side::Client), None));
         }
-        // It began before the trace.
+        // This handshake began before the trace.
         let ended = [CONNECTION, 0, 0, 0, 0, 0, 1, 0];
         assert!(take(&mut marked, "handshake_ended", 7, 3, &ended).is_none());
         // Without arguments nothing is known.
@@ -394,7 +394,7 @@ mod tests {
             recent.insert(key, key);
         }
         assert_eq!((recent.get(&1), recent.get(&2)), (None, Some(&2)));
-        // What is inserted anew is new.
+        // A key that is inserted again counts as new.
         recent.insert(2, 20);
         recent.insert(6, 6);
         recent.insert(7, 7);

@@ -47,7 +47,7 @@ fn run(events: impl IntoIterator<Item = Event>) -> Vec<Handshake> {
 }
 
 fn failing(mut call: Call) -> Call {
-    // As an `int` is left in a register of 64 bits.
+    // Leaves -1 in a register of 64 bits, as an `int` does.
     call.result = -1;
     call
 }
@@ -134,7 +134,7 @@ fn bytes_that_the_program_moves_belong_to_the_call_after_them() {
         )
     };
     let all = run([
-        // What another connection left, which had the descriptor before.
+        // Bytes of another connection, which had the descriptor before.
         moved(Read, &hello(b"old.example"), 5, MS),
         moved(Read, &hello(b"a.example"), 5, 2 * MS),
         go_on(0xa, -1, 3 * MS),
@@ -744,7 +744,7 @@ fn a_read_that_ends_the_handshake_ends_it_whatever_it_returns() {
         assert_eq!((one.calls, one.again, one.wall), (2, 1, 12 * MS));
         assert_eq!(one.version.as_deref(), Some("TLSv1.3"));
     }
-    // What the client says after it is not of the handshake: an encrypted alert of TLS 1.2.
+    // Bytes of the client after the handshake: an encrypted alert of TLS 1.2.
     let mut all = events(read_inside(0x1000, 10 * MS, 0, false));
     let farewell = bytes(Read, &record(21, &[7; 26]), TOP - 0x400, 11 * MS);
     all.insert(4, farewell.into());

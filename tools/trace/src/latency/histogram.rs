@@ -72,7 +72,7 @@ impl Histogram {
     pub fn add(&mut self, bucket: usize, n: u64, total: u64) {
         let bucket = bucket.min(BUCKETS - 1);
         let max = match bucket == BUCKETS - 1 {
-            // It has no end.
+            // The last bucket has no end.
             true => beginning_of(bucket),
             false => beginning_of(bucket + 1) - 1,
         };
@@ -86,7 +86,7 @@ impl Histogram {
         }
     }
 
-    /// How many times there are.
+    /// Number of times in the histogram.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -121,7 +121,7 @@ impl Histogram {
         0
     }
 
-    /// How many times are shorter than this power of two of nanoseconds, of 4 to 36.
+    /// Number of times shorter than this power of two of nanoseconds, of 4 to 36.
     pub fn below_power(&self, power: u32) -> u64 {
         let end = bucket_of(1 << power.clamp(4, 36));
         let below = self.counts.get(..end).unwrap_or_default();

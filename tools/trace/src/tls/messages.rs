@@ -3,7 +3,7 @@
 //! Each function takes the beginning of a message's body, reads as far as it goes, and leaves the rest
 //! unknown.
 
-/// What a ClientHello tells.
+/// Fields of a ClientHello.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ClientHello {
     /// The session that the client asks to resume in TLS 1.2; often invented in TLS 1.3.
@@ -12,7 +12,7 @@ pub(super) struct ClientHello {
     pub(super) server_name: Option<String>,
 }
 
-/// What a ServerHello tells.
+/// Fields of a ServerHello.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServerHello {
     pub(super) version: Option<u16>,
@@ -21,7 +21,7 @@ pub(super) struct ServerHello {
     pub(super) group: Option<u16>,
     /// TLS 1.3: the server goes on from a key that both have.
     pub(super) preshared: bool,
-    /// It is a HelloRetryRequest: the client must begin again.
+    /// True for a HelloRetryRequest: the client must begin again.
     pub(super) retry: bool,
 }
 
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
         self.take(length.into())
     }
 
-    /// As much of a vector as is there.
+    /// Reads as much of a vector as is there.
     fn beginning16(&mut self) -> Option<&'a [u8]> {
         let length = usize::from(self.u16()?);
         self.take(length.min(self.0.len()))

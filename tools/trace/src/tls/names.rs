@@ -28,7 +28,7 @@ pub fn alert(description: u8) -> String {
     name.map_or_else(|| description.to_string(), |(_, name)| (*name).to_owned())
 }
 
-/// Whether an alert has a name.
+/// Returns whether an alert has a name.
 pub(super) fn is_alert(description: u8) -> bool {
     ALERTS.iter().any(|(known, _)| *known == description)
 }

@@ -310,8 +310,8 @@ fn encrypted_messages_are_not_read() {
     assert_eq!(facts.resumed, Some(true));
 }
 
-/// What `strace` saw of `openssl s_server` and `s_client` 3.0: `<` or `>` for read or written, the
-/// number of bytes, and the first 4,096 of them.
+/// Reads the output of `strace` on `openssl s_server` and `s_client` 3.0: `<` or `>` for read or written, the number of
+/// bytes, and the first 4,096 of them.
 fn flights(text: &str) -> Vec<Bytes> {
     let line = |line: &str| {
         let mut fields = line.split(' ');
@@ -359,7 +359,7 @@ fn flights_of_openssl() {
     ] {
         for (side, text) in both {
             let all = flights(text);
-            // As they are, and as if the headers that are read apart were not reported.
+            // Runs the events as they are, and without the headers that are read apart.
             let apart = |event: &&Bytes| event.length != 5;
             for events in [all.clone(), all.iter().filter(apart).cloned().collect()] {
                 let mut flights = Flights::new();
