@@ -1,8 +1,8 @@
-//! What a core owes: the time that the model would have lost by now.
+//! Lost time of a core: the time that the model would have lost by now.
 
 use widelane_cpu::licence::machine::{Machine, Pace, Request, State};
 
-/// A core's licence, and the time that is owed for it. Times are in nanoseconds.
+/// Licence of a core, and the time lost by it. Times are in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Account {
     machine: Machine,
@@ -17,7 +17,7 @@ pub struct Account {
     levels: [u64; 3],
 }
 
-/// The rest of a stall: until when, and what is owed for it.
+/// Rest of a stall: its end, and the time that is lost until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stall {
     pub(crate) end: u64,
@@ -56,42 +56,42 @@ impl Account {
         self.machine.advance(self.at);
     }
 
-    /// What is owed since the beginning.
+    /// Time that the model has lost since the beginning.
     pub fn owed(&self) -> u64 {
         (self.owed / u128::from(WHOLE)) as u64
     }
 
-    /// What of it is owed for throttling and halts.
+    /// Part of the lost time that is due to throttling and halts.
     pub fn stalled(&self) -> u64 {
         (self.stalled / u128::from(WHOLE)) as u64
     }
 
-    /// What the core does.
+    /// State of the core.
     pub fn state(&self) -> State {
         self.machine.state()
     }
 
-    /// What it was told last.
+    /// Last request to the core.
     pub fn told(&self) -> Request {
         self.told
     }
 
-    /// Until when it has come.
+    /// Time up to which the account is computed.
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// When its state changes next by itself.
+    /// Time of the next change of state that comes by itself.
     pub fn next_change(&self) -> Option<u64> {
         self.machine.next_change()
     }
 
-    /// For how long it was at each level.
+    /// Time spent at each level.
     pub fn levels(&self) -> [u64; 3] {
         self.levels
     }
 
-    /// What is owed of each nanosecond now, of [`WHOLE`].
+    /// Time that the model loses of each nanosecond now, in parts of [`WHOLE`].
     pub(crate) fn rate(&self) -> u64 {
         let state = self.machine.state();
         let missing = self.missing[state.grant.level() as usize];
@@ -102,9 +102,8 @@ impl Account {
         }
     }
 
-    /// What is left of the stall that is under way; `None` if the core works at its clock. Two stalls
-    /// in a row, on the way to level 2, are two: a program that has ended its wide code between them
-    /// does not get the second.
+    /// Rest of the stall that is under way; `None` if the core works at its clock. Two stalls in a row, on the way to
+    /// level 2, count as two: a program that has ended its wide code between them does not get the second.
     pub(crate) fn stall(&self) -> Option<Stall> {
         let is_over = |one: &Self| {
             let state = one.state();

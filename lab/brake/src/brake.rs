@@ -39,16 +39,16 @@ pub struct Brake {
     file: File,
 }
 
-/// What happened to one CPU. Times are in nanoseconds.
+/// Totals of one CPU. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// The CPU.
     pub cpu: usize,
-    /// How long it was braked.
+    /// Time for which the CPU was braked.
     pub time: u64,
-    /// What the model would have lost.
+    /// Time that the model would have lost.
     pub owed: u64,
-    /// What was taken.
+    /// Time that the brake has taken.
     pub taken: u64,
     /// For how long its core was at each level.
     pub levels: [u64; 3],
@@ -98,14 +98,13 @@ impl Brake {
         Ok(brake)
     }
 
-    /// What the environment variable `widelane_marks::VARIABLE` must be for programs that are to
-    /// find the page.
+    /// Value of the environment variable `widelane_marks::VARIABLE` for programs that are to find the page.
     pub fn variable(&self) -> OsString {
         let (process, file) = (std::process::id(), self.file.as_raw_fd());
         format!("/proc/{process}/fd/{file}").into()
     }
 
-    /// How exact it is on each CPU.
+    /// Exactness of the brake on each CPU.
     pub fn exactness(&self) -> &[Exactness] {
         &self.exactness
     }
@@ -213,7 +212,7 @@ impl Brake {
         Ok(())
     }
 
-    /// What happened to each CPU so far.
+    /// Totals of each CPU so far.
     fn now(&self) -> Vec<Summary> {
         let now = nanoseconds();
         let summary = |place: &Place| {
@@ -240,7 +239,7 @@ impl Brake {
                 .for_each(Slot::wake);
         }
         for thread in self.threads.drain(..) {
-            // It does not panic; if it did, there would be nothing to do about it here.
+            // The thread does not panic; if it did, nothing could be done about it here.
             let _ = thread.join();
         }
     }
@@ -252,7 +251,7 @@ impl Drop for Brake {
     }
 }
 
-/// What a thread found out at its start: its costs, and the microseconds of a wake-up by a mark.
+/// Measurements of a thread at its start: its costs, and the microseconds of a wake-up by a mark.
 type Begun = Result<(Costs, f64), BrakeError>;
 
 /// The thread of a CPU.

@@ -1,4 +1,4 @@
-//! What waking up costs on this machine, and how exact the brake is: measured at the start.
+//! Measures at the start what waking up costs on this machine, and how exact the brake is.
 //!
 //! A thread on the same CPU, below the brake and above all others, looks at the clock all the time
 //! and sees when it did not run.
@@ -15,14 +15,14 @@ use crate::pacer::Costs;
 use crate::realtime::prioritise;
 use crate::thread::{PRIORITY, Tuning};
 
-/// What a brake costs and how exact it is on one CPU.
+/// Costs and exactness of a brake on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exactness {
     /// The CPU.
     pub cpu: usize,
-    /// What a wake-up by a timer takes from the program in all, in microseconds.
+    /// Time that a wake-up by a timer takes from the program in all, in microseconds.
     pub timer_us: f64,
-    /// The same by a mark.
+    /// Time that a wake-up by a mark takes from the program in all, in microseconds.
     pub mark_us: f64,
     /// The share of the CPU that was to be taken.
     pub asked: f64,
@@ -36,7 +36,7 @@ pub(crate) fn costs(cpu: usize) -> io::Result<(Costs, f64)> {
     let bench = Bench::default();
     thread::scope(|scope| {
         let victim = scope.spawn(|| bench.watch(cpu));
-        // It begins without priority, and waits for its turn on a busy machine.
+        // The victim begins without priority, and waits for its turn on a busy machine.
         while !bench.watches.load(Relaxed) && !victim.is_finished() {
             thread::sleep(Duration::from_micros(200));
         }
@@ -61,7 +61,7 @@ pub(crate) fn rehearse(
 ) -> io::Result<f64> {
     pin(cpu)?;
     prioritise(VICTIM)?;
-    // What is missing without a brake is not to be balanced.
+    // Time that is missing without a brake is not to be balanced.
     let besides = gaps(ALONE) * (1.0 - asked);
     let before = tuning.wake_ups.load(Relaxed);
     let took = missing(slot) - besides;
@@ -78,8 +78,8 @@ pub(crate) fn rehearse(
         (Kind::Heavy512, &tuning.more_at_once),
         (Kind::Heavy256, &tuning.more_ahead),
     ];
-    // Where the brake keeps the CPU for less, coming and going takes a little more: the answer is
-    // approached, at first in whole steps, then in halves, against noise.
+    // The less time the brake keeps the CPU, the more coming and going takes. The loop approaches the answer, at first
+    // in whole steps, then in halves, against noise.
     for round in 0..ROUNDS {
         for ((kind, more), lost_us) in wakes.into_iter().zip(lost_us) {
             let bursts = (0..BURSTS).map(|_| burst(slot, kind)).collect();
@@ -92,8 +92,8 @@ pub(crate) fn rehearse(
     Ok(took)
 }
 
-/// What a single burst loses at its beginning, long after any other, in a program that has the CPU;
-/// less what the time before it loses anyhow.
+/// Time that a single burst loses at its beginning, long after any other, in a program that has the CPU; less what the
+/// time before it loses anyhow.
 fn burst(slot: &Slot, kind: Kind) -> u64 {
     let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     thread::sleep(FORGOTTEN);
@@ -137,7 +137,7 @@ pub fn lost_when_idle(cpu: usize) -> io::Result<f64> {
             *part = gaps(REHEARSAL - SETTLE);
             thread::sleep(Duration::from_millis(50));
         }
-        // Of each part as much is lost to the system; few parts meet something else.
+        // The system takes as much of each part; few parts meet anything else.
         parts.sort_unstable_by(f64::total_cmp);
         Ok(parts[..15].iter().sum::<f64>() / 15.0)
     };
@@ -145,7 +145,7 @@ pub fn lost_when_idle(cpu: usize) -> io::Result<f64> {
     thread::scope(|scope| scope.spawn(look).join().unwrap_or_else(failed))
 }
 
-/// The share of so many nanoseconds in which the calling thread does not run.
+/// Share of `span` nanoseconds in which the calling thread does not run.
 fn gaps(span: u64) -> f64 {
     let begin = nanoseconds();
     let (mut last, mut missed) = (begin, 0);
@@ -159,7 +159,7 @@ fn gaps(span: u64) -> f64 {
     missed as f64 / (last - begin) as f64
 }
 
-/// Where brake and victim tell each other the time.
+/// Times and turns that brake and victim exchange.
 #[derive(Default)]
 struct Bench {
     slot: Slot,
@@ -174,7 +174,7 @@ struct Bench {
 impl Bench {
     fn turn(&self) {
         self.start.store(nanoseconds(), Relaxed);
-        // What a turn does besides sleeping and taking.
+        // Does what a turn does besides sleeping and taking.
         let seen = self.slot.look();
         let _ = self.slot.prepare_sleep(widelane_marks::Quiet::Never, &seen);
         self.turns.fetch_add(1, Relaxed);
@@ -211,7 +211,7 @@ impl Bench {
             let after = self.turns.load(Relaxed);
             let (start, stop) = (self.start.load(Relaxed), self.stop.load(Relaxed));
             if after == turns + 1 {
-                // It was interrupted before its look at the clock, or after it.
+                // The interrupt came before the look at the clock, or after it.
                 let before = if now < start { now } else { last };
                 let resumed = if now < start { nanoseconds() } else { now };
                 if before <= start && stop <= resumed {
@@ -253,7 +253,7 @@ fn usual(mut times: Vec<u64>) -> Option<u64> {
     (middle.len() >= FEWEST).then(|| middle.iter().sum::<u64>() / middle.len() as u64)
 }
 
-/// As `probe` compares it.
+/// Median, as `probe` computes it.
 fn median(mut times: Vec<u64>) -> u64 {
     times.sort_unstable();
     times[times.len() / 2]

@@ -6,7 +6,7 @@ use widelane_marks::{Kind, Look, Quiet, Slot};
 
 use crate::account::Account;
 
-/// What the threads of a core's CPUs share.
+/// State that the threads of a core's CPUs share.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) account: Account,
@@ -22,7 +22,7 @@ pub(crate) struct Cpu {
     pub(crate) look: Look,
     /// Which kinds the licence believes to run there.
     runs: [bool; 4],
-    /// Its thread sleeps until it is woken.
+    /// True while the CPU's thread sleeps until it is woken.
     pub(crate) rests: bool,
 }
 
@@ -78,8 +78,8 @@ impl Core {
             self.cpus[cpu].runs[event.kind as usize] = event.runs;
             let mut time = event.time.min(now);
             if event.others_before {
-                // What came before it has kept the grant: a pause in which it could have run out
-                // would have woken us.
+                // Earlier bursts have kept the grant: a pause in which it could have run out would have woken this
+                // thread.
                 let change = self.account.next_change().unwrap_or(u64::MAX);
                 time = time.min(change.saturating_sub(1));
             }
@@ -102,7 +102,7 @@ impl Core {
         granted.max(running).map_or(Quiet::Never, Quiet::Granted)
     }
 
-    /// Whether its level changes at this moment.
+    /// Returns whether the core changes its level at this moment.
     pub(crate) fn is_moving(&self) -> bool {
         self.account.state().pace != Pace::Full
     }
@@ -114,11 +114,11 @@ struct Event {
     time: u64,
     kind: Kind,
     runs: bool,
-    /// It may be the last of several, of which the page no longer tells.
+    /// True if the event may be the last of several, which the page no longer shows.
     others_before: bool,
 }
 
-/// What happened to a kind on one CPU between two looks; `ran` is whether it ran at the first.
+/// Events of a kind on one CPU between two looks; `ran` states whether it ran at the first.
 fn events_of(kind: Kind, before: &Look, look: &Look, ran: bool, now: u64) -> Vec<Event> {
     let at = kind as usize;
     let (begun, ended) = (look.begun[at], look.ended[at]);
@@ -143,7 +143,7 @@ fn events_of(kind: Kind, before: &Look, look: &Look, ran: bool, now: u64) -> Vec
     if count > 0 && !runs {
         events.push(event(begun, true, has_ended && !pauses));
     }
-    // Its thread was killed.
+    // The thread of the kind was killed.
     if count == 0 && runs {
         events.push(event(now, false, false));
     }
@@ -157,7 +157,8 @@ fn kinds_of(runs: &[bool; 4]) -> impl Iterator<Item = Kind> {
         .filter(move |&kind| runs[kind as usize])
 }
 
-/// Whether what runs here by its marks is long gone: a thread that was killed does not end its marks.
+/// Returns whether marks of running code belong to a thread that no longer exists: a thread that was killed does not
+/// end its marks.
 fn is_abandoned(slot: &Slot, look: &Look, now: u64) -> bool {
     let runs = look.kinds().next().is_some();
     let by = i32::try_from(slot.by()).ok().and_then(Pid::from_raw);
@@ -240,8 +241,8 @@ mod tests {
         assert!(core.is_moving());
     }
 
-    /// As often as light 256-bit code comes after its voltage has run out, it waits for it again. The
-    /// brake looks when it is woken, and not between the end of one burst and the next.
+    /// Light 256-bit code waits for its voltage again each time it comes after the voltage has run out. The brake looks
+    /// when it is woken, and not between the end of one burst and the next.
     #[test]
     fn every_voltage_that_has_run_out_is_asked_for_again() {
         const BURST: u64 = 20_000;

@@ -13,7 +13,7 @@ pub enum BrakeError {
     Cpu {
         /// The CPU.
         cpu: usize,
-        /// Those that can be.
+        /// CPUs that can be used.
         usable: String,
     },
     /// Real-time threads are not for this user.
@@ -24,7 +24,7 @@ pub enum BrakeError {
         crate::thread::PRIORITY
     )]
     NoRights {
-        /// What the system said.
+        /// Error of the system.
         cause: io::Error,
     },
     /// The kernel gives real-time threads less than is to be taken.
@@ -36,17 +36,17 @@ pub enum BrakeError {
     Limit {
         /// The model.
         model: &'static str,
-        /// What it takes, in percent.
+        /// Share of the CPU that the model takes, in percent.
         wanted: f64,
-        /// What the kernel allows, in percent.
+        /// Share that the kernel allows, in percent.
         allowed: f64,
     },
     /// Anything else that the system refused.
     #[error("cannot get {what}: {cause}")]
     System {
-        /// What was wanted.
+        /// Resource that was wanted.
         what: &'static str,
-        /// What the system said.
+        /// Error of the system.
         cause: io::Error,
     },
 }

@@ -8,23 +8,23 @@ use crate::account::Account;
 /// A processor, with as many active cores as are emulated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// Its name in the data file.
+    /// Name of the processor in the data file.
     pub name: &'static str,
-    /// Its generation.
+    /// Generation of the processor.
     pub generation: Generation,
-    /// Its clock in GHz by level.
+    /// Clock in GHz by level.
     pub clocks: [f64; 3],
     /// Up to how many active cores these clocks hold for.
     pub cores: u32,
-    /// Where the clocks are from.
+    /// Source of the clocks.
     pub source: &'static str,
-    /// What the operator says about level 1.
+    /// Assumption of the operator about level 1.
     pub assumed: Option<String>,
-    /// How long everything takes.
+    /// Durations of all transitions.
     pub rules: Rules,
 }
 
-/// What a burst of one class costs on a model: medians of many.
+/// Cost of a burst of one class on a model: medians of many.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Burst {
     /// The clock at which it ends, as a share of the full one.
@@ -41,18 +41,18 @@ pub enum ModelError {
     /// No such model is in the data file.
     #[error("no model {name:?} is known; known are {}", known())]
     Unknown {
-        /// What was asked for.
+        /// Name that was asked for.
         name: String,
     },
     /// Several are.
     #[error("{name:?} can be {}; say which", found.join(" or "))]
     Ambiguous {
-        /// What was asked for.
+        /// Name that was asked for.
         name: String,
-        /// What it can be.
+        /// Models that the name can mean.
         found: Vec<&'static str>,
     },
-    /// It has no licences.
+    /// The model has no licences.
     #[error(
         "{name} has no licence levels: wide code costs no clock there but by limits of power, and \
          there is nothing to emulate"
@@ -87,7 +87,7 @@ pub enum ModelError {
     Level1 {
         /// The model.
         name: &'static str,
-        /// What was given.
+        /// Clock that was given.
         given: f64,
         /// The clock at level 2.
         low: f64,
@@ -124,7 +124,7 @@ impl Model {
         1.0 - self.clocks[level as usize] / self.clocks[0]
     }
 
-    /// What a burst of `us` microseconds of dense code of `class` costs.
+    /// Cost of a burst of `us` microseconds of dense code of `class`.
     pub fn burst(&self, class: Class, us: u64) -> Burst {
         let end = us * 1000;
         let (mut clock, mut lost, mut tail) = (1.0, Vec::new(), Vec::new());

@@ -1,48 +1,46 @@
-//! When to take how much: the controller of one CPU. Pure: time and what was taken go in, what to do
-//! next comes out.
+//! Controller of one CPU: decides when to take how much. Pure: time and the time taken go in, the next step comes out.
 //!
-//! What is owed and not yet taken is a debt. Taking goes on until there is none, and what was taken
-//! too much or too little counts in the next turn, so that errors do not add up. A wake-up takes time
-//! from the program by itself, so that the debt of a lower clock is let grow to several times its
-//! cost first. A stall is taken at its beginning, as a whole, if it is worth half a wake-up. What the
-//! tail before it has left, too much or too little, is not settled by the stall but by the pieces after
-//! it, so that each stall is as long as the model's.
+//! The deficit is the time that the model has lost and the brake has not taken yet. Taking goes on until there is none.
+//! Errors count in the next turn, so that they do not add up. A wake-up takes time from the program by itself.
+//! Therefore the controller lets the deficit of a lower clock grow to several times that cost. It takes a stall at its
+//! beginning, as a whole, if the stall is worth half a wake-up. The tail before a stall may leave an error. The pieces
+//! after the stall correct it, not the stall, so that each stall is as long as the model's.
 //!
-//! A wake-up costs servers that work together more than the loop by which it was measured, because they
-//! lose their caches and their turns. So where a clock has been low for long, most of the time, a debt
-//! may grow for milliseconds. Then the end of a tail is noticed late by as much, and what is owed is
-//! settled then. After a rest everything is as exact as at first.
+//! A wake-up costs servers that work together more than the loop by which it was measured, because they lose their
+//! caches and their turns. So if the clock was low for most of a long time, the deficit may grow for milliseconds. Then
+//! the controller notices the end of a tail late by as much, and takes the rest of the deficit then. After a rest
+//! everything is as exact as at first.
 
 use widelane_cpu::licence::machine::Pace;
 
 use crate::account::{Account, WHOLE};
 
-/// What waking and sleeping cost the program, in nanoseconds.
+/// Cost of waking and sleeping for the program, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// From when a timer interrupts the program until the brake's thread runs.
+    /// Time from the interrupt of a timer until the brake's thread runs.
     pub timer: u64,
-    /// From when the brake's thread decides to sleep until the program runs.
+    /// Time from the decision of the brake's thread to sleep until the program runs.
     pub leave: u64,
 }
 
-/// What to do next.
+/// Next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Keep the CPU until this time. `stall`: for throttling or a halt, not for the lower clock.
+    /// Keep the CPU until this time.
     Take {
-        /// Nanoseconds of the clock that the account goes by.
+        /// Nanoseconds of the account's clock.
         until: u64,
-        /// What for.
+        /// True for throttling or a halt, false for the lower clock.
         stall: bool,
-        /// What this takes from the program besides, to be counted as taken.
+        /// Time that the step takes from the program besides, to be counted as taken.
         more: u64,
     },
     /// Give the CPU back, until this time if it is given, or until more is asked for.
     Sleep {
-        /// As above.
+        /// Nanoseconds of the account's clock.
         until: Option<u64>,
-        /// Whether it is a stall that is taken then.
+        /// True if a stall is taken then.
         stall: bool,
     },
 }
@@ -53,14 +51,14 @@ pub struct Pacer {
     costs: Costs,
     /// The cost of a timer as it was at first.
     timer: u64,
-    /// What a timer costs more that is due at once, for the second of two stalls.
+    /// Additional cost of a timer that is due at once, for the second of two stalls.
     at_once: u64,
-    /// What a stall takes more that is taken before it begins.
+    /// Additional time that a stall takes if it is taken before it begins.
     ahead: u64,
     taken: u64,
-    /// The debt from before the stalls that are under way; negative if too much was taken.
+    /// Deficit from before the stalls that are under way; negative if too much was taken.
     carried: i64,
-    /// When the account was seen last, and for how long its clock had been low until then.
+    /// Time of the last look at the account, and how long its clock had been low until then.
     seen: (u64, u64),
     /// Time at a low clock, less the time at the full one, not below nothing.
     low: u64,
@@ -81,40 +79,40 @@ impl Pacer {
         }
     }
 
-    /// So much was taken, by purpose or by waking up.
+    /// Counts time as taken, by purpose or by waking up.
     pub fn took(&mut self, ns: u64) {
         self.taken += ns;
     }
 
-    /// A wake-up by a timer costs so much more than was said at first, and one that is due at once
-    /// so much more than that. A stall that is taken before it begins takes so much more than is kept.
+    /// Corrects the costs: `more` is added to that of a wake-up by a timer, `at_once` to that of a timer that is due at
+    /// once, and `ahead` to the time of a stall that is taken before it begins.
     pub fn tune(&mut self, more: i64, at_once: u64, ahead: u64) {
         self.costs.timer = self.timer.saturating_add_signed(more);
         self.at_once = at_once;
         self.ahead = ahead;
     }
 
-    /// A mark has woken the brake at the beginning of a stall. Since the mark `taken` was taken, and
-    /// since the last look `stalled` is owed for stalls.
+    /// Begins a stall at which a mark has woken the brake. `taken` is the time since the mark, all of it taken;
+    /// `stalled` is the time lost by stalls since the last look.
     pub fn begin_stall(&mut self, account: &Account, stalled: u64, taken: u64) {
         // More than the time since the mark is the halt at the end of a tail.
         let own = stalled.min(taken) as i64;
         let before = self.debt(account) - own + taken as i64;
-        // Stalls by themselves, without a lower clock after them, settle what is more than a wake-up.
+        // A stall alone, without a lower clock after it, corrects an error of more than a wake-up.
         self.carried = before.max(-self.cost());
     }
 
-    /// All that was taken.
+    /// Time that was taken so far.
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// What waking and sleeping cost.
+    /// Costs of waking and sleeping.
     pub fn costs(&self) -> Costs {
         self.costs
     }
 
-    /// The debt that is let grow while so much is owed of each nanosecond, of [`WHOLE`].
+    /// Deficit at which a piece is taken, while the model loses `rate` of each nanosecond, in parts of [`WHOLE`].
     fn piece(&self, rate: u64) -> i64 {
         let cost = self.cost();
         let of_a_tail = (SHORTEST_TAIL * rate / WHOLE) as i64;
@@ -123,12 +121,12 @@ impl Pacer {
         exact.max(patient.min(LONGEST_PIECE) as i64)
     }
 
-    /// For how long a debt may grow because the clock has been low for long: 0 at first.
+    /// Time for which the deficit may grow because the clock has been low for long: 0 at first.
     fn patience(&self) -> u64 {
         (self.low.saturating_sub(LONG) / 8).min(MOST_PATIENCE)
     }
 
-    /// Sees for how long the clock has been low.
+    /// Measures how long the clock stays low.
     fn see(&mut self, account: &Account) {
         let [_, level1, level2] = account.levels();
         let (now, low) = (account.at(), level1 + level2);
@@ -139,13 +137,13 @@ impl Pacer {
         self.seen = (now, low);
     }
 
-    /// What to do, once the account has come to the present.
+    /// Next step, once the account has come to the present.
     pub fn next(&mut self, account: &Account) -> Step {
         self.see(account);
         let now = account.at();
         let leave = self.costs.leave as i64;
         if let Some(stall) = account.stall() {
-            // What the wake-up for a second stall takes too much is left out of the first.
+            // Leaves out of the first stall what the wake-up for a second one takes too much.
             let second = second(account, stall.end).filter(|&owed| 2 * owed >= self.cost());
             let surplus =
                 second.map_or(0, |owed| (self.cost() + self.at_once as i64 - owed).max(0));
@@ -159,11 +157,11 @@ impl Pacer {
                 };
             }
         } else {
-            // While it is taken, more comes to be owed.
+            // The deficit grows while it is taken.
             let rate = account.rate().min(WHOLE - 1);
             let due = (self.debt(account) - leave).max(0) as u64;
             let mut due = (u128::from(due) * u128::from(WHOLE) / u128::from(WHOLE - rate)) as u64;
-            // So much is left for the end of the tail that it is worth a wake-up, or nothing.
+            // Leaves enough for a wake-up at the end of the tail, or nothing.
             if let Some(coming) = coming(account) {
                 let most = self.debt(account) - leave + coming - self.cost();
                 due = due.min(most.max(0) as u64);
@@ -204,22 +202,22 @@ impl Pacer {
         }
     }
 
-    /// What is owed and not taken; negative if more was taken.
+    /// Deficit: lost time that is not taken yet; negative if more was taken.
     fn debt(&self, account: &Account) -> i64 {
         account.owed() as i64 - self.taken as i64
     }
 
-    /// The part of it for the stalls that are under way.
+    /// Part of the deficit for the stalls that are under way.
     fn stall_debt(&self, account: &Account) -> i64 {
         self.debt(account) - self.carried
     }
 
-    /// What a wake-up by a timer takes in all.
+    /// Time that a wake-up by a timer takes in all.
     fn cost(&self) -> i64 {
         (self.costs.timer + self.costs.leave) as i64
     }
 
-    /// When the next stall begins, and what is to be taken for it then, if no piece is due before.
+    /// Beginning of the next stall, and the time to take for it then, if no piece is due before.
     fn stall_ahead(&self, account: &Account) -> Option<(u64, i64)> {
         let mut ahead = account.clone();
         loop {
@@ -237,7 +235,7 @@ impl Pacer {
         }
     }
 
-    /// When a piece is owed if bursts keep the level that there is now, of which we do not hear.
+    /// Time at which a piece is due if bursts keep the present level without waking the brake.
     fn if_it_goes_on(&self, account: &Account) -> Option<u64> {
         let rate = account.rate();
         let lacking = (self.piece(rate) - self.debt(account)).max(0) as u128;
@@ -246,7 +244,7 @@ impl Pacer {
         level_stays.then(|| account.at() + time())
     }
 
-    /// When it is worth a wake-up, if the same code goes on; `None` if never.
+    /// Time at which a wake-up is worth its cost, if the same code goes on; `None` if never.
     fn wake_up(&self, account: &Account) -> Option<u64> {
         let cost = self.cost();
         // The way into sleep is over before anything else happens.
@@ -277,15 +275,15 @@ impl Pacer {
     }
 }
 
-/// What is owed for the stall that begins where this one ends, if there is one.
+/// Time lost by the stall that begins where this one ends, if there is one.
 fn second(account: &Account, end: u64) -> Option<i64> {
     let mut ahead = account.clone();
     ahead.advance(end);
     ahead.stall().map(|stall| stall.owed as i64)
 }
 
-/// What comes to be owed until the core is back at its full clock for good; `None` if that is not known,
-/// or it is there already.
+/// Time that the model loses until the core is back at its full clock for good; `None` if that is not known, or the
+/// core is there already.
 fn coming(account: &Account) -> Option<i64> {
     let mut ahead = account.clone();
     while let Some(next) = ahead.next_change() {
@@ -295,21 +293,21 @@ fn coming(account: &Account) -> Option<i64> {
     (ahead.rate() == 0 && ahead.at() > account.at()).then_some(coming)
 }
 
-/// Wake-ups' worth that a piece has at least: so the wake-up itself is never more than is owed, and
-/// few caches are lost to it.
+/// Least length of a piece, in wake-ups: so the wake-up itself never takes more than the deficit, and few caches are
+/// lost to it.
 const PIECE: i64 = 4;
-/// The shortest piece, however cheap a wake-up is.
+/// Shortest piece in nanoseconds, however cheap a wake-up is.
 const LEAST_PIECE: i64 = 50_000;
-/// A program that has ended its wide code is to be noticed before its tail is over.
+/// Time in which the brake must notice that a program has ended its wide code, in nanoseconds: before its tail is over.
 const SHORTEST_TAIL: u64 = 600_000;
-/// A clock that has been low for so long is said to be low, and not to change.
+/// Time after which a low clock counts as lasting, in nanoseconds.
 const LONG: u64 = 100_000_000;
-/// A debt does not grow for longer, and not to more: clients wait while it is taken.
+/// Longest time that a deficit grows, and its greatest size: clients wait while it is taken.
 const MOST_PATIENCE: u64 = 10_000_000;
 const LONGEST_PIECE: u64 = 1_000_000;
-/// Less is not taken: reading the clock takes as long.
+/// Least time that is taken, in nanoseconds: reading the clock takes as long.
 const LEAST_TAKEN: u64 = 200;
-/// A stall that begins within this time can be taken now.
+/// Time within which a stall must begin to be taken now, in nanoseconds.
 const SOON: u64 = 60_000;
 
 #[cfg(test)]
@@ -335,7 +333,7 @@ mod tests {
         wake_ups: u64,
         /// When it woke up last.
         last: u64,
-        /// What waking and sleeping truly cost.
+        /// True costs of waking and sleeping.
         true_costs: Costs,
     }
 
@@ -416,7 +414,7 @@ mod tests {
     fn stalls_are_taken_as_a_whole_and_the_second_only_if_it_comes() {
         let mut world = World::new(rules(), [2.0, 1.5, 1.0], COSTS);
         world.ask(HEAVY);
-        // 17.5 us are owed for the first: they are taken first, less the way back.
+        // The first stall loses 17.5 us: they are taken first, less the way back.
         let first = Step::Take {
             until: 14_500,
             stall: true,
@@ -497,7 +495,7 @@ mod tests {
             // A piece more or less, in ten seconds.
             assert!((found - share).abs() < 2e-4, "{found} is not {share}");
             let period = (world.now - settled) / (world.wake_ups - wake_ups);
-            // While a debt is taken, more comes to be owed.
+            // The deficit grows while it is taken.
             let most = LONGEST_PIECE as f64 / (share * (1.0 - share));
             let most = most.min(MOST_PATIENCE as f64);
             let period = period as f64 / most;
@@ -526,7 +524,7 @@ mod tests {
         assert!((found - (1.0 - 2.17 / 2.4)).abs() < 5e-4, "{found}");
         let wake_ups = (world.wake_ups - wake_ups) as f64 * 1e9 / time;
         assert!(wake_ups < 250.0, "{wake_ups} a second");
-        // The last tail, late; what is owed for it is settled.
+        // The brake notices the last tail late, and takes the rest of its deficit.
         world.until(world.now + 300_000_000);
         assert!(world.debt().abs() <= 4_000, "{}", world.debt());
         world.ask(light);
@@ -583,8 +581,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked for and when: what is taken is what is owed, within a piece, and never
-        /// more than that by over a stall and a wake-up.
+        /// For all requests at all times the brake takes what the model loses, within a piece, and never more than that
+        /// by over a stall and a wake-up.
         #[test]
         fn what_is_taken_is_what_is_owed(
             asked in proptest::collection::vec((0usize..6, 1_000u64..3_000_000), 1..60),

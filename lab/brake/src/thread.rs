@@ -8,7 +8,7 @@ use widelane_marks::{Page, Slot, nanoseconds};
 use crate::core::Core;
 use crate::pacer::{Costs, Pacer, Step};
 
-/// What all threads share.
+/// State that all threads share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) page: Page,
@@ -18,17 +18,17 @@ pub(crate) struct Shared {
     pub(crate) stop: AtomicBool,
 }
 
-/// What a rehearsal finds out about one CPU's thread, which reads it after each wake-up.
+/// Corrections from the rehearsal of one CPU's thread, which reads them after each wake-up.
 #[derive(Debug, Default)]
 pub(crate) struct Tuning {
     /// Nanoseconds that a wake-up by a timer costs more than was found before: in the real loop
     /// caches are colder.
     pub(crate) more: AtomicI64,
-    /// The same for a wake-up by a mark, after which this thread has slept for long.
+    /// Nanoseconds that a wake-up by a mark costs more, after which this thread has slept for long.
     pub(crate) more_by_mark: AtomicU64,
-    /// The same for a wake-up by a timer that was due at once.
+    /// Nanoseconds that a wake-up by a timer costs more if the timer was due at once.
     pub(crate) more_at_once: AtomicU64,
-    /// What a stall takes more that is taken before it begins.
+    /// Nanoseconds that a stall takes more if it is taken before it begins.
     pub(crate) more_ahead: AtomicU64,
     /// Wake-ups by a timer so far.
     pub(crate) wake_ups: AtomicU64,
@@ -42,7 +42,7 @@ pub(crate) struct Place {
     pub(crate) number: usize,
 }
 
-/// Brakes one CPU, on which the calling thread is, until it is told to stop.
+/// Brakes one CPU, on which the calling thread is, until `shared.stop` is set.
 pub(crate) fn drive(shared: &Shared, place: Place, costs: Costs, tuning: &Tuning) {
     let Some(slot) = shared.page.slot(place.number) else {
         return;
@@ -151,8 +151,8 @@ impl Turn {
         }
         let late = now.saturating_sub(until);
         if late > TAKEN_FROM_US {
-            // A hypervisor has taken the CPU from this thread: that is not what the brake took, and
-            // nothing is owed for it.
+            // A hypervisor has taken the CPU from this thread: that is no time of the brake, and the model loses
+            // nothing for it.
             self.awake(pacer, until);
             pacer.took(
                 (u128::from(late) * u128::from(rate) / u128::from(crate::account::WHOLE)) as u64,
@@ -197,7 +197,7 @@ fn look<'a>(shared: &'a Shared, place: Place, now: u64) -> MutexGuard<'a, Core> 
     core
 }
 
-/// How long ago the mark was made that has woken this thread.
+/// Time since the mark that has woken this thread.
 fn since_mark(slot: &Slot, now: u64) -> u64 {
     match now.saturating_sub(slot.look().newest()) {
         time if time < LONGEST_WAKE_UP => time,
@@ -213,8 +213,8 @@ pub(crate) fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
 
 /// Below the kernel's threads for interrupts, above all that programs usually ask for.
 pub(crate) const PRIORITY: i32 = 49;
-/// With so many others in transition, a core's own takes longer.
+/// Number of other cores in transition from which on a core's own transition takes longer.
 const CROWD: usize = 2;
-/// A spinning thread that misses its end by so much did not run.
+/// Lateness in nanoseconds from which on a spinning thread did not run.
 const TAKEN_FROM_US: u64 = 20_000;
 const LONGEST_WAKE_UP: u64 = 100_000;

@@ -1,8 +1,8 @@
-//! Wide code that no program marks: another one sees it, and tells when and where it has run.
+//! Wide code that no program marks: an observer reports when and where it has run.
 //!
-//! It is marked after it has run, so that what is owed for it is taken afterwards. A thread visits each
-//! CPU again and again, because what is told of ends when its thread leaves its CPU, which a thread
-//! that has a CPU to itself does not do by itself.
+//! The code is marked after it has run, so that its lost time is taken afterwards. A thread visits each CPU again and
+//! again, because the code's thread must leave its CPU for its report to end, and a thread that has a CPU to itself
+//! does not leave by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,11 +21,11 @@ use crate::thread::{PRIORITY, Place, Shared};
 /// Wide code that has run on one CPU. Times are in nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Where.
+    /// CPU on which the code ran.
     pub cpu: usize,
-    /// On which thread.
+    /// Thread that ran the code.
     pub thread: u32,
-    /// Of which class it was.
+    /// Class of the code.
     pub class: Class,
     /// When it began.
     pub begin: u64,
@@ -41,7 +41,8 @@ pub(crate) fn start(
 ) -> Result<JoinHandle<()>, BrakeError> {
     let (shared, places) = (Arc::clone(shared), places.to_vec());
     let work = move || {
-        // It could start the other threads, so it can have this. Else it visits when it gets there.
+        // Priority is possible here, since the other threads could be started. Without it, the thread visits each CPU
+        // when it gets there.
         let _ = prioritise(PRIORITY - 1);
         while !shared.stop.load(Relaxed) {
             thread::sleep(PERIOD);
@@ -82,7 +83,7 @@ fn tell(page: &Page, bursts: &[Seen]) {
         let Some(slot) = page.slot(cpu).filter(|slot| slot.is_braked()) else {
             continue;
         };
-        // It is over: whatever the brake knows of it, it has to look again.
+        // The burst is over: whatever the brake knows of it, it has to look again.
         let _ = slot.begin(kind, burst.begin, burst.thread);
         slot.end(kind, burst.end);
         slot.wake();

@@ -151,14 +151,14 @@ fn hidden(
         format!("{list},{LATER_FEATURES}")
     });
     let mut variables = vec![(DISABLE_VARIABLE, list)];
-    // What the user says of OpenSSL stays.
+    // Keeps the user's own setting for OpenSSL.
     if set(OPENSSL_VARIABLE).is_none() {
         variables.push((OPENSSL_VARIABLE, WITHOUT_IFMA.to_owned()));
     }
     variables
 }
 
-/// Whether these CPUs can behave as this model: an error names what is missing.
+/// Checks that these CPUs can behave as this model: an error names what is missing.
 pub(crate) fn check(model: &str, cpus: &Cpus) -> Result<(), Failure> {
     let model = Model::find(model, cores(cpus), None)
         .map_err(|error| Failure::Usage(format!("--as: {error}")))?;
@@ -244,7 +244,7 @@ fn json(model: &Model, exactness: &[Exactness], summaries: &[Summary]) -> serde_
 
 /// Features of [`DISABLE_VARIABLE`] that came after AVX-512 of the first generation.
 const LATER_FEATURES: &str = "avx512ifma,avxifma";
-/// What OpenSSL and AWS-LC take of CPUID's leaf 7: all but bit 21 of EBX, which is AVX-512 IFMA.
+/// Mask of OpenSSL and AWS-LC for CPUID's leaf 7: all but bit 21 of EBX, which is AVX-512 IFMA.
 const OPENSSL_VARIABLE: &str = "OPENSSL_ia32cap";
 const WITHOUT_IFMA: &str = ":~0x200000";
 const HIDDEN: &str = "widelane-lab: this model has no AVX-512 IFMA: the program finds none either \
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(list(&beside, OPENSSL_VARIABLE), None);
         assert!(hidden(Generation::IceLake, |_| None).is_empty());
         assert!(hidden(Generation::Unknown, |_| None).is_empty());
-        // What is left is what such a CPU has.
+        // The other targets are those of such a CPU.
         let targets: Vec<_> = Lanes::WITHOUT_IFMA.targets().collect();
         assert_eq!(targets, [Target::Avx512F, Target::Avx2]);
     }

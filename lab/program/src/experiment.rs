@@ -170,7 +170,7 @@ impl Name {
         }
     }
 
-    /// As the CPU of the publication, or the nearest of which enough is known.
+    /// CPU of the publication, or the nearest of which enough is known.
     fn model(self) -> &'static str {
         match self {
             Self::Cloudflare | Self::Remedy => "Silver 4116",

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use widelane_cli::failure::{Failure, unknown_command};
 
-/// How to get a command that clap did not find, if it is one of a part that was left out.
+/// Explains how to get a command that clap did not find, if it is one of a part that was left out.
 pub(crate) fn elsewhere(error: &clap::Error) -> Option<Failure> {
     let name = unknown_command(error)?;
     let feature = match name {
@@ -17,8 +17,7 @@ pub(crate) fn elsewhere(error: &clap::Error) -> Option<Failure> {
     )))
 }
 
-/// What `--version` prints: the version, the commit, and the optional parts that are in this
-/// program.
+/// Text of `--version`: the version, the commit, and the optional parts that are in this program.
 pub(crate) fn long_version() -> &'static str {
     // A program has one set of features; clap wants the text for as long as it runs.
     static TEXT: LazyLock<String> =

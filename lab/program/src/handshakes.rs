@@ -290,7 +290,7 @@ fn compared(cli: Args) -> Result<String, TrialError> {
     let stage = Stage::set(options)?;
     let progress = |text: &str| eprintln!("  {text}");
     match cli.command {
-        // It needs no servers, and has returned above.
+        // This command needs no servers, and has returned above.
         Command::Figures { .. } => Ok(String::new()),
         Command::Demo { rounds, seconds } => {
             let mut plan = DemoPlan::default();
@@ -454,7 +454,7 @@ fn figures(write: bool, documents: &[PathBuf]) -> Result<String, TrialError> {
     Ok(text)
 }
 
-/// How this was called, with paths relative to the current folder, which the record does not name.
+/// Command line of this call, with paths relative to the current folder, which the record does not name.
 fn command() -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let here = format!("{}/", here.display());
@@ -463,5 +463,5 @@ fn command() -> String {
     all.join(" ")
 }
 
-/// As shells report a program that Ctrl-C ended.
+/// Status that shells report for a program that Ctrl-C ended.
 const STATUS_INTERRUPTED: u8 = 130;

@@ -80,7 +80,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         })?;
         return draw(path, &svg);
     }
-    // Mistakes are told before the simulations, which take a while.
+    // Reports mistakes before the simulations, which take a while.
     let profile = profile(args.profile, &here)?;
     let cannot_write = |error: std::io::Error| {
         Failure::Failed(format!("cannot write {}: {error}", args.output.display()))
@@ -136,7 +136,7 @@ fn draw(path: &Path, svg: &str) -> Result<(), Failure> {
     output::print(&format!("{name}\n"))
 }
 
-/// Where to look for records: what was named must be there.
+/// Places to search for records: a named one must exist.
 fn places(named: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
     if let Some(missing) = named.iter().find(|place| !place.exists()) {
         return Err(Failure::Failed(format!(

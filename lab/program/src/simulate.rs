@@ -217,7 +217,7 @@ fn all(json: bool) -> Result<(), Failure> {
     }
 }
 
-/// Every published number of the program's scenarios beside the simulated one. `done` is told each
+/// Compares every published number of the program's scenarios with the simulated one. `done` is called for each
 /// scenario.
 pub(crate) fn compare_all(mut done: impl FnMut(&str)) -> Result<Vec<Comparison>, Failure> {
     let mut compared = Vec::new();
@@ -556,7 +556,7 @@ struct Sweep {
 }
 
 impl Sweep {
-    /// What each step is called, and its settings.
+    /// Name and settings of each step.
     fn settings(&self, settings: &Settings) -> Vec<(Option<String>, Settings)> {
         let last = f64::from(self.steps - 1);
         let values = (0..self.steps).map(|step| {

@@ -88,7 +88,7 @@ fn one(subject: &mut dyn Subject, span: Duration, random: &mut Random) -> Result
         "{name} ({backend}): {a}, or {b}\n  {:>12} {:>8}  {:<20} {:>22}\n",
         "measurements", "max |t|", "in", "means, ns"
     ))?;
-    // A measurement that has begun goes on; that its reader has left is told at its end.
+    // A measurement that has begun goes on; an error of its reader is returned at its end.
     let mut told = Ok(());
     let finding = measure(subject, span, random, |finding| {
         let [a, b] = finding.means;
@@ -107,7 +107,7 @@ fn one(subject: &mut dyn Subject, span: Duration, random: &mut Random) -> Result
     Ok(finding)
 }
 
-/// What was found, for `--json`.
+/// Finding as a line for `--json`.
 fn line(subject: &dyn Subject, finding: &Finding) -> serde_json::Value {
     let verdict = match finding.verdict() {
         Verdict::NothingSeen => "nothing-seen",

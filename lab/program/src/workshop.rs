@@ -25,7 +25,7 @@ impl Command {
             Self::Timing(args) => timing::run(&args),
             Self::Simulate(args) => simulate::run(args),
             Self::Advise(args) => advise::run(&args),
-            // Its status is that of the program that it runs.
+            // The status is that of the program that it runs.
             Self::Emulate(args) => return emulate::run(args),
             Self::Experiment(args) => experiment::run(args),
             Self::Report(args) => report::run(args),

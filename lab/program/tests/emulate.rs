@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// The program that marks: this one, if it is told so.
+/// Marks wide code, if a variable asks this program to do so.
 #[test]
 fn marking_program() {
     let Ok(class) = std::env::var(MARKS) else {
@@ -73,7 +73,7 @@ fn wide_code_without_marks_is_slowed_down_by_its_time_slices() {
     if level1(&seen) == 0.0 && !has_wide_chacha20() {
         return println!("SKIP: this openssl has no 512-bit code for ChaCha20 on this CPU");
     }
-    // How much depends on what else wants this CPU: no more than that is sure.
+    // Other programs may want this CPU: no more than this is sure.
     assert!(level1(&seen) > 0.02, "{seen}");
     let (owed, taken, _) = shares(&seen);
     assert!(owed > 0.002 && (taken - owed).abs() < 0.03, "{seen}");
@@ -92,7 +92,7 @@ fn last_cpu() -> String {
     cpus.iter().last().expect("one").to_string()
 }
 
-/// What the brake says of the CPU on which a program marks a class; `None` where there can be none.
+/// Report of the brake on the CPU on which a program marks a class; `None` if this machine cannot have a brake.
 fn emulated(class: &str) -> Option<Value> {
     let own = std::env::current_exe().expect("the test");
     let output = laboratory(&[
@@ -118,7 +118,7 @@ fn emulated(class: &str) -> Option<Value> {
     Some(serde_json::from_str(line).expect("JSON"))
 }
 
-/// The shares of the time that were owed, taken, and at level 2, on the only CPU.
+/// Shares of the time that were lost by the model, taken, and at level 2, on the only CPU.
 fn shares(of: &Value) -> (f64, f64, f64) {
     let cpu = &of["cpus"][0];
     let number = |value: &Value| value.as_f64().expect("a number");
@@ -254,7 +254,7 @@ fn mistakes_are_named() {
     }
 }
 
-/// Whether this machine or this user cannot have a brake.
+/// Returns whether this machine or this user cannot have a brake.
 fn cannot(output: &Output) -> bool {
     let said = String::from_utf8_lossy(&output.stderr);
     let reasons = [

@@ -62,7 +62,7 @@ fn lines(args: &[&str]) -> Option<Vec<Value>> {
     ran(args).map(|(lines, _)| lines)
 }
 
-/// One round with turns of so many seconds, in lines of JSON.
+/// Arguments for one round with turns of `seconds` seconds, in lines of JSON.
 fn brief<'a>(seconds: &'a str, args: &[&'a str]) -> Vec<&'a str> {
     let short = ["--rounds", "1", "--seconds", seconds, "--json"];
     [args, &short].concat()
@@ -74,7 +74,7 @@ fn is_interval(value: &Value) -> bool {
     number(1) <= number(0) && number(0) <= number(2)
 }
 
-/// What every line of a run without a brake has.
+/// Checks the fields that every line of a run without a brake has.
 fn is_native_line(line: &Value) {
     assert_eq!(line["as"], Value::Null, "{line}");
     for figure in ["requests_per_s", "change_percent"] {
@@ -222,7 +222,7 @@ fn under_a_brake_predictions_come_before_the_turns() {
     let braked = lines.into_iter().filter(|line| !line["as"].is_null());
     let braked: Vec<Value> = braked.collect();
     let all = with_condition(&braked, "512-ifma at 100 %");
-    // It comes from costs measured on this machine, whatever else that does.
+    // The value comes from costs measured on this machine, whatever else that does.
     assert!(all["predicted_percent"].is_f64(), "{all}");
     assert!(all["level_share"][1].as_f64() > Some(0.0), "{all}");
 }

@@ -1,4 +1,4 @@
-//! Of which programs `widelane-lab handshakes` writes records.
+//! Tests the programs of which `widelane-lab handshakes` writes records.
 
 mod under_test;
 
@@ -159,6 +159,6 @@ fn git_free(program: &str) -> Command {
     command
 }
 
-/// What `timing` prints.
+/// Output of `timing`.
 const FINDING: &str =
     r#"{"operation": "x", "classes": ["one", "two"], "measurements": 9000, "t": 1.25}"#;

@@ -8,7 +8,7 @@ use std::fs;
 #[test]
 fn bytes_pass_through_every_peer_that_is_installed() {
     let folder = tempfile::tempdir().expect("a folder");
-    // It is not started: no side is `widelane`.
+    // The program is not started: no side is `widelane`.
     let program = folder.path().join("widelane");
     fs::write(&program, "").expect("a file");
     let output = under_test::laboratory()

@@ -46,7 +46,7 @@ fn a_page_is_written_from_the_records_of_this_folder_and_others() {
     assert!(page.starts_with("<!DOCTYPE html>"));
     assert!(page.contains("href=\"lab/records/shared.jsonl\""));
     assert!(page.contains("own.jsonl\">own.jsonl</a>"));
-    // What the simulator says of published numbers.
+    // Checks the simulator's predictions of published numbers.
     assert!(page.contains("cloudflare-2017") && page.contains("khalil-2019"));
     assert!(!page.contains("The simulator was left out"));
 }

@@ -47,7 +47,7 @@ fn timing_lists_its_operations_and_refuses_others() {
     assert!(said.contains("planted-leak"), "{said}");
 }
 
-/// As those of `widelane`: one line for scripts, and the commit in the long one.
+/// Prints the version as `widelane` does: one line for scripts, and the commit in the long one.
 #[test]
 fn the_version_names_program_and_commit() {
     let short = format!("widelane-lab {}\n", env!("CARGO_PKG_VERSION"));

@@ -33,7 +33,7 @@ pub(crate) fn section(
     }
 }
 
-/// Whether wide code costs clock here.
+/// States whether wide code costs clock here.
 fn penalty(
     profile: Option<(&Profile, &Rc<Source>)>,
     inputs: &Inputs,
@@ -141,11 +141,11 @@ fn penalty(
     pieces
 }
 
-/// What the question is about.
+/// Question of the report.
 const PROBLEM: &str = "Wide vector code (AVX2, AVX-512) can lower the clock of a core. Then everything that runs \
                        there is slower, ordinary (scalar) code too, and for a while afterwards.";
 
-/// What Widelane does here.
+/// Placement of wide code by Widelane here.
 fn placement(profile: Option<(&Profile, &Rc<Source>)>, lanes: Lanes) -> Vec<Piece> {
     let Some(&widest) = lanes.widths().first() else {
         let here = lanes.sentence();
@@ -176,7 +176,7 @@ fn placement(profile: Option<(&Profile, &Rc<Source>)>, lanes: Lanes) -> Vec<Piec
     vec![text.into()]
 }
 
-/// What that is worth, by the nearest record.
+/// Gain by that placement, by the nearest record.
 fn worth(shelf: &Shelf<'_>, lanes: bool, tiles: &mut Vec<Tile>) -> Option<Vec<Piece>> {
     let of = |condition| shelf.nearest(|record, source| gain(record, source, condition));
     let (rsa, ecdsa) = (of(RSA), of(ECDSA));
@@ -222,7 +222,7 @@ fn worth(shelf: &Shelf<'_>, lanes: bool, tiles: &mut Vec<Tile>) -> Option<Vec<Pi
     Some(pieces)
 }
 
-/// What has to be known to judge what was measured. Of which sources the program was, the table says.
+/// Notes that readers need to judge the measurements. The table names the program's sources.
 fn reservations(source: &Source) -> String {
     let notes = source.notes.iter().map(|note| &note[..]);
     let notes: Vec<_> = notes.filter(|note| *note != MODIFIED).collect();

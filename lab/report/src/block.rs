@@ -1,4 +1,4 @@
-//! What a section is made of, before it becomes HTML or JSON.
+//! Parts of a section, before they become HTML or JSON.
 
 use crate::figure::{Figure, Source};
 use std::rc::Rc;
@@ -11,7 +11,7 @@ pub(crate) struct Section {
     pub(crate) blocks: Vec<Block>,
 }
 
-/// What stands below each other.
+/// Part that stands below the one before.
 pub(crate) enum Block {
     Text(Vec<Piece>),
     Heading(String),
@@ -32,7 +32,7 @@ pub(crate) enum Block {
     },
 }
 
-/// What stands beside each other.
+/// Part that stands beside the one before.
 #[derive(Clone)]
 pub(crate) enum Piece {
     Text(String),

@@ -33,13 +33,13 @@ pub(crate) struct Point {
     pub(crate) tone: Tone,
 }
 
-/// What a colour means.
+/// Meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     Paper,
     Ink,
     Grid,
-    /// What is compared with others, and scalar code.
+    /// Compared values of others, and scalar code.
     Peer,
     Ours,
     /// 256-bit code, and what a simulator says.
@@ -114,7 +114,7 @@ pub(crate) fn columns(mut bars: Vec<Bar<'_>>, mark: Option<f64>) -> Vec<String> 
     panels(&groups, mark)
 }
 
-/// How many of so many rows each picture has: about the same number, and not too many.
+/// Number of rows in each picture: about the same in all, and not too many.
 fn share(rows: usize) -> usize {
     rows.div_ceil(rows.div_ceil(MOST_ROWS).max(1)).max(1)
 }
@@ -193,7 +193,7 @@ struct Chart<'a, 'b> {
     height: f64,
 }
 
-/// Where a row has what, in pixels from the top of all rows.
+/// Positions of a row's parts, in pixels from the top of all rows.
 #[derive(Clone, Copy)]
 struct Row {
     index: usize,
@@ -380,7 +380,7 @@ const LABEL: f64 = 10.0;
 const BAR_TOP: f64 = 18.0;
 const BAR_FOOT: f64 = 30.0;
 const INTERVAL_END: f64 = 3.0;
-/// How far a mark goes beyond its bar.
+/// Pixels by which a mark goes beyond its bar.
 const BEYOND: f64 = 3.0;
 /// Rows that one picture has at most.
 const MOST_ROWS: usize = 12;

@@ -55,7 +55,7 @@ pub(crate) fn section(
     }
 }
 
-/// What a scenario is, and who published it.
+/// Description of a scenario, and its publisher.
 fn about(name: &str) -> Vec<Block> {
     let known = BUILTIN.iter().find(|(known, _)| *known == name);
     let known = known.and_then(|(_, text)| Scenario::parse(text).ok());
@@ -218,7 +218,7 @@ fn missed(row: &Row<'_>) -> Option<Vec<Piece>> {
     ])
 }
 
-/// What `of` says of each measured number of a row.
+/// Pieces that `of` gives for each measured number of a row.
 fn listed(row: &Row<'_>, of: impl Fn(&Figure) -> Vec<Piece>) -> Vec<Piece> {
     match row.measured.is_empty() {
         true => cell("–"),
@@ -229,7 +229,7 @@ fn listed(row: &Row<'_>, of: impl Fn(&Figure) -> Vec<Piece>) -> Vec<Piece> {
     }
 }
 
-/// Where a measured number comes from.
+/// Record of a measured number.
 fn record(figure: &Figure) -> Vec<Piece> {
     let source = &figure.source;
     let lines = crate::figure::ranges(figure.origin.lines.iter());

@@ -9,7 +9,7 @@ use widelane_samples::{Line, interval_of_median, median, quotients};
 /// A number that the report shows.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
-    /// What it is, in words.
+    /// Description of the figure in words.
     pub(crate) what: String,
     pub(crate) value: f64,
     pub(crate) unit: Unit,
@@ -18,14 +18,14 @@ pub(crate) struct Figure {
     pub(crate) source: Rc<Source>,
 }
 
-/// How sure a figure is.
+/// Certainty of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Interval {
     /// The true value lies there with 95 %.
     Confidence(f64, f64),
     /// A twentieth of the samples is below, a twentieth above.
     Spread(f64, f64),
-    /// There is none: it would take more values than so many.
+    /// None: an interval takes more than this number of values.
     TooFew(usize),
     /// There is none, because of this.
     None(&'static str),
@@ -33,30 +33,30 @@ pub(crate) enum Interval {
     NotMeasured,
 }
 
-/// How a figure follows from its source.
+/// Derivation of a figure from its source.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) statistic: Statistic,
-    /// Where its numbers stand in each line, or in the profile: a JSON pointer.
+    /// Place of the numbers in each line, or in the profile: a JSON pointer.
     pub(crate) field: String,
     /// The lines with its numbers; none for a profile.
     pub(crate) lines: Vec<usize>,
-    /// Of a quotient, the lines by which those are divided, in the same order.
+    /// Lines of a quotient's divisors, in the same order.
     pub(crate) by: Vec<usize>,
-    /// What the result is multiplied by.
+    /// Factor of the result.
     pub(crate) scale: f64,
 }
 
-/// What is made of several numbers.
+/// Statistic that makes one number of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Statistic {
-    /// It stands there.
+    /// The number itself.
     Value,
     Median,
     /// The median of the quotients, pair by pair.
     Quotient,
     Sum,
-    /// It was computed when the report was made.
+    /// Computed when the report was made.
     Simulated,
 }
 
@@ -66,21 +66,21 @@ pub(crate) struct Source {
     /// The name of the CPU.
     pub(crate) machine: String,
     pub(crate) virtual_machine: bool,
-    /// Of the sources of the programs that were measured, where it is known.
+    /// Commit of the measured programs' sources, if it is known.
     pub(crate) commit: Option<String>,
     /// Like `2026-01-02`.
     pub(crate) date: String,
-    /// What people call the file, or what computed the figures.
+    /// Name of the file for people, or of the program that computed the figures.
     pub(crate) name: String,
     /// The address of the file, seen from the page.
     pub(crate) link: Option<String>,
-    /// What was run.
+    /// Command that was run.
     pub(crate) command: String,
-    /// What else has to be known to judge the figures.
+    /// Notes that readers need to judge the figures.
     pub(crate) notes: Vec<String>,
 }
 
-/// What a number counts.
+/// Unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     PerSecond,
@@ -92,7 +92,7 @@ pub(crate) enum Unit {
     Share,
     Times,
     Count,
-    /// Its title says it.
+    /// None: the title says it.
     Plain,
 }
 
@@ -176,7 +176,7 @@ impl Figure {
         Self::new(what, distribution.p50, unit, interval, origin, source)
     }
 
-    /// The same figure, multiplied by `scale`, in another unit.
+    /// Multiplies the figure by `scale`, and changes its unit.
     pub(crate) fn scaled(mut self, scale: f64, unit: Unit) -> Self {
         self.value *= scale;
         self.unit = unit;
@@ -213,7 +213,7 @@ impl Figure {
         self.unit.shown(self.value)
     }
 
-    /// Its interval for people.
+    /// Interval of the figure for people.
     pub(crate) fn shown_interval(&self) -> String {
         let between = |low, high| {
             let (low, high) = (self.unit.bare(low), self.unit.bare(high));
@@ -268,7 +268,7 @@ impl Figure {
         })
     }
 
-    /// Where it comes from, in a line.
+    /// Source of the figure, in a line.
     pub(crate) fn provenance(&self) -> String {
         let source = &*self.source;
         let mut text = format!(
@@ -298,7 +298,7 @@ impl Origin {
         }
     }
 
-    /// It stands at `field` of a profile.
+    /// Origin of a figure at `field` of a profile.
     pub(crate) fn of_profile(field: String) -> Self {
         Self {
             statistic: Statistic::Value,
@@ -359,7 +359,7 @@ impl Unit {
         }
     }
 
-    /// The same without the unit.
+    /// Text without the unit.
     pub(crate) fn bare(self, value: f64) -> String {
         if value.abs() >= TOO_LONG {
             return format!("{value:.2e}");
@@ -409,7 +409,7 @@ pub(crate) fn ranges<'a>(lines: impl Iterator<Item = &'a usize>) -> String {
     parts.iter().map(part).collect::<Vec<_>>().join(", ")
 }
 
-/// What stands at `field` of a line: a number, or a list of them.
+/// Numbers at `field` of a line: one number, or a list of them.
 fn numbers(line: &Line, field: &str) -> Vec<f64> {
     match line.value.pointer(field) {
         Some(Value::Array(all)) => all.iter().filter_map(Value::as_f64).collect(),

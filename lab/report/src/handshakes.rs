@@ -68,7 +68,7 @@ pub(crate) fn gain(record: &Record, source: &Rc<Source>, condition: &str) -> Opt
     turn.quotient(&what, OURS, "nginx", RATE, source)
 }
 
-/// The same of unmodified nginx with Widelane by nginx alone.
+/// Quotient of unmodified nginx with Widelane by nginx alone.
 pub(crate) fn gain_of_nginx(record: &Record, source: &Rc<Source>) -> Option<Figure> {
     let turns = turns(record, WAYS_IN);
     let turn = busiest(&turns, |turn| {
@@ -471,7 +471,7 @@ const NOT_THERE: &str = "n/a: not in the record";
 /// Conditions, as records spell them.
 pub(crate) const RSA: &str = "rsa-x25519";
 pub(crate) const ECDSA: &str = "ecdsa-x25519";
-/// Where reports have the rate and the server's CPU time.
+/// Fields of reports for the rate and the server's CPU time.
 const RATE: &str = "/report/handshakes_per_s";
 const CPU_TIME: &str = "/report/server_cpu_us_per_handshake";
 const FIELDS: [(&str, Unit, &str); 2] = [
@@ -492,7 +492,7 @@ mod tests {
     use serde_json::json;
     use std::path::Path;
 
-    /// A pair of six rounds with so many in flight.
+    /// Pair of six rounds with `in_flight` requests in flight.
     fn pair_of(in_flight: u64) -> Record {
         let mut text =
             r#"{"kind":"run","command":"pair widelane-on nginx","machine":{}}"#.to_owned();

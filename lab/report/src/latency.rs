@@ -264,7 +264,7 @@ fn time(us: f64) -> String {
 const RATE: &str = "/rate";
 const P50: &str = "/report/p50_us";
 const P99: &str = "/report/p99_us";
-/// What has a place in a picture.
+/// Times that a picture can show.
 const DRAWN: std::ops::Range<f64> = 1e-3..1e12;
 /// In pixels of a phone.
 const WIDTH: u32 = 360;

@@ -44,26 +44,26 @@ use widelane_frequency::Profile;
 use widelane_samples::{Fault, Record};
 use widelane_sim::Comparison;
 
-/// What a report is made from.
+/// Inputs of a report.
 #[derive(Clone, Debug)]
 pub struct Inputs {
     /// The name of this machine's CPU.
     pub machine: String,
     /// The lanes that Widelane uses here.
     pub lanes: Lanes,
-    /// Whether processors of its generation have licence levels, where that is published.
+    /// True if processors of its generation have licence levels, if that is published.
     pub licences: Option<bool>,
     /// The profile of this machine with its file, or why there is none.
     pub profile: Result<(PathBuf, Profile), String>,
-    /// What was measured, here and elsewhere.
+    /// Measurements, here and elsewhere.
     pub records: Vec<Record>,
-    /// What is wrong with records, for the page.
+    /// Faults of records, for the page.
     pub faults: Vec<Fault>,
-    /// What a simulator says of published numbers.
+    /// Predictions of a simulator for published numbers.
     pub predictions: Vec<Comparison>,
     /// The commit of this program, of which the predictions are.
     pub commit: Option<String>,
-    /// Where the page will be: addresses of records are relative to it.
+    /// Place of the page: addresses of records are relative to it.
     pub page: PathBuf,
     /// When the page is made, in seconds since 1970.
     pub made: u64,
@@ -120,5 +120,5 @@ impl Report {
     }
 }
 
-/// What makes predictions.
+/// Command that makes predictions.
 const SIMULATOR: &str = "widelane-lab simulate --all --json";

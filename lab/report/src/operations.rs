@@ -106,7 +106,7 @@ fn beside_peers(record: &Record, source: &Rc<Source>) -> Vec<Block> {
     chart.into_iter().chain([Block::Table(table)]).collect()
 }
 
-/// What the kernels reach of the most multiply-adds that the core's ports can do.
+/// Share that the kernels reach of the most multiply-adds that the core's ports can do.
 fn beside_the_ports(record: &Record, source: &Rc<Source>) -> Vec<Block> {
     let mut table = Table::new(
         [

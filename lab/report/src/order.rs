@@ -12,7 +12,7 @@ pub(crate) struct Shelf<'a> {
     all: Vec<(&'a Record, Rc<Source>, Near)>,
 }
 
-/// How near the machine of a record is to the one that the report is for.
+/// Nearness of the machine of a record to the one that the report is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Near {
     /// A CPU of the same name.
@@ -47,7 +47,7 @@ impl<'a> Shelf<'a> {
         self.all.iter().map(|(record, source, _)| (*record, source))
     }
 
-    /// Those with lines of a kind.
+    /// Records with lines of a kind.
     pub(crate) fn with(&self, kind: &str) -> impl Iterator<Item = (&'a Record, &Rc<Source>)> {
         let all = self
             .all

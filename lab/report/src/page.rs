@@ -144,7 +144,7 @@ fn table(table: &Table) -> Markup {
     }
 }
 
-/// Whether a picture leaves room for it on a desk. Rows that name their records are longer.
+/// Returns whether a picture leaves room for the table on a desk. Rows that name their records are longer.
 fn is_narrow(table: &Table) -> bool {
     table.head.len() <= if table.source.is_some() { 8 } else { 6 }
 }
@@ -198,7 +198,7 @@ fn figure(figure: &Figure) -> Markup {
     }
 }
 
-/// Where a single figure comes from.
+/// Source of a single figure.
 fn origin(figure: &Figure) -> Markup {
     let source = &figure.source;
     let lines = crate::figure::ranges(figure.origin.lines.iter().chain(&figure.origin.by));
@@ -235,7 +235,7 @@ fn record(source: &Source) -> Markup {
     }
 }
 
-/// What dark paper makes of the colours in pictures.
+/// Colours of pictures on dark paper.
 fn colours() -> String {
     let hex = |(red, green, blue): (u8, u8, u8)| format!("#{red:02X}{green:02X}{blue:02X}");
     let rules = Tone::ALL.map(|tone| {
@@ -245,7 +245,7 @@ fn colours() -> String {
     format!("@media (prefers-color-scheme:dark){{{}}}", rules.concat())
 }
 
-/// What stands beside the figures of the answer.
+/// Explanation beside the figures of the answer.
 const INTERVALS: &str = "Beside each number, here and below: its interval of 95\u{a0}%, which takes six \
                          measured values; of fewer, how many there are. p5 to p95: nine tenths of \
                          what was measured are in this range.";

@@ -56,7 +56,7 @@ pub(crate) fn of_scalar(profile: &Profile, index: usize, source: &Rc<Source>) ->
     Figure::estimate(&what, Unit::Share, &clock.of_scalar, field, source)
 }
 
-/// How long scalar code is slow after a burst of a class.
+/// Time that scalar code is slow after a burst of a class.
 pub(crate) fn tail(profile: &Profile, class: &str, source: &Rc<Source>) -> Option<Figure> {
     let edges = &profile.transitions;
     let index = edges.iter().position(|edge| edge.class == class)?;

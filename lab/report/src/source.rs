@@ -1,4 +1,4 @@
-//! Where figures come from: records, profiles, and their addresses seen from the page.
+//! Sources of figures: records, profiles, and their addresses seen from the page.
 
 use crate::figure::Source;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use widelane_frequency::Profile;
 use widelane_samples::Record;
 
-/// What all figures of a record have in common.
+/// Common source of all figures of a record.
 pub(crate) fn of_record(record: &Record, page: &Path) -> Rc<Source> {
     let machine = &record.run["machine"];
     let mut notes = Vec::new();
@@ -36,7 +36,7 @@ pub(crate) fn of_record(record: &Record, page: &Path) -> Rc<Source> {
     })
 }
 
-/// What all figures of a profile have in common.
+/// Common source of all figures of a profile.
 pub(crate) fn of_profile(path: &Path, profile: &Profile, page: &Path) -> Rc<Source> {
     let (commit, modified) = commit_of(profile.commit.as_deref());
     let mut notes: Vec<String> = modified.then(|| MODIFIED.to_owned()).into_iter().collect();
@@ -60,7 +60,7 @@ pub(crate) fn of_profile(path: &Path, profile: &Profile, page: &Path) -> Rc<Sour
     })
 }
 
-/// What has no file: numbers that `command` of this program computes.
+/// Source without a file: numbers that `command` of this program computes.
 pub(crate) fn of_program(command: &str, commit: Option<&str>, date: &str) -> Rc<Source> {
     let (commit, modified) = commit_of(commit);
     Rc::new(Source {

@@ -1,4 +1,4 @@
-//! What a simulated core does for a moment: its clock over time, and when wide code runs.
+//! Time line of a simulated core: its clock over time, and when wide code runs.
 
 use crate::chart::{Tone, letters};
 use plotters::prelude::*;

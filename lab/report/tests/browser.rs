@@ -186,7 +186,7 @@ fn page(folder: &Path) -> String {
     report(&inputs).html().to_owned()
 }
 
-/// How many things of a kind were found.
+/// Number of things of a kind that were found.
 fn count(view: &Value, kind: &str) -> usize {
     view[kind].as_array().expect("a list").len()
 }
@@ -229,7 +229,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// What a page of `html` looks like in frames of several widths.
+    /// Views of a page of `html` in frames of several widths.
     fn views(&self, folder: &Path, html: &str, paper: Paper) -> Vec<Value> {
         fs::write(folder.join("page.html"), html).expect("written");
         let frames = folder.join("frames.html");
@@ -254,7 +254,7 @@ impl Browser {
         views
     }
 
-    /// What it prints when it shows `page`.
+    /// Output of the browser when it shows `page`.
     fn run<'a>(
         &self,
         folder: &Path,
@@ -270,7 +270,7 @@ impl Browser {
         profile.push(folder.join("browser"));
         let mut address = std::ffi::OsString::from("file://");
         address.push(page);
-        // It may be a container's root, and the pages are our own.
+        // The user may be a container's root, and the pages are our own.
         let mut command = Command::new("timeout");
         command
             .arg("120")
@@ -310,7 +310,7 @@ fn lightness(colour: &str) -> i64 {
         .sum()
 }
 
-/// What a phone shows at once, in pixels of its pages.
+/// Height that a phone shows at once, in pixels of its pages.
 const PHONE_HEIGHT: f64 = 844.0;
 /// The narrowest window of a desk.
 const DESK: u64 = 1280;

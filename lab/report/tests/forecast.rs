@@ -1,4 +1,4 @@
-//! What `advise` predicts for processors without AVX-512 IFMA rests on a record.
+//! Tests that the predictions of `advise` for processors without AVX-512 IFMA rest on a record.
 
 use std::path::Path;
 

@@ -321,7 +321,7 @@ fn nothing_in_a_record_becomes_markup() {
             .any(|(name, _)| name.starts_with("on"));
         assert!(!scripted, "<{} {:?}>", element.name, element.attributes);
     }
-    // It is there, as text: in the tables, in pictures, in faults, and where a number is missing.
+    // The hostile text is there, as text: in the tables, in pictures, in faults, and where a number is missing.
     assert!(page.text.matches(HOSTILE).count() > 20, "{}", page.text);
     assert!(page.text.contains("the kind") && page.text.contains("it is not JSON"));
     assert!(page.elements("title").count() == 1);
@@ -530,7 +530,7 @@ fn experiments_have_published_simulated_and_measured_numbers_beside_each_other()
     );
 }
 
-/// What is shown says the value, to the digits that it has.
+/// Checks that the shown text has the value, to the digits that it shows.
 fn shows(figure: &Element, value: f64, origin: &str) {
     let shown = figure.text.replace(',', "");
     let digits: String = shown

@@ -36,7 +36,7 @@ pub fn measure(
     let start = Instant::now();
     let mut test = Test::new();
     let mut due = FIRST_REPORT;
-    // What happens for the first time takes longer.
+    // The first run of a batch takes longer.
     batch(subject, random);
     while start.elapsed() < span {
         for (class, time) in batch(subject, random) {

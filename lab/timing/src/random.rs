@@ -14,7 +14,7 @@ impl Random {
         Self(RandomState::new().hash_one(std::process::id()))
     }
 
-    /// The same sequence for the same seed.
+    /// Makes the generator from a seed: equal seeds give equal sequences.
     pub fn from_seed(seed: u64) -> Self {
         Self(seed)
     }

@@ -16,10 +16,10 @@ pub struct Test {
     second: Welch,
 }
 
-/// What the times show so far.
+/// Finding of the times so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// Of both classes.
+    /// Measurements of both classes.
     pub measurements: u64,
     /// The largest |t| of all tests.
     pub t: f64,
@@ -29,7 +29,7 @@ pub struct Finding {
     pub means: [f64; 2],
 }
 
-/// What a value of t says.
+/// Verdict on a value of t.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// |t| is below 4.5.
@@ -42,7 +42,7 @@ pub enum Verdict {
 }
 
 impl Finding {
-    /// What `t` says.
+    /// Verdict on `t`.
     pub fn verdict(&self) -> Verdict {
         match self.t {
             t if t < SUSPICIOUS => Verdict::NothingSeen,
@@ -83,8 +83,8 @@ impl Test {
         let (Some(limit), Some(below)) = (self.limits.last(), self.cropped.last()) else {
             return;
         };
-        // From the mean of what is below the same limit: the mean of all times is moved by each
-        // pause, in one class more than in the other. And it must have settled.
+        // Deviation from the mean of the values below the same limit: each pause moves the mean of all times, in one
+        // class more than in the other. That mean must have settled first.
         let seen = below.of(class);
         if seen.count > SETTLED && time < *limit {
             let deviation = time - seen.mean;
@@ -181,8 +181,8 @@ fn limits(mut times: Vec<f64>) -> Vec<f64> {
     (0..CROPS).map(at).collect()
 }
 
-/// As for leakage of hardware: G. Goodwill and others, "A testing methodology for side-channel
-/// resistance validation", NIST workshop 2011.
+/// Threshold for leakage of hardware: G. Goodwill and others, "A testing methodology for side-channel resistance
+/// validation", NIST workshop 2011.
 const SUSPICIOUS: f64 = 4.5;
 const DEPENDS: f64 = 10.0;
 /// Times that choose the percentiles.
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_comparison_that_stops_at_the_first_difference_is_found() {
-        // Its steps are the time: two nanoseconds each.
+        // The steps are the time: two nanoseconds each.
         let finding = found(1, |class, random| {
             let steps = crate::subjects::steps_until_difference(class);
             noisy(random, 1000.0 + 2.0 * f64::from(steps))

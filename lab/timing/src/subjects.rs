@@ -1,4 +1,4 @@
-//! What is measured: whole operations with two classes of secrets or inputs, and a planted leak.
+//! Subjects of measurements: whole operations with two classes of secrets or inputs, and a planted leak.
 //!
 //! Every subject is a [`Measured`]: one closure makes inputs, another one works on an input.
 
@@ -23,10 +23,10 @@ pub enum Class {
 
 /// An operation that can be measured with inputs of either class.
 pub trait Subject {
-    /// Its name on the command line.
+    /// Name of the subject on the command line.
     fn name(&self) -> &'static str;
 
-    /// What the two classes are.
+    /// Description of the two classes.
     fn classes(&self) -> [&'static str; 2];
 
     /// The code that does the arithmetic.
@@ -270,7 +270,7 @@ fn planted_leak() -> impl Subject {
     }
 }
 
-/// How many bytes the planted comparison looks at.
+/// Number of bytes that the planted comparison looks at.
 #[cfg(test)]
 pub(crate) fn steps_until_difference(class: Class) -> u32 {
     steps(&differing(class), &SECRET)
@@ -303,7 +303,7 @@ const NONCE: [u8; NONCE_LEN] = [1; NONCE_LEN];
 const WRONG: u8 = 0x80;
 /// Bytes of a record with its tag: the comparison is a large part of opening it.
 const RECORD: usize = 32 + TAG_LEN;
-/// So many comparisons are one measurement, since the clock ticks in nanoseconds.
+/// Comparisons in one measurement, since the clock ticks in nanoseconds.
 const TAGS: usize = 16;
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! Whether brake and probe agree: what `widelane probe` measures under the brake is what the brake was
-//! told.
+//! Compares brake and probe: the figures of `widelane probe` under the brake must be those given to the brake.
 
 use std::fmt::{Display, Write as _};
 use std::process::Command;
@@ -15,7 +14,7 @@ struct Row {
     what: String,
     told: f64,
     measured: f64,
-    /// How far the two may be apart.
+    /// Greatest difference between the two.
     tolerance: f64,
     unit: &'static str,
     /// Why it is not judged.
@@ -28,7 +27,7 @@ impl Row {
     }
 }
 
-/// Compares so many times; whether all figures of all repetitions hold.
+/// Compares `times` times; returns whether all figures of all repetitions hold.
 pub(super) fn holds(model: &Model, cpus: &Cpus, times: usize, json: bool) -> Result<bool, Failure> {
     let mut all = true;
     for repetition in 1..=times {
@@ -80,7 +79,7 @@ fn compare(model: &Model, cpus: &Cpus) -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
-/// What `probe` finds on these CPUs, by a program of its own, because the page is found once in each. It
+/// Profile that `probe` measures on these CPUs, in a program of its own, because each program finds the page once. It
 /// runs before others, so that a busy machine does not disturb the comparison.
 fn probe(cpus: &Cpus, brake: Option<&Brake>) -> Result<Profile, Failure> {
     let failed = |what: &str, why: &dyn Display| Failure::Failed(format!("{what}: {why}"));
@@ -218,7 +217,7 @@ const LONG: u64 = 20_000;
 const BURST: u64 = 600;
 /// Before other programs, and after the brake.
 const PRIORITY: &str = "40";
-/// If others take more, what vanishes besides cannot be told from it.
+/// Share of the CPU that others may take. Above it, the comparison cannot separate other losses from theirs.
 const BUSY: f64 = 0.03;
 /// The kernel takes a twentieth from real-time threads that have all of a CPU, in some slots.
 const VANISHED: f64 = 5.0;

@@ -43,7 +43,7 @@ pub(super) fn watch(brake: &mut Brake, level: u8) -> Result<(), Failure> {
         .map_err(|error| Failure::Failed(error.to_string()))
 }
 
-/// Whether a process has the page of a brake, and says by itself where it is wide.
+/// Returns whether a process has the page of a brake, and so marks its wide code itself.
 fn marks(pid: u32) -> bool {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     maps.contains("memfd:widelane-brake")

@@ -40,7 +40,7 @@ pub fn apart(mut command: Command) -> Command {
     command
 }
 
-/// What stands for `/`: a folder of this test program, empty at its start.
+/// Folder that stands for `/`: a folder of this test program, empty at its start.
 static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
     let name = format!("root-of-{}", env!("CARGO_CRATE_NAME"));
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);

@@ -53,7 +53,7 @@ fn laboratory() -> PathBuf {
 
 const PROFILE: &str = include_str!("../../../../tools/frequency/tests/data/profile.json");
 
-/// What is on a page.
+/// Contents of a page.
 pub(crate) struct Page {
     elements: Vec<Element>,
     /// All text but the style sheet's, with a line for each row of a table.
@@ -76,7 +76,7 @@ impl Page {
     pub(crate) fn read(html: &str) -> Self {
         let mut elements: Vec<Element> = Vec::new();
         let mut text = String::new();
-        // Whether the element that was opened last is still open.
+        // True while the element that was opened last is open.
         let mut open = false;
         let string = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
         for Ok(token) in Tokenizer::new(html) {
