@@ -10,9 +10,9 @@ pub struct Account {
     missing: [u64; 3],
     at: u64,
     told: Request,
-    /// In parts of a nanosecond, of which [`WHOLE`] make one.
+    /// Lost time in parts of a nanosecond, of which [`WHOLE`] make one.
     owed: u128,
-    /// The part of it for throttling and halts.
+    /// Part of the lost time for throttling and halts.
     stalled: u128,
     levels: [u64; 3],
 }

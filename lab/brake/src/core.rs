@@ -11,7 +11,7 @@ use crate::account::Account;
 pub(crate) struct Core {
     pub(crate) account: Account,
     pub(crate) cpus: Vec<Cpu>,
-    /// When it was last looked at whether threads that have marked are alive.
+    /// Time of the last check that threads with marks are alive.
     looked: u64,
 }
 

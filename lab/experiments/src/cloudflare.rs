@@ -19,7 +19,7 @@ use crate::plan::Plan;
 use crate::terminator::Setting;
 use crate::web::Backend;
 
-/// Where ChaCha20-Poly1305 runs.
+/// Place where ChaCha20-Poly1305 runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Where {
     /// In `widelane serve`, in front of nginx.
@@ -29,7 +29,7 @@ pub enum Where {
 }
 
 impl Where {
-    /// What the names of conditions end with.
+    /// Suffix of the names of conditions.
     fn suffix(self) -> &'static str {
         match self {
             Self::InFront => "",
@@ -124,11 +124,11 @@ fn take(
     })
 }
 
-/// What requests cost as this CPU is, in microseconds.
+/// Costs of requests on this CPU without a brake, in microseconds.
 struct Costs {
     /// A request with AES-128-GCM.
     page: f64,
-    /// What ChaCha20-Poly1305 in each form adds to it.
+    /// Additional cost of ChaCha20-Poly1305 in each form.
     added: [f64; FORMS.len()],
     records: f64,
     cipher: f64,

@@ -12,7 +12,7 @@ pub enum ExperimentError {
         "{lacking} not installed; on Debian: apt-get install --no-install-recommends {packages}"
     )]
     Lacking {
-        /// What is not there.
+        /// Programs that are missing.
         lacking: String,
         /// The packages that have it.
         packages: String,
@@ -28,7 +28,7 @@ pub enum ExperimentError {
     Answer {
         /// Which server.
         server: String,
-        /// What it answered.
+        /// Answer of the server.
         what: String,
     },
     /// There is one CPU, and the experiment takes two.
@@ -37,7 +37,7 @@ pub enum ExperimentError {
     /// The worker.
     #[error("the worker: {0}")]
     Worker(String),
-    /// What the load generator printed.
+    /// Error of the load generator, as printed.
     #[error("cannot read what {program} printed: {said}")]
     Load {
         /// Which one.

@@ -1,4 +1,4 @@
-//! What the simulator says before the turns under a brake, from the costs of the native ones.
+//! Predictions of the simulator before the turns under a brake, from the costs of the native ones.
 
 use widelane_sim::{BUILTIN, Figure, Scenario, Settings};
 
@@ -40,8 +40,8 @@ impl Forecast {
     }
 }
 
-/// Cycles of so many microseconds. Any clock does, because only quotients count: a braked CPU takes for
-/// scalar code what it takes now.
+/// Cycles in `us` microseconds. Any clock does, because only quotients count: a braked CPU takes for scalar code what
+/// it takes now.
 pub(crate) fn cycles(us: f64) -> f64 {
     (us * CLOCK_MHZ).max(1.0)
 }

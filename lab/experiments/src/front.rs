@@ -1,4 +1,4 @@
-//! What takes the clients' connections: `widelane serve` in front of the pages, or nginx itself.
+//! Server that takes the clients' connections: `widelane serve` in front of the pages, or nginx itself.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::Command;
@@ -41,7 +41,7 @@ impl Front {
         Ok(self.server.alive()?)
     }
 
-    /// What it has written until now.
+    /// Output of the server until now.
     pub(crate) fn said(&self) -> String {
         self.server.said()
     }
@@ -85,7 +85,7 @@ impl Front {
     }
 }
 
-/// What a brake says at its end of one CPU.
+/// Levels of one CPU that a brake prints at its end.
 fn levels_in(log: &str, cpu: usize) -> Option<Value> {
     let lines = log.lines().rev();
     let mut lines = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());

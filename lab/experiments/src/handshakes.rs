@@ -53,7 +53,7 @@ pub(crate) struct Way {
     pub(crate) setting: Option<Setting>,
     pub(crate) kind: Condition,
     pub(crate) in_flight: usize,
-    /// Whether each connection asks for the page.
+    /// True if each connection asks for the page.
     pub(crate) page: bool,
     pub(crate) published: Option<f64>,
 }

@@ -47,7 +47,7 @@ fn configured(printed: &str) -> Option<(&str, &str)> {
     pairs.find(|(name, _)| *name == "OPENSSL_CONF")
 }
 
-/// Why nginx does not encrypt as it was told to, by what it says.
+/// Reason in nginx's output why it does not encrypt as configured.
 fn complaint(said: &str) -> Option<String> {
     let of_widelane = |line: &str| Some(line.split_once("widelane: ")?.1.to_owned());
     let lines: Vec<_> = said.lines().filter_map(of_widelane).collect();

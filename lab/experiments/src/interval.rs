@@ -14,7 +14,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Of at least one value.
+    /// Interval of at least one value.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         Some(Self {
             median: median(values.to_vec())?,

@@ -101,7 +101,7 @@ enum What {
 #[derive(Clone, Copy)]
 struct Work {
     form: &'static str,
-    /// How `run_wide` runs it; `CPU` is the vector core's.
+    /// Form in which `run_wide` runs the work; `CPU` is the vector core's.
     wide: &'static str,
     /// Records that a page is encrypted in.
     records: usize,
@@ -176,7 +176,7 @@ const fn steered(form: &'static str) -> Setting {
     }
 }
 
-/// What the worker printed.
+/// Output of the worker.
 fn worked(stage: &Stage, work: &Work, seconds: f64) -> Result<Value, ExperimentError> {
     let options = stage.options();
     let order = Order {
@@ -221,7 +221,7 @@ fn rate(
 ) -> Result<Option<f64>, ExperimentError> {
     let us = |way, figure| native.median(way, figure);
     let in_place = base + 1;
-    // What a call takes there more than in place is the way to the vector core and back.
+    // The way to the vector core and back is what a call takes there more than in place.
     let transfer = (us(index, "wide_us") - us(in_place, "wide_us")).max(0.0) / 2.0;
     let set = [
         ("connections", 1.0),

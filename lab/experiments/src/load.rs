@@ -29,10 +29,10 @@ impl Suite {
     }
 }
 
-/// What one turn of a server with pages gives.
+/// Figures of one turn of a server with pages.
 pub(crate) struct Served {
     pub(crate) requests_per_s: f64,
-    /// Of a page on its way.
+    /// Bytes of a page on its way.
     pub(crate) page_bytes: usize,
     /// The shares of the time at each level, under a brake.
     pub(crate) levels: Option<Value>,
@@ -51,7 +51,7 @@ pub(crate) fn served(
     loaded(stage, needs, terminator.front, chacha_percent, seconds)
 }
 
-/// The same of nginx that speaks TLS itself, with a form of ours in its OpenSSL.
+/// Figures of one turn of nginx that speaks TLS itself, with a form of ours in its OpenSSL.
 pub(crate) fn served_inside(
     stage: &Stage,
     needs: &Needs,
@@ -137,7 +137,7 @@ pub(crate) fn connections(
     if let Some(path) = path {
         command.args(["--get", path]);
     }
-    // It keeps what passes cost on this machine: not beyond the experiment.
+    // The server keeps the costs of passes on this machine: not beyond the experiment.
     command.env("STATE_DIRECTORY", stage.folder());
     let printed = output(&mut command, options.load_cpu, stage.interrupt())?;
     let report: Value = serde_json::from_slice(&printed).map_err(|source| TrialError::Figures {
@@ -195,7 +195,7 @@ fn rate(printed: &str) -> Result<f64, ExperimentError> {
     }
 }
 
-/// So many that 10 % are two.
+/// Number of connections of which 10 % are two.
 pub(crate) const CONNECTIONS: usize = 20;
 
 #[cfg(test)]

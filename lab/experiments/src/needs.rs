@@ -1,4 +1,4 @@
-//! What must be installed.
+//! Programs that must be installed.
 
 use std::path::{Path, PathBuf};
 

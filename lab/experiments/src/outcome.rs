@@ -1,5 +1,4 @@
-//! What experiments under a brake have in common: turns as this CPU is, predictions from them, turns
-//! under the brake, and a record.
+//! Common parts of experiments under a brake: native turns, predictions from them, turns under the brake, and a record.
 
 use std::path::PathBuf;
 
@@ -10,10 +9,10 @@ use crate::error::ExperimentError;
 use crate::interval::Interval;
 use crate::plan::Plan;
 
-/// What came out.
+/// Result of an experiment.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// As this CPU is. Rows that are compared with one come after it.
+    /// Rows of the native turns. Rows that are compared with one come after it.
     pub native: Vec<Row>,
     /// Under the brake, in the same order; empty without one.
     pub braked: Vec<Row>,
@@ -32,8 +31,8 @@ pub struct Row {
     pub rate: Interval,
     /// Against that row in the same round, in per cent. Of a row that others are compared with it is 0.
     pub change: Interval,
-    /// How much requests in twentieths of a second vary, where they were counted: from the 5th to the
-    /// 95th percentile, in per cent of the median.
+    /// Variation of the requests in twentieths of a second, if they were counted: from the 5th to the 95th percentile,
+    /// in per cent of the median.
     pub variation: Option<Interval>,
     /// The median time of a handshake or request in microseconds, where it was measured.
     pub p50_us: Option<Interval>,
@@ -43,9 +42,9 @@ pub struct Row {
     pub levels: Option<[f64; 3]>,
     /// The share of the time in wide code as this CPU is, in per cent, where it was measured.
     pub wide_percent: Option<f64>,
-    /// What the simulator says of the change, from the native turns, before those under the brake.
+    /// Change that the simulator predicts from the native turns, before those under the brake.
     pub predicted: Option<f64>,
-    /// What was published of it.
+    /// Published change.
     pub published: Option<f64>,
 }
 
@@ -66,7 +65,7 @@ pub(crate) struct Condition {
     pub(crate) published: Option<f64>,
 }
 
-/// What each turn gave, by condition and round: objects with `requests_per_s` at least.
+/// Results of each turn, by condition and round: objects with `requests_per_s` at least.
 pub(crate) struct Turns(pub(crate) Vec<Vec<Value>>);
 
 impl Design {
@@ -127,7 +126,7 @@ impl Design {
         })
     }
 
-    /// What rates mean against those with which they are compared, in per cent.
+    /// Changes of rates against those with which they are compared, in per cent.
     fn changes(&self, rates: &[Option<f64>]) -> Vec<Option<f64>> {
         let change = |(condition, rate): (&Condition, &Option<f64>)| {
             let base = *rates.get(condition.base)?;
@@ -215,7 +214,7 @@ impl Turns {
         (wide > 0.0 && page > 0.0).then(|| 100.0 * wide / (wide + page))
     }
 
-    /// Its median; 0 of none.
+    /// Median of a condition's figure; 0 of none.
     pub(crate) fn median(&self, condition: usize, figure: &str) -> f64 {
         widelane_samples::median(self.values(condition, figure)).unwrap_or(0.0)
     }

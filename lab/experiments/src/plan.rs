@@ -1,4 +1,4 @@
-//! How an experiment is run.
+//! Plan of an experiment.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use widelane_handshakes::{Options, Stage};
 use crate::error::ExperimentError;
 use crate::outcome::Turns;
 
-/// How an experiment is run.
+/// Plan of an experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Programs and CPUs.
@@ -17,7 +17,7 @@ pub struct Plan {
     pub rounds: usize,
     /// Seconds of a turn.
     pub seconds: f64,
-    /// Where records go; `None`: nowhere.
+    /// Folder for records; `None`: no record is written.
     pub records: Option<PathBuf>,
     /// The command line, for the record.
     pub command: String,

@@ -1,4 +1,4 @@
-//! How much of the loss that 512-bit code makes comes back with 256-bit light code.
+//! Measures how much of the loss by 512-bit code comes back with 256-bit light code.
 //!
 //! The servers and the page of [`crate::cloudflare()`], all requests with ChaCha20-Poly1305. A form's
 //! own speed must not count, and neither must what drifts over minutes: so each form is compared with
@@ -17,10 +17,10 @@ use crate::plan::Plan;
 use crate::terminator::Setting;
 use crate::web::Backend;
 
-/// What came out.
+/// Result of the experiment.
 #[derive(Clone, Debug)]
 pub struct Remedy {
-    /// What each form loses under the brake, the wide one first.
+    /// Loss of each form under the brake, the wide one first.
     pub losses: [Loss; 2],
     /// The share of the wide form's loss that the light form gives back.
     pub given_back: GivenBack,
@@ -28,7 +28,7 @@ pub struct Remedy {
     pub record: Option<PathBuf>,
 }
 
-/// What a form loses under the brake, in per cent of its requests/s. What is lost is positive.
+/// Loss of a form under the brake, in per cent of its requests/s. A loss is positive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loss {
     /// The form.
@@ -48,11 +48,11 @@ pub struct GivenBack {
     pub low: Option<f64>,
     /// The highest.
     pub high: Option<f64>,
-    /// What the rounds say of [`GivenBack::NEEDED`].
+    /// Verdict of the rounds on [`GivenBack::NEEDED`].
     pub verdict: Verdict,
 }
 
-/// What rounds say of a share.
+/// Verdict of rounds on a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// At least that much comes back.
@@ -123,7 +123,7 @@ impl GivenBack {
     /// The share that a remedy must give back to be one.
     pub const NEEDED: f64 = 2.0 / 3.0;
 
-    /// Of the losses of the same rounds, in any unit.
+    /// Share of the losses of the same rounds, in any unit.
     ///
     /// A share `s` fits the rounds if the median of `wide (1 - s) - light` may be 0: if the confidence
     /// interval of that median has both signs. So no quotient of two noisy numbers is taken in a round. (E. C.
@@ -139,7 +139,7 @@ impl GivenBack {
                 .collect();
             interval_of_median(&left)
         };
-        // Where nothing is surely lost, any share fits.
+        // Without a sure loss, any share fits.
         let is_lost = interval_of_median(wide).is_some_and(|(low, _)| low > 0.0);
         let fits = |share: &f64| left(*share).is_some_and(|(low, high)| low <= 0.0 && high >= 0.0);
         let shares = || (-STEPS..=STEPS).map(|step| f64::from(step) / STEPS_OF_ONE);

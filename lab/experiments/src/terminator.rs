@@ -15,18 +15,18 @@ use crate::error::ExperimentError;
 use crate::front::{Front, free_address};
 use crate::web::SOCKET;
 
-/// How a terminator is set up.
+/// Setup of a terminator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
     /// The form of ChaCha20-Poly1305.
     pub(crate) form: &'static str,
-    /// Whether operations share passes; else AWS-LC makes each alone.
+    /// True if operations share passes; else AWS-LC makes each alone.
     pub(crate) batching: bool,
-    /// Where passes run.
+    /// Place where passes run.
     pub(crate) placement: Placement,
 }
 
-/// Where the wide code of a terminator runs.
+/// Place where the wide code of a terminator runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// Everything on the servers' CPU.
@@ -71,14 +71,14 @@ impl Terminator {
             command.arg("--").arg(&options.widelane);
         }
         command.arg("serve").arg("--config").arg(&file);
-        // It keeps what passes cost on this machine: not beyond the experiment.
+        // The server keeps the costs of passes on this machine: not beyond the experiment.
         command.env("STATE_DIRECTORY", folder);
         // A brake and a vector core are on both CPUs; workers are bound by the configuration.
         let mut command = options.emulated(command, None);
         let alone = options.model.is_none() && setting.placement == Placement::InPlace;
         let cpu = alone.then_some(options.server_cpu);
         let mut front = Front::start(stage, NAME, &mut command, cpu, address)?;
-        // It listens before it has tried all settings. What it cannot do ends it then.
+        // The server listens before it has tried all settings. A setting that it cannot do ends it then.
         let limit = Instant::now() + START_PATIENCE;
         while fetched(metrics).is_none_or(|text| text.is_empty()) {
             front.alive()?;
@@ -94,9 +94,8 @@ impl Terminator {
         Ok(Self { front, metrics })
     }
 
-    /// What its metrics say of passes: `batch`, the lanes filled by one of RSA; microseconds of all
-    /// passes for each signature, `wide_us`, and for each pass of signatures, `pass_us`. `null` if none
-    /// ran.
+    /// Figures of passes in the server's metrics: `batch`, the lanes filled by one of RSA; microseconds of all passes
+    /// for each signature, `wide_us`, and for each pass of signatures, `pass_us`. `null` if none ran.
     pub(crate) fn passes(&self) -> Value {
         passes_in(&fetched(self.metrics).unwrap_or_default())
     }
@@ -152,7 +151,7 @@ fn fetched(address: SocketAddr) -> Option<String> {
     Some(answer)
 }
 
-/// Of a pass of RSA-2048 a signature fills two lanes.
+/// A signature fills two lanes of a pass of RSA-2048.
 fn passes_in(metrics: &str) -> Value {
     let sum = |name: &str, operation: &str| -> f64 {
         let name = format!("widelane_engine_{name}_total{{");

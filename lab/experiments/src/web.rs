@@ -53,7 +53,7 @@ pub(crate) fn page() -> String {
     page_of(PAGE)
 }
 
-/// Text of at least so many bytes.
+/// Text of at least `bytes` bytes.
 pub(crate) fn page_of(bytes: usize) -> String {
     let mut random = Random::new(1);
     let mut random = |below: u32| (random.share() * f64::from(below)) as u32;
@@ -78,7 +78,7 @@ pub(crate) fn page_of(bytes: usize) -> String {
     page
 }
 
-/// What nginx makes of the page: the Lua below.
+/// Page as nginx strips it: does the same as the Lua below.
 pub(crate) fn stripped(page: &str) -> String {
     let mut stripped = String::new();
     let mut in_space = false;
@@ -94,7 +94,7 @@ pub(crate) fn stripped(page: &str) -> String {
     stripped
 }
 
-/// Where nginx takes connections.
+/// Address at which nginx takes connections.
 pub(crate) enum Listener {
     /// From a terminator, without TLS.
     Backend,
@@ -103,7 +103,7 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    /// As nginx's configuration has it.
+    /// Text for nginx's configuration.
     fn text(&self, folder: &Path) -> String {
         let (address, certificates) = match self {
             Self::Backend => return format!("listen unix:{}/{SOCKET};", folder.display()),
@@ -158,7 +158,7 @@ fn configuration(needs: &Needs, folder: &Path, listener: &Listener) -> String {
 /// each one depends on what lies behind it by chance, and costs a third of the rate: it keeps it.
 const KEEP_MEMORY: &str =
     "glibc.malloc.trim_threshold=268435456:glibc.malloc.mmap_threshold=33554432";
-/// Where the backend listens, in the folder of the stage.
+/// Socket of the backend, in the folder of the stage.
 pub(crate) const SOCKET: &str = "backend.sock";
 /// Bytes of the page before Lua and brotli.
 const PAGE: usize = 48 * 1024;

@@ -14,12 +14,12 @@ use widelane_sim::Random;
 use crate::error::ExperimentError;
 use crate::web::page_of;
 
-/// What a worker is to do, as its argument says it: `FORM/WIDE/CPU/RECORDS/SECONDS`.
+/// Order for a worker, as its argument spells it: `FORM/WIDE/CPU/RECORDS/SECONDS`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Order {
     /// The form of ChaCha20-Poly1305.
     pub form: String,
-    /// How its calls run: `inline`, `pool:CPU`, `migrate:CPU`.
+    /// Form in which the worker's calls run: `inline`, `pool:CPU`, `migrate:CPU`.
     pub wide: String,
     /// The CPU of the worker.
     pub cpu: usize,

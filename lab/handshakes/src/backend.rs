@@ -15,19 +15,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-/// What a client wants of the backend.
+/// Order of a client to the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// So many bytes.
+    /// Send this number of bytes.
     Download(u64),
-    /// To take so many bytes, and to answer with [`RECEIVED`] once they are there.
+    /// Take this number of bytes, and answer with [`RECEIVED`] once they are there.
     Upload(u64),
     /// To send back whatever comes, until the end.
     Echo,
 }
 
 impl Order {
-    /// As it goes over the network.
+    /// Bytes of the order on the network.
     pub(crate) fn encode(self) -> [u8; ORDER_BYTES] {
         let (kind, bytes) = match self {
             Self::Download(bytes) => (b'd', bytes),
@@ -79,7 +79,7 @@ impl Backend {
         let thread = thread::Builder::new()
             .name("backend".into())
             .spawn(move || {
-                // Where it may not run there, it runs where it may, and the figures say the same.
+                // A thread that may not run on the CPU runs where it may, and the figures show that.
                 let _ = widelane_affinity::pin(cpu);
                 let mut events = Vec::with_capacity(EVENTS);
                 while !seen.load(Ordering::Relaxed) && exchange.turn(&mut events).is_ok() {}
@@ -91,7 +91,7 @@ impl Backend {
         })
     }
 
-    /// Where it listens.
+    /// Address of the backend.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -208,12 +208,12 @@ impl Exchange {
 struct Connection {
     stream: TcpStream,
     state: State,
-    /// Whether epoll waits for room to write; else it waits for bytes.
+    /// True if epoll waits for room to write, false if for bytes.
     writes: bool,
 }
 
 enum State {
-    /// Of an order, so many bytes are there.
+    /// Bytes of an order, and their number so far.
     Reading([u8; ORDER_BYTES], usize),
     Sending(u64),
     Receiving(u64),
@@ -278,11 +278,11 @@ const ORDER_BYTES: usize = 9;
 const LISTENER: u64 = u64::MAX;
 const BACKLOG: i32 = 4096;
 const EVENTS: usize = 256;
-/// As much as a loopback socket takes at once.
+/// Bytes that a loopback socket takes at once.
 const SCRATCH: usize = 256 * 1024;
 /// Small requests fit.
 const ECHO: usize = 4096;
-/// How long a drop of the backend waits at most.
+/// Longest time that a drop of the backend waits.
 const LOOK_EVERY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,

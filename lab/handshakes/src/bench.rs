@@ -20,13 +20,13 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// What the long comparison does.
+/// Plan of the long comparison.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BenchPlan {
     /// Folder of the record.
     pub records: PathBuf,
-    /// How this was called, for the record.
+    /// Command line of this call, for the record.
     pub command: String,
     /// Turns of each server in the closed loops.
     pub rounds: usize,
@@ -38,10 +38,9 @@ pub struct BenchPlan {
     pub open_seconds: f64,
     /// Idle connections whose memory is measured; 0 leaves that out.
     pub idle_connections: usize,
-    /// Whether `widelane speed` runs as well.
+    /// True if `widelane speed` runs as well.
     pub speed: bool,
-    /// Whether bytes are relayed, latency is measured against load, and the server side is run in
-    /// memory on all CPUs.
+    /// True to relay bytes, to measure latency against load, and to run the server side in memory on all CPUs.
     pub others: bool,
 }
 
@@ -150,7 +149,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
                 .filter(|one| one.side.can(condition, options))
                 .collect();
             let knees = self.closed(&mut able, condition, CROWD)?;
-            // What a queue adds is the same for all settings.
+            // A queue adds the same time in all settings.
             if setting == Setting::Bare {
                 let all = able.iter().zip(knees);
                 let main = all.filter(|(one, _)| MAIN.contains(&one.side));
@@ -175,7 +174,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
         Ok(())
     }
 
-    /// Of the first condition only: the shape is the same for the others.
+    /// Measures curves of the first condition only: the shape is the same for the others.
     fn curves(&mut self) -> Result<(), TrialError> {
         let bare = |one: &&Condition| one.setting() == Setting::Bare;
         let condition = self.stage.options.conditions.iter().find(bare);
@@ -438,12 +437,12 @@ const SIDES: [Side; 6] = [
     Side::Haproxy,
     Side::Hitch,
 ];
-/// Those whose latency is measured as well.
+/// Sides whose latency is measured as well.
 const MAIN: [Side; 3] = [Side::Alone, Side::Batched, Side::Nginx];
 const CROWD: usize = 64;
 /// Seconds before each measurement.
 const WARMUP: f64 = 0.3;
 const SHARE_OF_KNEE: f64 = 0.7;
 const DESCRIPTORS: u64 = 30_000;
-/// Of each operation, backend and number in flight.
+/// Seconds for each operation, backend and number in flight.
 const SPEED_SECONDS: f64 = 0.3;

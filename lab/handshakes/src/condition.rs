@@ -1,4 +1,4 @@
-//! What kind of handshake is compared: certificate, key exchange, and how the client goes on.
+//! Kinds of handshakes that are compared: certificate, key exchange, and how the client goes on.
 
 use crate::setup::Setting;
 use std::fmt;
@@ -46,7 +46,7 @@ impl Condition {
         Self::EcdsaMutual,
     ];
 
-    /// Those without tickets and client certificates, which servers set up alike.
+    /// Conditions without tickets and client certificates, which servers set up alike.
     pub const BARE: [Self; 4] = [
         Self::RsaX25519,
         Self::EcdsaX25519,
@@ -54,7 +54,7 @@ impl Condition {
         Self::RsaHybrid,
     ];
 
-    /// As records and arguments spell it.
+    /// Name of the condition in records and arguments.
     pub fn id(self) -> &'static str {
         match self {
             Self::RsaX25519 => "rsa-x25519",
@@ -70,7 +70,7 @@ impl Condition {
         }
     }
 
-    /// Whether the server's key is an RSA key, not one on P-256.
+    /// Returns whether the server's key is an RSA key, not one on P-256.
     pub(crate) fn is_rsa(self) -> bool {
         matches!(
             self,
@@ -78,12 +78,12 @@ impl Condition {
         )
     }
 
-    /// Whether it wants a group that OpenSSL has had since 3.5 only.
+    /// Returns whether the condition needs a group that OpenSSL has had since 3.5 only.
     pub(crate) fn is_hybrid(self) -> bool {
         matches!(self, Self::EcdsaHybrid | Self::RsaHybrid)
     }
 
-    /// The same with a group that every OpenSSL has.
+    /// Condition with a group that every OpenSSL has.
     pub(crate) fn classical(self) -> Self {
         match self {
             Self::RsaHybrid => Self::RsaX25519,
@@ -92,7 +92,7 @@ impl Condition {
         }
     }
 
-    /// How servers are set up for it.
+    /// Setting of servers for the condition.
     pub(crate) fn setting(self) -> Setting {
         match self {
             Self::RsaX25519 | Self::EcdsaX25519 | Self::EcdsaHybrid | Self::RsaHybrid => {

@@ -27,7 +27,7 @@ pub struct CurvePlan {
     pub seconds: f64,
     /// Folder of the record.
     pub records: PathBuf,
-    /// How this was called, for the record.
+    /// Command line of this call, for the record.
     pub command: String,
 }
 
@@ -208,7 +208,7 @@ pub(crate) const KIND: &str = "curve";
 /// The servers unless others are named.
 const SIDES: [Side; 3] = [Side::Batched, Side::Alone, Side::Nginx];
 const KNEE: &str = "curve-knee";
-/// Where the knee is measured: more in flight than fill several passes.
+/// Number in flight at which the knee is measured: more than fill several passes.
 const CROWD: usize = 64;
 const KNEE_ROUNDS: usize = 3;
 const KNEE_SECONDS: f64 = 1.0;

@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use widelane_cpu::Lanes;
 
-/// How long the short comparison takes.
+/// Plan of the short comparison.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct DemoPlan {

@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 use std::process::Command;
 use std::time::Duration;
 
-/// How `widelane load` is to drive a server.
+/// Load that `widelane load` puts on a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Drive {
-    /// Closed loop with so many in flight.
+    /// Closed loop with this number in flight.
     Closed(usize),
-    /// Open loop with so many random starts a second.
+    /// Open loop with this number of random starts a second.
     Open(f64),
 }
 
 impl Stage {
-    /// Lets `target` be driven for `seconds`, after a warm-up of so many, and gives what
-    /// `widelane load` reports, with the CPU time of the server beside it.
+    /// Drives `target` for `seconds`, after a warm-up, and returns the report of `widelane load`, with the CPU time of
+    /// the server.
     pub(crate) fn drive(
         &self,
         target: &mut Running,
@@ -44,7 +44,7 @@ impl Stage {
         let (certificate, key) = if condition.is_rsa() { &rsa } else { &ecdsa };
         command.args(["--insecure", "--json"]);
         command.args(condition.load((certificate, key)));
-        // It keeps what passes cost on this machine: for the next turns, not beyond the comparison.
+        // The server keeps the costs of passes on this machine: for the next turns, not beyond the comparison.
         command.env("STATE_DIRECTORY", self.folder());
         let (mut report, spent) = twice(|| {
             let before = target.server.cpu_time();

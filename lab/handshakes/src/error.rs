@@ -21,7 +21,7 @@ pub enum TrialError {
     Start {
         /// Which one.
         name: &'static str,
-        /// What is known.
+        /// Reason, as far as it is known.
         reason: String,
     },
     /// The working tree is not as in its commit.
@@ -30,7 +30,7 @@ pub enum TrialError {
          changes and build again"
     )]
     Modified {
-        /// What differs.
+        /// Difference that was found.
         reason: String,
     },
     /// The program is not that of the working tree's commit.
@@ -41,7 +41,7 @@ pub enum TrialError {
     OtherProgram {
         /// Which one.
         program: PathBuf,
-        /// What differs.
+        /// Difference that was found.
         reason: String,
     },
     /// A program that should have printed figures.
@@ -49,7 +49,7 @@ pub enum TrialError {
     Run {
         /// Which one.
         command: String,
-        /// What is known.
+        /// Reason, as far as it is known.
         reason: String,
     },
     /// Figures that cannot be read.
@@ -57,7 +57,7 @@ pub enum TrialError {
     Figures {
         /// Which program.
         command: String,
-        /// What is wrong.
+        /// Error of the parser.
         source: serde_json::Error,
     },
     /// A document whose figures are compared or written.
@@ -65,7 +65,7 @@ pub enum TrialError {
     Document {
         /// Which one.
         document: PathBuf,
-        /// What is wrong.
+        /// Description of the fault.
         reason: String,
     },
     /// A measurement that can have no figures.
@@ -74,7 +74,7 @@ pub enum TrialError {
          --seconds, or lower --rounds"
     )]
     TooShort {
-        /// How long.
+        /// Time in seconds.
         seconds: f64,
     },
     /// Nothing to start.
@@ -91,9 +91,9 @@ pub enum TrialError {
     /// The machine.
     #[error("{what}: {source}")]
     Machine {
-        /// What was tried.
+        /// Attempted step.
         what: &'static str,
-        /// What it said.
+        /// Error of the system.
         source: io::Error,
     },
 }

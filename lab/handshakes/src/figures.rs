@@ -19,7 +19,7 @@ use crate::error::TrialError;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is wrong with the figures of `document`, a path below `root`: one line each.
+/// Faults of the figures in `document`, a path below `root`: one line each.
 ///
 /// # Errors
 ///
@@ -37,7 +37,7 @@ pub fn faults(root: &Path, document: &Path) -> Result<Vec<String>, TrialError> {
                 line,
                 starts_line,
             } => {
-                // Its place stays: what stands before and after must not become one word.
+                // A mark keeps its place: the words before and after must not become one.
                 prose.push('\u{fffc}');
                 prose.extend(shown.chars().filter(|c| *c == '\n'));
                 let meant = rendered(root, document, mark)?;
@@ -92,9 +92,9 @@ pub fn renew(root: &Path, document: &Path) -> Result<bool, TrialError> {
 enum Piece<'a> {
     Prose(&'a str),
     Figures {
-        /// What the first comment asks for.
+        /// Request in the first comment.
         mark: &'a str,
-        /// What stands between the comments.
+        /// Text between the comments.
         shown: &'a str,
         line: usize,
         starts_line: bool,
@@ -126,7 +126,7 @@ fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
     Ok(pieces)
 }
 
-/// What the record says, as it must stand between the comments.
+/// Text that must stand between the comments, from the record.
 fn rendered(root: &Path, document: &Path, mark: &str) -> Result<String, TrialError> {
     // A document in a folder links upwards to the records.
     let up = "../".repeat(document.components().count().saturating_sub(1));
@@ -202,7 +202,7 @@ fn wrong(document: &Path, reason: String) -> TrialError {
 const OPEN: &str = "<!-- figures";
 const CLOSE: &str = "-->";
 const END: &str = "<!-- /figures -->";
-/// What follows a measured number in prose.
+/// Units that follow a measured number in prose.
 const UNITS: &[&str] = &[
     "%",
     "×",

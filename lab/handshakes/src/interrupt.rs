@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Whether this is to end.
+/// Flag that ends the program.
 #[derive(Clone, Debug)]
 pub struct Interrupt(Arc<AtomicBool>);
 
@@ -33,7 +33,7 @@ impl Interrupt {
         Ok(())
     }
 
-    /// Looks every few milliseconds whether `done` gives something, at most `patience` long.
+    /// Calls `done` every few milliseconds until it returns something, for `patience` at most.
     pub(crate) fn wait_for<T>(
         &self,
         patience: Duration,

@@ -14,7 +14,7 @@ pub(crate) fn introduction(lanes: Lanes, sides: &[Side]) -> String {
     }
 }
 
-/// Those of `sides` that differ. Without lanes, one setting of `widelane serve` stands for all.
+/// Sides that differ. Without lanes, one setting of `widelane serve` stands for all.
 pub(crate) fn distinct(sides: &[Side], lanes: Lanes) -> Vec<Side> {
     let settings = || sides.iter().copied().filter(|side| is_setting(*side));
     let usual = settings().find(|side| *side == Side::Batched);
@@ -33,7 +33,7 @@ pub(crate) fn label(side: Side, sides: &[Side], lanes: Lanes) -> &'static str {
     }
 }
 
-/// Whether the side is `widelane serve` with a setting that matters only to passes with lanes.
+/// Returns whether the side is `widelane serve` with a setting that matters only to passes with lanes.
 fn is_setting(side: Side) -> bool {
     matches!(side, Side::Alone | Side::Batched | Side::Inline)
 }

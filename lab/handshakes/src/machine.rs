@@ -1,4 +1,4 @@
-//! What machine this is, for the record.
+//! Description of this machine, for the record.
 
 use crate::error::TrialError;
 use crate::options::Options;
@@ -63,8 +63,8 @@ pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
     }))
 }
 
-/// What a program says of itself: its first line, and the commit if there is one. The program's path
-/// would be another one elsewhere.
+/// Version that a program prints: its first line, and the commit if there is one. The program's path would be another
+/// one elsewhere.
 fn version(program: Option<&PathBuf>, argument: &str) -> Option<String> {
     let said = said(program?, &[argument]);
     let commit = commit_in(&said).map(|commit| format!(", commit {commit}"));
@@ -135,7 +135,7 @@ impl Tree {
                 "was built from {commit} with changes that the commit does not have"
             ));
         }
-        // Where the tree's commit is not known, that is an objection to the tree.
+        // An unknown commit of the tree is an objection to the tree.
         let head = self.commit.as_deref()?;
         let short = head.get(..built.len()).unwrap_or(head);
         (short != built).then(|| format!("was built from {built}, and the tree is at {short}"))
@@ -149,7 +149,7 @@ fn commit_in(said: &str) -> Option<&str> {
     commit.filter(|commit| *commit != "unknown")
 }
 
-/// What stands behind the commit of a program that was built from changed sources.
+/// Suffix of the commit of a program that was built from changed sources.
 const MODIFIED: &str = "-modified";
 
 /// nginx and its library as one name, like `nginx 1.22.1 (OpenSSL 3.0.22)`.
@@ -157,7 +157,7 @@ pub(crate) fn nginx_name(options: &Options) -> Option<String> {
     name_in(&said(options.nginx.as_ref()?, &["-V"]))
 }
 
-/// The same name, from what `nginx -V` said.
+/// Name of nginx's version in the output of `nginx -V`.
 pub(crate) fn name_in(said: &str) -> Option<String> {
     let version = word_after(said, "nginx version: nginx/")?;
     Some(match library_of(said) {
@@ -166,7 +166,7 @@ pub(crate) fn name_in(said: &str) -> Option<String> {
     })
 }
 
-/// Whether nginx's library has post-quantum groups, as OpenSSL has since 3.5.
+/// Returns whether nginx's library has post-quantum groups, as OpenSSL has since 3.5.
 pub(crate) fn nginx_has_hybrids(options: &Options) -> bool {
     let Some(nginx) = &options.nginx else {
         return false;
@@ -195,14 +195,14 @@ pub(crate) fn now(format: &str) -> String {
     answered("date", &["-u", format]).unwrap_or_default()
 }
 
-/// What a program prints if it ends well.
+/// Output of a program, if it ends well.
 fn answered(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let printed = String::from_utf8_lossy(&output.stdout);
     output.status.success().then(|| printed.trim().to_owned())
 }
 
-/// What a program says on either output; nothing if it does not run.
+/// Text of a program on either output; empty if it does not run.
 pub(crate) fn said(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map_or_else(

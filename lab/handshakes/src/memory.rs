@@ -111,7 +111,8 @@ fn established(address: SocketAddr) -> usize {
     }
 }
 
-/// The same in a table of the kernel, which may show a row twice while other connections come and go.
+/// Number of established connections in a table of the kernel, which may show a row twice while other connections come
+/// and go.
 fn established_in(table: &str, address: SocketAddrV4) -> usize {
     let ip = u32::from_ne_bytes(address.ip().octets());
     let local = format!("{ip:08X}:{:04X}", address.port());
@@ -193,7 +194,7 @@ const SPARE_DESCRIPTORS: u64 = 400;
 const HOLD: Duration = Duration::from_secs(120);
 const PATIENCE: Duration = Duration::from_secs(60);
 const SETTLE: Duration = Duration::from_millis(1_500);
-/// As `/proc/net/tcp` writes that state.
+/// State of an established connection in `/proc/net/tcp`.
 const ESTABLISHED: &str = "01";
 
 #[cfg(test)]

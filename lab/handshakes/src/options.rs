@@ -27,10 +27,9 @@ pub struct Options {
     pub load_cpu: usize,
     /// The kinds of handshake that are compared.
     pub conditions: Vec<Condition>,
-    /// What a reader must know about this machine to judge the figures.
+    /// Notes about this machine that readers need to judge the figures.
     pub notes: Vec<String>,
-    /// Whether a record may be written from a tree with changes that no commit has, and by a program
-    /// of another commit.
+    /// True if a record may be written from a tree with uncommitted changes, and by a program of another commit.
     pub allow_modified: bool,
     /// The model as which the servers' CPU behaves, if it is to behave as one: see
     /// [`Options::emulated`].

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// What is compared, and for how long.
+/// Plan of a comparison of two sides.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PairPlan {
@@ -29,7 +29,7 @@ pub struct PairPlan {
     pub in_flight: usize,
     /// Folder of the record.
     pub records: PathBuf,
-    /// How this was called, for the record.
+    /// Command line of this call, for the record.
     pub command: String,
 }
 

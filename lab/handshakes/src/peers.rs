@@ -91,7 +91,7 @@ pub(crate) fn nginx_clients(stage: &Stage, setup: Setup) -> String {
     }
 }
 
-/// Where nginx has its stream module.
+/// Form in which nginx has its stream module.
 enum Module {
     BuiltIn,
     File(PathBuf),
@@ -112,7 +112,7 @@ fn stream_module(options: &Options) -> Option<Module> {
     found.next().map(Module::File)
 }
 
-/// Whether this nginx can relay streams.
+/// Returns whether this nginx can relay streams.
 pub(crate) fn has_stream(options: &Options) -> bool {
     stream_module(options).is_some()
 }
@@ -200,7 +200,7 @@ quiet = on
         backend.ip(),
         backend.port(),
         certificates.join("\n"),
-        // It refuses to serve as root.
+        // The server refuses to run as root.
         user = match rustix::process::geteuid().is_root() {
             true => "user = \"nobody\"\ngroup = \"nogroup\"\n",
             false => "",

@@ -65,7 +65,7 @@ impl Server {
         measured.ok_or_else(|| self.failed("does not end its measurement"))
     }
 
-    /// Whether a thread of its processes has this name.
+    /// Returns whether a thread of the server's processes has this name.
     fn has_thread(&self, name: &str) -> bool {
         let is_named = |task: &fs::DirEntry| {
             let comm = fs::read_to_string(task.path().join("comm"));
@@ -103,7 +103,7 @@ impl Server {
         }
     }
 
-    /// Its process and all that descend from it.
+    /// Process of the server, and all that descend from it.
     pub(crate) fn family(&self) -> Vec<u32> {
         let mut family = vec![self.child.id()];
         let mut next = 0;
@@ -131,7 +131,7 @@ impl Server {
         Some(sum)
     }
 
-    /// What it and its processes have written so far.
+    /// Output of the server and its processes so far.
     pub fn said(&self) -> String {
         written(&self.log)
     }
@@ -211,7 +211,7 @@ fn written(log: &Path) -> String {
     String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned()
 }
 
-/// Whether a server ends a connection whose client has ended it. The kernel alone would connect, as soon as
+/// Returns whether a server ends a connection whose client has ended it. The kernel alone would connect, as soon as
 /// there is a socket: before there are threads that serve, or that measure.
 fn takes_connections(address: SocketAddr) -> bool {
     let ended = || {

@@ -140,7 +140,7 @@ fn slug(name: &str) -> String {
     slug
 }
 
-/// How `date` is to write a moment.
+/// Format in which `date` writes a moment.
 const MOMENT: &str = "+%Y-%m-%dT%H:%M:%SZ";
 /// Raised when the meaning of a record's fields changes.
 const SCHEMA: u32 = 6;

@@ -48,7 +48,7 @@ impl Traffic {
         Self::SmallRequests,
     ];
 
-    /// As records and arguments spell it.
+    /// Name of the traffic in records and arguments.
     pub fn id(self) -> &'static str {
         match self {
             Self::BulkDownload => "bulk-download",
@@ -95,7 +95,7 @@ impl FromStr for Traffic {
     }
 }
 
-/// What is relayed, by whom, and how much.
+/// Plan of relays: traffic, servers and amounts.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RelayPlan {
@@ -111,7 +111,7 @@ pub struct RelayPlan {
     pub duration: Duration,
     /// Folder of the record.
     pub records: PathBuf,
-    /// How this was called, for the record.
+    /// Command line of this call, for the record.
     pub command: String,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a second CPU does as much as the first: the server side of handshakes in memory.
+//! Measures whether a second CPU does as much as the first: runs the server side of handshakes in memory.
 //!
 //! No sockets, no kernel: batches of clients greet, the servers of all threads answer at the same
 //! time, the clients finish, and the servers take that at the same time. Only what servers do is
@@ -30,7 +30,7 @@ use std::time::Duration;
 use widelane_engine::{Config, Engine};
 use widelane_rustls::{Driver, HandshakeError, Turns, provider};
 
-/// How much is run.
+/// Plan of a measurement.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ScalingPlan {
@@ -42,7 +42,7 @@ pub struct ScalingPlan {
     pub cpus: Vec<usize>,
     /// Folder of the record.
     pub records: PathBuf,
-    /// How this was called, for the record.
+    /// Command line of this call, for the record.
     pub command: String,
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn measure(
     ))
 }
 
-/// How threads stand to each other.
+/// Arrangement of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arrangement {
     /// One thread, on each CPU in turn.
@@ -232,7 +232,7 @@ struct Figures {
     rate: f64,
 }
 
-/// What the workers of a server share.
+/// State that the workers of a server share.
 #[derive(Clone)]
 struct Server {
     engine: Engine,
@@ -412,7 +412,7 @@ impl Worker {
     }
 }
 
-/// What a side of a connection wants to send.
+/// Bytes that a side of a connection wants to send.
 fn written<D>(tls: &mut impl std::ops::DerefMut<Target = rustls::ConnectionCommon<D>>) -> Vec<u8> {
     let mut bytes = Vec::new();
     while tls.wants_write() && tls.write_tls(&mut bytes).is_ok() {}

@@ -38,9 +38,9 @@ pub enum Side {
     Haproxy,
     /// hitch, which relays to a backend.
     Hitch,
-    /// The same, while `widelane trace latency` looks at it.
+    /// nginx while `widelane trace latency` traces it.
     NginxLatency,
-    /// The same, while `widelane trace handshakes` looks at it.
+    /// nginx while `widelane trace handshakes` traces it.
     NginxHandshakes,
 }
 
@@ -59,7 +59,7 @@ impl Side {
         Self::NginxHandshakes,
     ];
 
-    /// As records, files and arguments spell it.
+    /// Name of the side in records, files and arguments.
     pub fn id(self) -> &'static str {
         match self {
             Self::Alone => "widelane-off",
@@ -75,7 +75,7 @@ impl Side {
         }
     }
 
-    /// Whether this side can do such handshakes.
+    /// Returns whether this side can do such handshakes.
     pub(crate) fn can(self, condition: Condition, options: &Options) -> bool {
         match self {
             Self::Alone | Self::Batched | Self::Inline | Self::Old => true,
@@ -83,17 +83,17 @@ impl Side {
                 !condition.is_hybrid() || machine::nginx_has_hybrids(options)
             }
             Self::Haproxy => !condition.is_hybrid(),
-            // It cannot be told to send no tickets, nor to ask clients for certificates.
+            // hitch has no setting to send no tickets, nor to ask clients for certificates.
             Self::Hitch => condition.setting() == Setting::Usual,
         }
     }
 
-    /// Whether it is another program than ours.
+    /// Returns whether the side is another program than ours.
     pub(crate) fn is_peer(self) -> bool {
         !matches!(self, Self::Alone | Self::Batched | Self::Inline | Self::Old)
     }
 
-    /// Whether the program of this side is there.
+    /// Returns whether the program of this side is installed.
     pub(crate) fn is_installed(self, options: &Options) -> bool {
         match self {
             Self::Alone | Self::Batched | Self::Inline => true,
@@ -114,7 +114,7 @@ impl Side {
         }
     }
 
-    /// As tables spell it.
+    /// Name of the side in tables.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Alone => "widelane, batching off",
@@ -160,7 +160,7 @@ impl Contender {
         start(stage, side, Setup::BARE)
     }
 
-    /// Where it takes connections.
+    /// Address of the server.
     pub fn address(&self) -> SocketAddr {
         self.running.address
     }

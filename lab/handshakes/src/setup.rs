@@ -1,9 +1,9 @@
-//! What the servers of a comparison have in common.
+//! Common setup of the servers of a comparison.
 
 use crate::condition::Condition;
 use std::net::SocketAddr;
 
-/// How servers are set up, alike for all of them.
+/// Setup of servers, alike for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
     pub(crate) setting: Setting,
@@ -17,9 +17,9 @@ pub(crate) struct Setup {
 pub(crate) enum Setting {
     /// TLS 1.3 only, no tickets.
     Bare,
-    /// As servers come: TLS 1.2 and 1.3, two tickets in TLS 1.3.
+    /// Defaults of servers: TLS 1.2 and 1.3, two tickets in TLS 1.3.
     Usual,
-    /// The same, and clients must show a certificate.
+    /// Defaults, and clients must show a certificate.
     Mutual,
 }
 
@@ -39,7 +39,7 @@ impl Setup {
 }
 
 impl Setting {
-    /// As folders spell it.
+    /// Name of the setting in folders.
     pub(crate) fn id(self) -> &'static str {
         match self {
             Self::Bare => "bare",
@@ -57,7 +57,7 @@ impl Setting {
     }
 }
 
-/// What to say if one of the conditions needs servers with tickets, where there are none.
+/// Message for the case that one of the conditions needs servers with tickets, and there are none.
 pub(crate) fn other_setting(conditions: &[Condition]) -> Option<String> {
     let other = conditions
         .iter()

@@ -19,7 +19,7 @@ pub struct SpeedPlan {
     pub seconds: f64,
     /// Folder of the record.
     pub records: PathBuf,
-    /// How this was called, for the record.
+    /// Command line of this call, for the record.
     pub command: String,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn measure(
     record: &mut Record,
 ) -> Result<String, TrialError> {
     let mut command = Command::new(&stage.options.lab);
-    // Its lines say how it was called: the record needs no folder.
+    // The program's lines contain its command line: the record needs no folder.
     command.arg0("widelane-lab");
     command.args(["speed", "--json", "--seconds", &seconds.to_string()]);
     command.args(["--cpu", &stage.options.server_cpu.to_string(), "--"]);

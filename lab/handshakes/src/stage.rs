@@ -1,4 +1,4 @@
-//! What every comparison needs: a folder, certificates, and programs run on their CPUs.
+//! Common needs of comparisons: a folder, certificates, and programs run on their CPUs.
 
 use crate::condition::{ECDSA_HOST, RSA_HOST};
 use crate::error::TrialError;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// What every comparison needs. Dropping it removes the folder.
+/// Folder, certificates and programs of a comparison. Dropping it removes the folder.
 #[derive(Debug)]
 pub struct Stage {
     pub(crate) options: Options,
@@ -63,7 +63,7 @@ impl Stage {
         self.options.model = model.map(str::to_owned);
     }
 
-    /// Whether Ctrl-C or its like came.
+    /// Flag that Ctrl-C or its like sets.
     pub fn interrupt(&self) -> &Interrupt {
         &self.interrupt
     }
@@ -82,7 +82,7 @@ impl Stage {
         process::output(command, self.options.server_cpu, &self.interrupt)
     }
 
-    /// Where everything is written that lasts no longer than the comparison.
+    /// Folder for everything that lasts no longer than the comparison.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// How long each operation is measured.
+/// Plan of the measurement of each operation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TimingPlan {
@@ -17,7 +17,7 @@ pub struct TimingPlan {
     pub seconds: f64,
     /// Folder of the record.
     pub records: PathBuf,
-    /// How this was called, for the record.
+    /// Command line of this call, for the record.
     pub command: String,
 }
 

@@ -40,7 +40,7 @@ impl Software {
     /// All of them, in the order of tables.
     pub const ALL: [Self; 4] = [Self::Nginx, Self::Haproxy, Self::Apache2, Self::Lighttpd];
 
-    /// As records, arguments and `widelane setup` spell it.
+    /// Name of the software in records, arguments and `widelane setup`.
     pub fn id(self) -> &'static str {
         match self {
             Self::Nginx => "nginx",
@@ -84,7 +84,7 @@ impl Software {
         }
     }
 
-    /// Whether it waits for signatures in its event loop, unless a preloaded library suspends them.
+    /// Returns whether the software waits for signatures in its event loop, unless a preloaded library suspends them.
     fn preloads(self) -> bool {
         matches!(self, Self::Nginx | Self::Lighttpd)
     }
@@ -160,7 +160,7 @@ pub(crate) fn with_widelane(
     Ok((running, said))
 }
 
-/// What the provider says when OpenSSL has loaded it.
+/// Message of the provider when OpenSSL has loaded it.
 fn introduction(stage: &Stage, server: &mut Server) -> Result<String, TrialError> {
     // Apache takes connections before it loads its certificates.
     let said = stage.interrupt.wait_for(LOAD_PATIENCE, || {
@@ -267,7 +267,7 @@ frontend handshakes
     )
 }
 
-/// As many threads as connections are in flight at most: fewer would bound the passes.
+/// Runs as many threads as connections are in flight at most: fewer would bound the passes.
 fn apache(
     folder: &Path,
     address: SocketAddr,
@@ -342,7 +342,7 @@ ssl.openssl.ssl-conf-cmd = ("MinProtocol" => "TLSv1.3", "Options" => "-SessionTi
 
 /// The groups that a server offers if it is asked for a hybrid one.
 const HYBRIDS: &str = "X25519MLKEM768:X25519";
-/// Where Debian has Apache's modules.
+/// Folder of Apache's modules on Debian.
 const MODULES: &str = "/usr/lib/apache2/modules";
 /// HAProxy ends where the limit of descriptors, often 1024, is below twice this.
 const MOST_CONNECTIONS: usize = 400;

@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use widelane_cpu::{DISABLE_VARIABLE, Lanes};
 
-/// What is compared, and for how long.
+/// Plan of a comparison of ways into servers.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaysInPlan {
@@ -32,11 +32,11 @@ pub struct WaysInPlan {
     pub rounds: usize,
     /// Seconds of each turn.
     pub seconds: f64,
-    /// Whether Widelane must do as on a CPU without lanes.
+    /// True if Widelane must do as on a CPU without lanes.
     pub disable_lanes: bool,
     /// Folder of the record.
     pub records: PathBuf,
-    /// How this was called, for the record.
+    /// Command line of this call, for the record.
     pub command: String,
 }
 
@@ -56,7 +56,7 @@ impl WaysInPlan {
     }
 }
 
-/// What came of a comparison.
+/// Result of a comparison.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaysIn {
@@ -64,7 +64,7 @@ pub struct WaysIn {
     pub record: PathBuf,
     /// For people.
     pub table: String,
-    /// The same for programs.
+    /// Figures for programs.
     pub figures: Value,
 }
 
@@ -175,7 +175,7 @@ pub fn ways_in(
     })
 }
 
-/// What a reader must know where Widelane has no lanes.
+/// Note for readers if Widelane has no lanes.
 fn without_lanes(disabled: bool, lanes: Lanes) -> Option<String> {
     if disabled {
         return Some(format!(
@@ -213,7 +213,7 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// What each side does, in the order of [`SIDES`].
+    /// Conditions of each side, in the order of [`SIDES`].
     fn conditions(self) -> [Condition; 2] {
         [self.condition.classical(), self.condition]
     }
@@ -385,7 +385,7 @@ impl Row {
     }
 }
 
-/// Where the load generator had no CPU left: the server may have had.
+/// Notes on rows in which the load generator had no CPU left: the server may have had.
 fn limits(rows: &[Row]) -> Vec<String> {
     let mut notes = Vec::new();
     for row in rows {
@@ -448,7 +448,7 @@ fn shown(
 
 /// The kind of a record's lines with the reports.
 pub(crate) const KIND: &str = "ways-in";
-/// As records and JSON spell them; the order of [`Row::reports`].
+/// Names in records and JSON; the order of [`Row::reports`].
 const SIDES: [&str; 2] = ["plain", "widelane"];
 const COLUMNS: [&str; 11] = [
     "server",

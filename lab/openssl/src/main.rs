@@ -20,7 +20,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// Where a program has OpenSSL's libraries.
+/// Form in which a program has OpenSSL's libraries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// In files beside it: OpenSSL 3 or later.
@@ -116,7 +116,7 @@ fn build(folder: &Path, package: &str, source: &Path, form: Form) -> Result<Path
         return Ok(program);
     }
     let place = folder.join(format!("build-{version}"));
-    // What an interrupted build has left may be half written.
+    // An interrupted build may have left half-written files.
     let _ = fs::remove_dir_all(&place);
     fs::create_dir(&place).map_err(failed(&place))?;
     let log = folder.join("build.log");
@@ -217,7 +217,7 @@ fn run(
     })
 }
 
-/// What no test of ours speaks, and what would make it depend on the machine.
+/// Parts that no test of ours speaks, or that would make the build depend on the machine.
 const LEFT_OUT: &[&str] = &[
     "no-engine",
     "no-tests",
@@ -262,7 +262,7 @@ const LEFT_OUT: &[&str] = &[
     "no-whirlpool",
 ];
 
-/// The same, of what OpenSSL 1.1.1 does not have: it refuses options that it does not know.
+/// Parts to leave out that OpenSSL 1.1.1 does not have: it refuses unknown options.
 const LEFT_OUT_SINCE_3: &[&str] = &[
     "no-legacy",
     "no-docs",

@@ -18,7 +18,7 @@ pub fn libraries() -> Vec<Library> {
     }]
 }
 
-/// The same operation in libcrux-ml-kem, if it is one of ML-KEM.
+/// Constructor of the operation in libcrux-ml-kem, if it is one of ML-KEM.
 fn libcrux(name: &str) -> Option<Constructor> {
     macro_rules! size {
         ($module:ident) => {
@@ -78,7 +78,7 @@ impl<F: FnMut([u8; 32])> Subject for Single<F> {
     fn run(&mut self, in_flight: usize) -> Result<Done, String> {
         for _ in 0..in_flight {
             self.count += 1;
-            // It need not be random, because the time does not depend on it.
+            // The seed need not be random, because the time does not depend on it.
             let mut seed = [0x5a; 32];
             seed[..8].copy_from_slice(&self.count.to_le_bytes());
             (self.operation)(black_box(seed));

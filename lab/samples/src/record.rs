@@ -13,27 +13,27 @@ pub struct Record {
     pub name: String,
     /// The first line.
     pub run: Value,
-    /// Those of the other lines that could be read.
+    /// Other lines that could be read.
     pub lines: Vec<Line>,
 }
 
 /// A line of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// Its number in the file; the first line has 1.
+    /// Number of the line in the file; the first line has 1.
     pub number: usize,
-    /// What it says: a JSON object.
+    /// Content of the line: a JSON object.
     pub value: Value,
 }
 
-/// What is wrong with a record, for people.
+/// Fault of a record, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The name of the record.
     pub record: String,
     /// The number of the line; `None` where the whole file is meant.
     pub line: Option<usize>,
-    /// What is wrong, and what the reader of the record makes of it.
+    /// Description of the fault, and its effect on the reading of the record.
     pub what: String,
 }
 
@@ -57,7 +57,7 @@ impl Record {
         }
     }
 
-    /// The same from what the file has in it.
+    /// Parses a record from the bytes of its file.
     pub fn parse(name: &str, bytes: &[u8]) -> (Option<Self>, Vec<Fault>) {
         let mut faults = Faults::new(name);
         let mut run = None;
@@ -114,7 +114,7 @@ impl Record {
         faults.found()
     }
 
-    /// Whether its last line is there: a run that was interrupted leaves a record without.
+    /// Returns whether the record has its last line: an interrupted run leaves a record without.
     pub fn is_complete(&self) -> bool {
         self.of(END).next().is_some()
     }

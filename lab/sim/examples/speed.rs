@@ -1,4 +1,4 @@
-//! How fast the simulator is on this machine: `make simulate-speed`.
+//! Measures the speed of the simulator on this machine: `make simulate-speed`.
 //!
 //! 256 cores of a Silver 4116 serve Cloudflare's pages at full load for 1 and for 10 simulated
 //! seconds. Prints events a second, the time, and the most memory that the process had so far.

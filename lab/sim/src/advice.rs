@@ -14,7 +14,7 @@ use crate::scenario::{RunText, Scenario};
 pub struct WorkloadAdvice {
     /// The processor.
     pub model: String,
-    /// Its physical cores.
+    /// Physical cores of the processor.
     pub cores: usize,
     /// The run of the scenario that was taken: the one with the most wide code.
     pub run: String,
@@ -72,7 +72,7 @@ impl Plan {
 }
 
 impl Scenario {
-    /// What suits the workload of this scenario on a processor.
+    /// Advice for the workload of this scenario on a processor.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Scenario {
             let requests = run.transition.is_none() && run.residency_us.is_none();
             requests && !run.oracle && run.lanes.is_none()
         });
-        // As it is first, so that a run with more vector cores than there are here is none.
+        // Uses the placement as it is first, so that a run with more vector cores than exist here does not fail.
         let plans: Result<Vec<_>, _> = served
             .map(|run| self.plan(&run.as_it_is(), settings))
             .collect();
@@ -92,7 +92,7 @@ impl Scenario {
         let of = |run: &RunFigures, figure| run.figures.get(&figure).copied().unwrap_or(0.0);
         let wide = |run: &RunFigures| of(run, Figure::Wide);
         let widest = plans.iter().zip(&simulated);
-        // Of equals the first.
+        // The first of equals wins.
         let widest = widest.reduce(|a, b| if wide(b.1) > wide(a.1) { b } else { a });
         let Some((plan, as_is)) = widest else {
             return Err(ScenarioError::Wrong(

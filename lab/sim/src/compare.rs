@@ -18,13 +18,13 @@ use crate::transition;
 pub struct RunFigures {
     /// The run's name.
     pub run: String,
-    /// Where its wide work runs.
+    /// Place where the run's wide work runs.
     pub placement: Placement,
     /// The processor.
     pub model: String,
-    /// What is known of it.
+    /// Figures of the run.
     pub figures: BTreeMap<Figure, f64>,
-    /// What each core did; empty for transitions.
+    /// Outcome of each core; empty for transitions.
     pub cores: Vec<CoreOutcome>,
     /// Simulated seconds that count.
     pub seconds: f64,
@@ -32,7 +32,7 @@ pub struct RunFigures {
     pub events: u64,
 }
 
-/// What lanes gain on a processor under a load, net of the clock.
+/// Gain of lanes on a processor under a load, net of the clock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Gain {
     /// The run with AWS-LC alone.
@@ -41,9 +41,9 @@ pub struct Gain {
     pub best: String,
     /// The processor.
     pub model: String,
-    /// Its requests a second against those of `base`, in per cent.
+    /// Requests a second against those of `base`, in per cent.
     pub gain_percent: f64,
-    /// Its 99th percentile against that of `base`, in per cent.
+    /// 99th percentile against that of `base`, in per cent.
     pub p99_percent: f64,
 }
 
@@ -52,17 +52,17 @@ pub struct Gain {
 pub struct Comparison {
     /// The scenario.
     pub scenario: String,
-    /// What the number says.
+    /// Meaning of the number.
     pub what: String,
-    /// As published.
+    /// Published number.
     pub published: f64,
-    /// As simulated.
+    /// Simulated number.
     pub simulated: f64,
     /// Simulated less published.
     pub error: f64,
-    /// How large the error may be.
+    /// Greatest error that is allowed.
     pub tolerance: f64,
-    /// Whether no parameter was chosen with it in view.
+    /// True if no parameter was chosen with the number in view.
     pub held_out: bool,
     /// Why the tolerance cannot be met.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,13 +84,13 @@ impl Comparison {
         }
     }
 
-    /// Whether the error is within its tolerance.
+    /// Returns whether the error is within its tolerance.
     pub fn is_met(&self) -> bool {
         // Decimal fractions of the files are not exact.
         self.error.abs() <= self.tolerance + 1e-9
     }
 
-    /// Whether it is met, or said in numbers why it cannot be.
+    /// Returns whether the number is met, or an explanation gives the reason in numbers.
     pub fn is_answered(&self) -> bool {
         self.is_met() || self.explanation.is_some()
     }
@@ -150,7 +150,7 @@ impl Scenario {
         });
     }
 
-    /// What lanes gain: for each processor and load, the best of the runs in lanes against AWS-LC.
+    /// Gains of lanes: for each processor and load, the best of the runs in lanes against AWS-LC.
     pub fn gains(&self, figures: &[RunFigures]) -> Vec<Gain> {
         let simulated = |run: &RunText| figures.iter().find(|one| one.run == run.name);
         let all = self.runs.iter().filter(|run| run.lanes.is_some());

@@ -22,7 +22,7 @@ pub(crate) struct Core {
     pub(crate) account: Account,
 }
 
-/// What a hyperthread does.
+/// Work of a hyperthread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
     /// Units; `None`: it never ends.
@@ -31,7 +31,7 @@ pub(crate) struct Work {
     pub(crate) wide: bool,
 }
 
-/// What a core did, in nanoseconds.
+/// Times of a core, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Account {
     /// With at least one busy hyperthread, by level.
@@ -73,7 +73,7 @@ impl Core {
         }
     }
 
-    /// Gives a hyperthread something to do, or nothing. The core must be settled.
+    /// Gives a hyperthread work, or none. The core must be settled.
     pub(crate) fn set(&mut self, thread: usize, work: Option<Work>, crowded: bool) {
         self.works[thread] = work;
         let asks = |work: &Option<Work>| work.map_or(Request::NOTHING, |work| work.request);
@@ -83,7 +83,7 @@ impl Core {
         }
     }
 
-    /// What is left of a hyperthread's work.
+    /// Rest of a hyperthread's work.
     pub(crate) fn left(&self, thread: usize) -> Option<u64> {
         self.works[thread].and_then(|work| work.left)
     }
@@ -106,7 +106,7 @@ impl Core {
         ends.chain(changes).min()
     }
 
-    /// Whether it is on its way to another level.
+    /// Returns whether the core is on its way to another level.
     pub(crate) fn is_changing(&self) -> bool {
         self.pace() != Pace::Full
     }
@@ -119,7 +119,7 @@ impl Core {
         self.clocks = clocks;
     }
 
-    /// Whether one of its hyperthreads runs wide code.
+    /// Returns whether one of the core's hyperthreads runs wide code.
     pub(crate) fn is_wide(&self) -> bool {
         self.works.iter().flatten().any(|work| work.wide)
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a scenario.
+//! Errors in a scenario.
 
 /// A scenario cannot be simulated. The operator's file or flags are to blame.
 #[derive(Debug, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! What happens next.
+//! Queue of the next events.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,7 +18,7 @@ pub(crate) enum Event {
     Rested { thread: u32, stamp: u32 },
     /// The processor looks how many cores are active.
     Activity,
-    /// What happens from now on counts.
+    /// The warm-up ends: events from now on count.
     Count,
 }
 

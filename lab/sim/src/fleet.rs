@@ -9,7 +9,7 @@ use crate::plan::{Arrivals, Plan, Settings};
 use crate::scenario::Scenario;
 use crate::server::simulate;
 
-/// What a fleet takes to serve a rate.
+/// Machines that a fleet needs to serve a rate.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     /// Requests a second that are to be served.
@@ -28,7 +28,7 @@ pub struct Fleet {
     pub slowest_p99_us: f64,
 }
 
-/// What one machine of a model serves with one setting.
+/// Rate that one machine of a model serves with one setting.
 #[derive(Clone, Debug)]
 pub struct Capacity {
     /// The model.
@@ -37,7 +37,7 @@ pub struct Capacity {
     pub setting: String,
     /// Requests a second within the bound.
     pub rate: f64,
-    /// Whether it is the best of its model.
+    /// True for the best setting of its model.
     pub best: bool,
 }
 
@@ -46,9 +46,9 @@ pub struct Capacity {
 pub struct Chosen {
     /// The model.
     pub model: String,
-    /// Its best setting.
+    /// Best setting of the model.
     pub setting: String,
-    /// How many, of how many.
+    /// Number of machines that are taken, and of all.
     pub machines: (u32, u32),
     /// Requests a second of each.
     pub rate: f64,

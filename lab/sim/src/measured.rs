@@ -1,4 +1,4 @@
-//! What operations cost where we have measured them.
+//! Measured costs of operations.
 
 use widelane_batching::Costs;
 use widelane_cpu::licence::{Generation, ports};

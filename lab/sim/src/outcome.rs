@@ -1,4 +1,4 @@
-//! What came out of a run.
+//! Outcome of a run.
 
 use hdrhistogram::Histogram;
 
@@ -6,7 +6,7 @@ use crate::core::{Account, CYCLE};
 use crate::error::ScenarioError;
 use crate::plan::Plan;
 
-/// What came out of a run.
+/// Outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The run's name.
@@ -38,7 +38,7 @@ pub struct Outcome {
     steps: Latencies,
 }
 
-/// What one core did, in seconds.
+/// Times of one core, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct CoreOutcome {
     /// Busy, by level.
@@ -58,9 +58,9 @@ pub enum Figure {
     Throughput,
     /// The median time of a request, in microseconds.
     P50,
-    /// Its 99th percentile.
+    /// 99th percentile of the time of a request, in microseconds.
     P99,
-    /// Its mean.
+    /// Mean time of a request, in microseconds.
     Mean,
     /// The median duration of the timed steps, in microseconds.
     StepP50,
@@ -70,9 +70,9 @@ pub enum Figure {
     Clock,
     /// The share of busy time at level 0, in per cent.
     Level0,
-    /// The same of level 1.
+    /// Share of busy time at level 1, in per cent.
     Level1,
-    /// The same of level 2.
+    /// Share of busy time at level 2, in per cent.
     Level2,
     /// The share of CPU time in wide code, in per cent.
     Wide,
@@ -84,11 +84,11 @@ pub enum Figure {
     Lanes,
     /// From the first wide instruction to the level that it asks for: the median, in microseconds.
     DownP50,
-    /// Its 95th percentile.
+    /// 95th percentile of the time to that level, in microseconds.
     DownP95,
     /// From the last wide instruction to the end of its level: the median, in microseconds.
     TailP50,
-    /// Its mean.
+    /// Mean time to the end of the level, in microseconds.
     TailMean,
     /// The clock at the level that code asks for, in GHz.
     Steady,
@@ -118,7 +118,7 @@ impl Figure {
         Self::Steady,
     ];
 
-    /// Its name in files and JSON.
+    /// Name of the figure in files and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Throughput => "requests_per_s",
@@ -171,7 +171,7 @@ pub(crate) struct Latencies {
     sum: u128,
 }
 
-/// What goes through a run.
+/// Requests that go through a run.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Flow {
     pub(crate) arrived: u64,
@@ -252,7 +252,7 @@ impl Outcome {
                 let (passes, jobs) = self.passes;
                 (passes > 0).then(|| jobs as f64 / passes as f64)
             }
-            // Of transitions.
+            // Figures of transitions.
             Figure::DownP50
             | Figure::DownP95
             | Figure::TailP50

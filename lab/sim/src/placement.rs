@@ -1,17 +1,17 @@
-//! Where wide work runs.
+//! Place where wide work runs.
 
 use std::fmt;
 
 use crate::error::ScenarioError;
 
-/// Where wide work runs, and in which form.
+/// Place and form in which wide work runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// Where it comes up, as wide as it is.
+    /// In place, as wide as it is.
     AsIs,
-    /// Where it comes up, in 256-bit light code.
+    /// In place, in 256-bit light code.
     Light256,
-    /// Where it comes up, in scalar or 128-bit code.
+    /// In place, in scalar or 128-bit code.
     AvxOff,
     /// In marked regions: the thread migrates to a vector core for each, and back.
     MarkedMigration,
@@ -24,9 +24,8 @@ pub enum Placement {
     FaultFixedTime,
     /// The same; it goes back at once when its wide work is done.
     FaultOracle,
-    /// What Widelane does: requests are shipped to vector cores and share passes, if the policy of
-    /// the engine finds that worth while on this processor, and the record cipher runs in the form
-    /// that it chooses.
+    /// Widelane: requests are shipped to vector cores and share passes, if the policy of the engine finds that worth
+    /// while on this processor, and the record cipher runs in the form that it chooses.
     Widelane,
 }
 
@@ -44,7 +43,7 @@ impl Placement {
         Self::Widelane,
     ];
 
-    /// Its name in files, flags and tables.
+    /// Name of the placement in files, flags and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AsIs => "as-is",
@@ -74,7 +73,7 @@ impl Placement {
         })
     }
 
-    /// Whether some cores are for wide work only, whatever the processor is.
+    /// Returns whether some cores are for wide work only, whatever the processor is.
     pub(crate) fn needs_vector_cores(self) -> bool {
         self.is_marked() || self.traps()
     }

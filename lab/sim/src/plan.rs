@@ -14,14 +14,14 @@ use crate::scenario::{
     MachineText, OperationText, RunText, Scenario, SpreadText, StepText, TransferText, Value, class,
 };
 
-/// What the operator sets besides a scenario's own text.
+/// Settings of the operator besides a scenario's own text.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The model of the processor.
     pub model: Option<String>,
-    /// Its physical cores.
+    /// Physical cores of the processor.
     pub cores: Option<u32>,
-    /// How many cores count as active in its turbo schedule, if not those that are.
+    /// Number of cores that count as active in its turbo schedule, if not those that are.
     pub active: Option<u32>,
     /// Parameters.
     pub set: BTreeMap<String, f64>,
@@ -64,9 +64,9 @@ pub(crate) struct Processor {
     /// In 1024 parts of a core.
     pub(crate) sibling_share: u64,
     pub(crate) rules: Option<Rules>,
-    /// kHz by level, up to so many active cores; the fewest first.
+    /// kHz by level, for each greatest number of active cores; the fewest first.
     pub(crate) schedule: Vec<(usize, [u64; 3])>,
-    /// How many cores count as active, if not those that are.
+    /// Number of cores that count as active, if not those that are.
     pub(crate) active: Option<usize>,
 }
 
@@ -249,7 +249,7 @@ impl Scenario {
         ready.collect()
     }
 
-    /// The same in the lanes of a target on a processor.
+    /// Operations predicted in the lanes of a target on a processor.
     fn predicted_operations(
         &self,
         machine: &Processor,
@@ -373,7 +373,7 @@ impl Plan {
         &self.name
     }
 
-    /// Where its wide work runs.
+    /// Place where the run's wide work runs.
     pub fn placement(&self) -> Placement {
         self.placement
     }
@@ -388,7 +388,7 @@ impl Plan {
         self.machine.cores
     }
 
-    /// The same for another placement.
+    /// Plan with another placement.
     ///
     /// # Errors
     ///
@@ -402,7 +402,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// What the policy of the engine is told about this processor.
+    /// Clock of this processor as the policy of the engine gets it.
     pub(crate) fn clock(&self) -> Clock {
         let Some(rules) = &self.machine.rules else {
             return Clock::default();
@@ -457,7 +457,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What a step takes in the form that takes least.
+    /// Cycles of a step in the form that takes least.
     fn least_cycles(&self, step: &Step) -> f64 {
         match step.operation {
             Some(operation) => {
@@ -474,7 +474,7 @@ impl Plan {
     }
 }
 
-/// Whether code of a class asks for more than the full clock allows.
+/// Returns whether code of a class asks for more than the full clock allows.
 pub(crate) fn is_wide(class: Class) -> bool {
     class > Class::Light256
 }
@@ -492,7 +492,7 @@ impl Processor {
         self.clocks(self.cores)
     }
 
-    /// Whether the clocks depend on how many cores are active.
+    /// Returns whether the clocks depend on how many cores are active.
     pub(crate) fn follows_activity(&self) -> bool {
         self.schedule.len() > 1 && self.active.is_none()
     }
@@ -546,7 +546,7 @@ impl Numbers {
                 }
             },
         };
-        // So many cycles or seconds are no sensible request, and would overflow a counter.
+        // A larger number of cycles or seconds is no sensible request, and would overflow a counter.
         if number.is_finite() && (0.0..=1e12).contains(&number) {
             Ok(number)
         } else {

@@ -8,7 +8,7 @@ use rand_pcg::Pcg64Mcg;
 pub struct Random(Pcg64Mcg);
 
 impl Random {
-    /// The same for the same seed.
+    /// Makes the generator: equal seeds give equal sequences.
     pub fn new(seed: u64) -> Self {
         Self(Pcg64Mcg::new(
             u128::from(seed) << 64 | 0x5851_f42d_4c95_7f2d,

@@ -14,7 +14,7 @@ use crate::error::ScenarioError;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Scenario {
-    /// What it is, in a line.
+    /// Description of the scenario, in a line.
     pub title: String,
     /// Whose experiment it is.
     pub source: String,
@@ -23,18 +23,18 @@ pub struct Scenario {
     pub parameters: BTreeMap<String, Parameter>,
     /// The processor.
     pub machine: MachineText,
-    /// How requests come.
+    /// Arrivals of requests.
     pub load: LoadText,
     /// Kinds of requests.
     #[serde(default, rename = "kind")]
     pub kinds: Vec<KindText>,
-    /// What passes do for several requests at once.
+    /// Operations that passes do for several requests at once.
     #[serde(default, rename = "operation")]
     pub operations: Vec<OperationText>,
-    /// What runs on hyperthreads beside the server all the time.
+    /// Work on hyperthreads beside the server, all the time.
     #[serde(default)]
     pub background: Vec<BackgroundText>,
-    /// What moving work between cores costs.
+    /// Costs of moving work between cores.
     #[serde(default)]
     pub transfer: TransferText,
     /// The runs: the scenario under different settings.
@@ -51,9 +51,9 @@ pub struct Scenario {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
-    /// Its value.
+    /// Value of the parameter.
     pub value: f64,
-    /// Who says so.
+    /// Source of the value.
     pub source: String,
 }
 
@@ -88,10 +88,10 @@ pub struct MachineText {
     /// Hyperthreads of a core, 1 or 2.
     #[serde(default = "one")]
     pub threads: Value,
-    /// What a hyperthread does while its sibling works, as a share of a core.
+    /// Work that a hyperthread does while its sibling works, as a share of a core.
     #[serde(default = "sibling_share")]
     pub sibling_share: Value,
-    /// How many cores count as active in the turbo schedule, if not those that are.
+    /// Number of cores that count as active in the turbo schedule, if not those that are.
     pub active: Option<Value>,
     /// GHz of level 0, in place of the schedule's.
     pub level0_ghz: Option<Value>,
@@ -120,11 +120,11 @@ pub struct RulesText {
     pub halt_up_us: Option<Value>,
 }
 
-/// How requests come.
+/// Arrivals of requests.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LoadText {
-    /// Closed loop: so many connections, each with one request at a time.
+    /// Closed loop: number of connections, each with one request at a time.
     pub connections: Option<Value>,
     /// Closed loop: mean seconds between an answer and the next request, at random.
     #[serde(default = "zero")]
@@ -146,15 +146,15 @@ pub struct LoadText {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct KindText {
-    /// Its name.
+    /// Name of the kind.
     pub name: String,
-    /// Its share of all requests; all shares are divided by their sum.
+    /// Share of all requests; all shares are divided by their sum.
     #[serde(default = "one")]
     pub share: Value,
-    /// How often its steps are repeated. After each round other requests get the core.
+    /// Number of repetitions of the steps. After each round other requests get the core.
     #[serde(default = "one")]
     pub rounds: Value,
-    /// What one round does, in order.
+    /// Steps of one round, in order.
     pub steps: Vec<StepText>,
 }
 
@@ -165,13 +165,13 @@ pub struct StepText {
     /// The class of its code.
     #[serde(default = "scalar")]
     pub class: String,
-    /// Whether heavy instructions come at about one in two cycles.
+    /// True if heavy instructions come at about one in two cycles.
     #[serde(default)]
     pub dense: bool,
     /// Cycles that it takes; with `operation`, none.
     #[serde(default = "zero")]
     pub cycles: Value,
-    /// Whether its cycles are drawn at random (exponentially) with this mean.
+    /// True if the cycles are drawn at random (exponentially) with this mean.
     #[serde(default)]
     pub random: bool,
     /// Cycles of the same work in 256-bit light code.
@@ -180,7 +180,7 @@ pub struct StepText {
     pub scalar_cycles: Option<Value>,
     /// The operation that does it.
     pub operation: Option<String>,
-    /// Whether its duration is reported, apart from the request's.
+    /// True if the step's duration is reported, apart from the request's.
     #[serde(default)]
     pub timed: bool,
 }
@@ -190,11 +190,11 @@ pub struct StepText {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct OperationText {
-    /// Its name.
+    /// Name of the operation.
     pub name: String,
     /// The class of a pass.
     pub class: String,
-    /// Whether its heavy instructions come at about one in two cycles.
+    /// True if heavy instructions come at about one in two cycles.
     #[serde(default = "yes")]
     pub dense: bool,
     /// A CPU of `lab/sim/data/operations.csv`: lanes and costs are those of the operation of this name
@@ -210,7 +210,7 @@ pub struct OperationText {
     pub scalar_cycles: Option<Value>,
 }
 
-/// What runs on hyperthreads beside the server all the time.
+/// Work on hyperthreads beside the server, all the time.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct BackgroundText {
@@ -220,13 +220,13 @@ pub struct BackgroundText {
     pub classes: Vec<String>,
 }
 
-/// What moving work between cores costs.
+/// Costs of moving work between cores.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct TransferText {
     /// Vector cores.
     pub vector_cores: Value,
-    /// Whether vector cores do scalar work while there is none for them.
+    /// True if vector cores do scalar work while there is none for them.
     pub lend: bool,
     /// Cycles of a thread's way to another core.
     pub migration_cycles: Value,
@@ -264,7 +264,7 @@ impl Default for TransferText {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RunText {
-    /// Its name.
+    /// Name of the run.
     pub name: String,
     /// A name of [`Placement`](crate::Placement).
     #[serde(default = "as_is")]
@@ -282,12 +282,12 @@ pub struct RunText {
     pub vector_cores: Option<Value>,
     /// The classes of the background, in place of the scenario's.
     pub background: Option<Vec<String>>,
-    /// Whether the level of wide code ends with it, as if an oracle told the processor.
+    /// True if the level of wide code ends with the code, as if an oracle informed the processor.
     #[serde(default)]
     pub oracle: bool,
     /// With it, the run measures transitions of one core, and no requests.
     pub transition: Option<TransitionText>,
-    /// With it, one core spends so many microseconds at each level in turn.
+    /// Microseconds that one core spends at each level in turn.
     pub residency_us: Option<[Value; 3]>,
 }
 
@@ -297,10 +297,10 @@ pub struct RunText {
 pub struct TransitionText {
     /// The class of the code that asks for it.
     pub class: String,
-    /// Whether its heavy instructions come at about one in two cycles.
+    /// True if heavy instructions come at about one in two cycles.
     #[serde(default)]
     pub dense: bool,
-    /// Whether two other cores change their level at the same time.
+    /// True if two other cores change their level at the same time.
     #[serde(default)]
     pub crowded: bool,
 }
@@ -323,7 +323,7 @@ pub struct FleetMachineText {
     pub model: String,
     /// Physical cores of a machine.
     pub cores: u32,
-    /// How many machines there are.
+    /// Number of machines.
     pub count: u32,
 }
 
@@ -331,11 +331,11 @@ pub struct FleetMachineText {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NumberText {
-    /// What it says.
+    /// Meaning of the number.
     pub what: String,
     /// The published figure.
     pub published: f64,
-    /// How far the simulated one may be from it, in the same unit.
+    /// Greatest difference of the simulated number, in the same unit.
     pub tolerance: f64,
     /// The figure of a run, a name of [`Figure`](crate::Figure).
     pub figure: String,
@@ -345,7 +345,7 @@ pub struct NumberText {
     pub against: Option<String>,
     /// With it, the figure is a multiple of this run's.
     pub times: Option<String>,
-    /// Whether no parameter was chosen with it in view.
+    /// True if no parameter was chosen with the number in view.
     #[serde(default)]
     pub held_out: bool,
     /// Why it cannot be met, in numbers.
@@ -380,7 +380,7 @@ impl Scenario {
         }
     }
 
-    /// What can be said without running anything.
+    /// Checks that need no run.
     fn check(&self) -> Result<(), ScenarioError> {
         let wrong = |what: String| Err(ScenarioError::Wrong(what));
         if self.runs.is_empty() {

@@ -32,7 +32,7 @@ pub fn simulate(plan: &Plan) -> Outcome {
     server.outcome()
 }
 
-/// Simulates a run and gives what one core does for so many microseconds after the warm-up.
+/// Simulates a run and returns the work of one core for `microseconds` after the warm-up.
 pub fn timeline(plan: &Plan, core: usize, microseconds: u64) -> Vec<Span> {
     let from = (plan.warm_up * 1e9) as u64;
     let core = core.min(plan.cores() - 1);
@@ -118,7 +118,7 @@ struct Task {
     step_began: u64,
 }
 
-/// Where a task's step runs.
+/// Place where a task's step runs.
 enum Target {
     Ready,
     Wide,
@@ -246,7 +246,7 @@ impl<'a> Server<'a> {
         (thread % threads == *of_core).then(|| classes[thread / threads % classes.len()])
     }
 
-    /// What happened until now was the warm-up.
+    /// Ends the warm-up: drops the counts so far.
     fn count(&mut self) {
         for core in &mut self.cores {
             core.settle(self.now);
@@ -356,7 +356,7 @@ impl<'a> Server<'a> {
     }
 }
 
-/// How often the processor looks how many cores are active: assumed.
+/// Period in nanoseconds in which the processor looks how many cores are active: assumed.
 const ACTIVITY: u64 = 1_000_000;
-/// While so many other cores change their level, a change takes longer.
+/// Number of other cores that change their level from which on a change takes longer.
 const CROWD: usize = 2;

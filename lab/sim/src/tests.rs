@@ -48,7 +48,7 @@ fn an_mm1_queue_has_the_known_mean_time() {
     }
 }
 
-/// The same, chapter 5: in M/D/1 the wait is rho / (2 mu (1 - rho)).
+/// Source as above, chapter 5: in M/D/1 the wait is rho / (2 mu (1 - rho)).
 #[test]
 fn an_md1_queue_has_the_known_mean_time() {
     for rho in [0.3, 0.6] {

@@ -1,4 +1,4 @@
-//! What one core does for a moment.
+//! Records the work of one core for a moment.
 
 use widelane_cpu::licence::machine::Pace;
 
@@ -14,21 +14,21 @@ pub(crate) struct Timeline {
 /// A time in which a core does the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
-    /// Its beginning, in microseconds.
+    /// Beginning of the span, in microseconds.
     pub from_us: f64,
-    /// Its end, in microseconds.
+    /// End of the span, in microseconds.
     pub until_us: f64,
     /// The licence level, from 0.
     pub level: usize,
-    /// How fast the core works at that level's clock.
+    /// Speed of the core at that level's clock.
     pub pace: Pace,
     /// That clock, in GHz.
     pub ghz: f64,
-    /// Whether wide code runs.
+    /// True if wide code runs.
     pub wide: bool,
 }
 
-/// What a core does from a moment on.
+/// Change of a core's state from a moment on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Change {
     at: u64,
@@ -67,7 +67,7 @@ impl Timeline {
             khz: clocks[level],
             wide,
         };
-        // Of what happens before the beginning, only the last counts; of two changes at a time, too.
+        // Only the last change counts before the beginning, and at each moment.
         match self.changes.last_mut() {
             Some(last) if last.at == change.at => *last = change,
             Some(last)
@@ -79,7 +79,7 @@ impl Timeline {
         }
     }
 
-    /// What it does, one span after the other.
+    /// Spans of the core's work, one after the other.
     pub(crate) fn spans(&self) -> Vec<Span> {
         let us = |at: u64| (at - self.from) as f64 / 1e3;
         let ends = self.changes.iter().skip(1).map(|change| change.at);

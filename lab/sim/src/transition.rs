@@ -67,7 +67,7 @@ fn at(sorted: &[u64], share: f64) -> Option<f64> {
     sorted.get(index).map(|ns| *ns as f64 / 1e3)
 }
 
-/// As many as Khalil (2019) measured.
+/// Number of runs, that of Khalil (2019).
 const RUNS: u64 = 1000;
 /// Nanoseconds: longer than any transition or tail.
 const LONG: u64 = 10_000_000;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// Its lines, the first one apart.
+/// Lines of a record, the first one apart.
 pub(super) struct Record {
     pub(super) run: Value,
     pub(super) lines: Vec<Value>,
@@ -34,7 +34,7 @@ impl Record {
         self.lines.iter().filter(move |line| line["kind"] == kind)
     }
 
-    /// What the load generator reported, turn by turn.
+    /// Reports of the load generator, turn by turn.
     pub(super) fn reports(&self, kind: &str, condition: Condition, side: &str) -> Vec<Value> {
         let wanted = |line: &&Value| {
             let same = line["condition"] == condition.id();
@@ -101,7 +101,7 @@ impl Record {
         machine::name_in(&lines.join("\n"))
     }
 
-    /// Where the figures come from, in one sentence or a few. `name` is the record's path.
+    /// Source of the figures, in one sentence or a few. `name` is the record's path.
     pub(super) fn source(&self, name: &str, up: &str) -> String {
         let machine = &self.run["machine"];
         let word = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();

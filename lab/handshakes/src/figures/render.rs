@@ -1,4 +1,4 @@
-//! What a mark asks for, as Markdown.
+//! Renders the request of a mark as Markdown.
 //!
 //! | mark | gives |
 //! | --- | --- |
@@ -25,7 +25,7 @@ use crate::ways_in::{self, Row};
 use serde_json::Value;
 use std::path::Path;
 
-/// What `mark` asks for. Tables come with the line breaks that set them apart.
+/// Renders the request in `mark`. Tables come with the line breaks that set them apart.
 pub(super) fn render(root: &Path, up: &str, mark: &str) -> Result<String, String> {
     let words: Vec<_> = mark.split_whitespace().collect();
     let [kind, name, rest @ ..] = words.as_slice() else {

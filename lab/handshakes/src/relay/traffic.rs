@@ -14,16 +14,16 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What one turn showed, without what its server spent.
+/// Result of one turn, without the server's CPU time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     pub(crate) seconds: f64,
-    /// What the server's CPU time grew by; `None` where the kernel keeps no such account, or one of the
-    /// server's threads has ended and taken its time with it.
+    /// Increase of the server's CPU time; `None` if the kernel keeps no such account, or if a thread of the server has
+    /// ended and taken its time with it.
     pub(crate) server_cpu: Option<Duration>,
     /// Requests with their answers; with bulk, 1.
     pub(crate) requests: u64,
-    /// Of a request, in microseconds.
+    /// Median time of a request, in microseconds.
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Client<'a> {
     config: Arc<ClientConfig>,
     /// The CPU time of the server so far.
     server_cpu: &'a dyn Fn() -> Option<Duration>,
-    /// Whether the turn is to end at once.
+    /// Returns whether the turn is to end at once.
     interrupted: &'a dyn Fn() -> bool,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Client<'a> {
         })
     }
 
-    /// One connection, over which the backend sends so many bytes.
+    /// Runs one connection, over which the backend sends `bytes` bytes.
     pub(crate) fn download(&self, bytes: u64) -> io::Result<Turn> {
         self.timed(|| {
             let mut session = self.connect()?;
@@ -76,7 +76,7 @@ impl<'a> Client<'a> {
         })
     }
 
-    /// One connection, over which the backend receives so many bytes, and says so.
+    /// Runs one connection, over which the backend receives `bytes` bytes, and confirms them.
     pub(crate) fn upload(&self, bytes: u64) -> io::Result<Turn> {
         self.timed(|| {
             let mut session = self.connect()?;
@@ -193,7 +193,7 @@ impl Session {
     /// more than `most`, and may be none if a record is not complete yet.
     fn receive(&mut self, most: u64) -> io::Result<(u64, u8)> {
         let (mut received, mut last) = (0, 0);
-        // Of few bytes one record brings all.
+        // One record brings all of a few bytes.
         while received == 0 {
             let read = self.socket.read(&mut self.wire)?;
             if read == 0 {
@@ -225,7 +225,7 @@ impl Session {
 struct Crowd {
     epoll: OwnedFd,
     sessions: Vec<(Session, Instant)>,
-    /// Of each answered request, in nanoseconds.
+    /// Time of each answered request, in nanoseconds.
     latencies: Vec<u32>,
 }
 
@@ -327,11 +327,11 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
-/// What a small request is.
+/// Text of a small request.
 pub(crate) const REQUEST: &[u8] = b"get";
 /// Read or written at once.
 const PIECE: usize = 256 * 1024;
-/// How long a server may keep silent.
+/// Longest silence of a server.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Timespec = Timespec {
     tv_sec: 0,

@@ -1,4 +1,4 @@
-//! What the engine's policy decides once, for a processor.
+//! Decisions that the engine's policy makes once, for a processor.
 
 use widelane_batching::{
     self as batching, Clock, Form, PlacementChoice, Records, Topology, TransferCosts,

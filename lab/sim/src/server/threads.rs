@@ -1,4 +1,4 @@
-//! What each thread does next.
+//! Chooses the next work of each thread.
 
 use widelane_batching::Idle;
 use widelane_cpu::licence::Class;
@@ -21,7 +21,7 @@ impl Server<'_> {
                 if let Some(task) = wide {
                     self.start(thread, task);
                 } else if !self.plan.transfer.lend {
-                    // It waits for wide work.
+                    // The thread waits for wide work.
                 } else if let Some(task) = self.ready.pop_front() {
                     self.borrowed.push(thread as u32);
                     self.start(thread, task);
@@ -57,7 +57,7 @@ impl Server<'_> {
     }
 
     fn find_next(&mut self, thread: usize) {
-        // What the thread brought about may have given it something to do.
+        // The thread's own step may have given it something to do.
         if matches!(self.threads[thread].does, Does::Nothing) {
             self.find(thread);
         }
@@ -143,7 +143,7 @@ impl Server<'_> {
             self.borrowed.swap_remove(place);
         }
         if self.tasks[task as usize].left > 0 {
-            // It may stay no longer.
+            // The task may stay no longer.
             self.tasks[task as usize].left += self.way();
             self.make_ready(task);
             return self.find_next(thread);

@@ -1,4 +1,4 @@
-//! Where the next step of a request runs: ready for any thread, or on a vector core.
+//! Chooses where the next step of a request runs: ready for any thread, or on a vector core.
 
 use widelane_batching::{self as batching, Form, Sleeper, VectorCores};
 
