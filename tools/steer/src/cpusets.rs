@@ -38,7 +38,7 @@ fn cpuset_cpus(name: &str) -> Option<Cpus> {
     None
 }
 
-/// What cpusets allow, looked up once a round.
+/// CPUs that cpusets allow, looked up once a round.
 pub(crate) struct Cpusets {
     pub(crate) online: Cpus,
     known: HashMap<String, Option<Cpus>>,

@@ -1,4 +1,4 @@
-//! What can go wrong, and whose fault it is.
+//! Errors of steering, and their origin.
 
 use crate::state::BadState;
 use std::io;
@@ -22,7 +22,7 @@ pub enum SteerError {
     Folder {
         /// The folder, or a file in it.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
     /// Others could have written what is there.
@@ -49,26 +49,26 @@ pub enum SteerError {
     /// The system does not show what is needed.
     #[error("cannot read {what}: {source}")]
     System {
-        /// What.
+        /// Resource that could not be read.
         what: &'static str,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
     /// There is nothing to choose from.
     #[error("this machine has one core, so that nothing can be kept apart")]
     OneCore,
-    /// What was named to choose from is not there.
+    /// None of the CPUs that were named is online.
     #[error("none of the CPUs {named} is there; this machine has {there}")]
     NoSuchCpus {
-        /// Those that were named, as a list.
+        /// CPUs that were named, as a list.
         named: String,
-        /// Those that are online.
+        /// CPUs that are online.
         there: String,
     },
     /// A process that was named is not there.
     #[error("there is no process {pid}")]
     NoProcess {
-        /// Its number.
+        /// Number of the process.
         pid: i32,
     },
     /// Nothing tells who is wide.
@@ -80,9 +80,9 @@ pub enum SteerError {
     /// The program could not be started.
     #[error("cannot start `{}`: {source}", .program.escape_debug())]
     Start {
-        /// Its name.
+        /// Name of the program.
         program: String,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
 }

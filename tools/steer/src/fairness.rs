@@ -1,4 +1,4 @@
-//! How many CPUs each group of threads is due when there are too few for all. Pure arithmetic.
+//! Divides the CPUs among groups of threads when there are too few for all. Pure arithmetic.
 //!
 //! The kernel divides CPUs among control groups by weight, level by level. Demand alone would say
 //! something else: a user with a hundred threads that spin demands a hundred CPUs, and by demand he
@@ -23,7 +23,7 @@ impl GroupId {
     /// The group that contains all others.
     pub const ROOT: Self = Self(0);
 
-    /// Its place in the order in which groups were added.
+    /// Index of the group in the order in which groups were added.
     pub(crate) fn at(&self) -> usize {
         self.0
     }
@@ -47,13 +47,13 @@ impl Groups {
         GroupId(self.0.len() - 1)
     }
 
-    /// How many there are.
+    /// Number of groups.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// What each group is due of `cpus`, for the threads that are directly in it; `demand` has what
-    /// these want. Both are CPUs, in the order in which groups were added.
+    /// Shares of the groups in `cpus`, for the threads that are directly in them; `demand` has what these want. Both
+    /// are CPUs, in the order in which groups were added.
     ///
     /// A group gets what it wants, or if its parent has too little for all, its share by weight.
     /// What one does not want is divided among the others. Threads beside groups count as a group
@@ -98,7 +98,7 @@ impl Default for Groups {
     }
 }
 
-/// What a member of a group asks for.
+/// Claim of a member of a group.
 struct Claim {
     of: usize,
     wanted: f64,
@@ -107,7 +107,7 @@ struct Claim {
 
 /// Divides `cpus` by weight, with nothing for anybody beyond what it wants.
 fn divide(cpus: f64, mut claims: Vec<Claim>) -> Vec<(usize, f64)> {
-    // Those that want least for their weight come first: what they leave is for the others.
+    // Members that want least for their weight come first: what they leave is for the others.
     claims.sort_by(|a, b| (a.wanted / a.weight).total_cmp(&(b.wanted / b.weight)));
     let mut weight: f64 = claims.iter().map(|claim| claim.weight).sum();
     let mut left = cpus;

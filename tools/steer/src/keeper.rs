@@ -38,7 +38,7 @@ impl Folder {
     /// The numbers of the processes that steer their own descendants now, which no other
     /// steerer should steer as well.
     pub(crate) fn steered_trees(&self) -> Vec<i32> {
-        // What others could have written is not acted on.
+        // A folder that others can write to is ignored.
         if widelane_files::check_folder(&self.0).is_err() {
             return Vec::new();
         }
@@ -142,7 +142,7 @@ pub(crate) fn overruled(roots: &Folder) -> Option<i32> {
     owner(&state)
 }
 
-/// What a state file says; `None` if there is none, or if it is of another boot.
+/// Reads a state file; `None` if there is none, or if it is of another boot.
 pub(crate) fn read(path: &Path) -> Result<Option<State>, SteerError> {
     let failed = |source| SteerError::Folder {
         path: path.to_owned(),

@@ -11,8 +11,8 @@ use crate::tasks::Task;
 use std::collections::{HashMap, HashSet};
 use widelane_affinity::Cpus;
 
-/// Records for those `tasks`, which must be sorted by age, that inherited what `records` say was
-/// given. Those that are `settled` are known to have their affinity by their own choice.
+/// Records for those `tasks`, sorted by age, that inherited affinities given by `records`. Tasks that are `settled`
+/// have their affinity by their own choice.
 pub(crate) fn heirs(
     records: &[Record],
     tasks: &[Task],
@@ -62,8 +62,8 @@ pub(crate) fn heirs(
     found
 }
 
-/// What was given, by who may have passed it on. Of several originals the narrowest counts: rather
-/// leave a thread narrow than widen one that its owner has restricted.
+/// Affinities that were given, by who may have passed them on. Of several originals the narrowest counts: rather leave
+/// a thread narrow than widen one that its owner has restricted.
 #[derive(Default)]
 struct Given {
     by_process: HashMap<(i32, Cpus), (Original, Vec<Cpus>)>,

@@ -19,7 +19,7 @@ pub(crate) struct Memberships {
 struct Membership {
     /// The control groups around it that have a weight, the outermost first.
     cgroups: Vec<(String, f64)>,
-    /// Who started it. Within a control group, users have equal shares.
+    /// User that started the process. Within a control group, users have equal shares.
     user: u32,
 }
 

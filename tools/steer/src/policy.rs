@@ -18,20 +18,20 @@ use widelane_affinity::Cpus;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThreadId {
-    /// As the kernel numbers it.
+    /// Number of the thread in the kernel.
     pub tid: i32,
     /// When it started, in the kernel's ticks since boot.
     pub start: u64,
 }
 
-/// What was seen of a thread in the last interval.
+/// State of a thread in the last interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread {
     /// Which.
     pub id: ThreadId,
-    /// Where it may run when it is not steered.
+    /// CPUs that the thread may use when it is not steered.
     pub allowed: Cpus,
-    /// Whether it used wide registers.
+    /// True if the thread used wide registers.
     pub wide: bool,
     /// The share of the interval in which it ran or waited for a CPU, from 0 to 1.
     pub demand: f64,
@@ -39,39 +39,39 @@ pub struct Thread {
     pub group: GroupId,
 }
 
-/// What the user chose about vector cores.
+/// Limits that the user chose for vector cores.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
-    /// Only cores that have one of these CPUs may become vector cores; `None` lets all.
+    /// CPUs whose cores may become vector cores; `None` lets all.
     pub candidates: Option<Cpus>,
-    /// That many are kept even while nothing is wide.
+    /// Fewest vector cores, kept even while nothing is wide.
     pub min: usize,
-    /// No more than that. One core is always left to scalar code.
+    /// Most vector cores. One core is always left to scalar code.
     pub max: Option<usize>,
-    /// Whether scalar threads are kept off vector cores even while these are idle, as it must be
-    /// where not all that runs on them is seen.
+    /// True to keep scalar threads off vector cores even while these are idle. Needed if not all that runs on them is
+    /// seen.
     pub reserved: bool,
 }
 
-/// Where threads belong.
+/// Places for all threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The CPUs of the vector cores.
     pub vector: Cpus,
-    /// Whether they have so little to do that scalar threads may use them too.
+    /// True if the vector cores have so little to do that scalar threads may use them too.
     pub open: bool,
     /// One for each thread that was asked about, in the same order.
     pub places: Vec<Place>,
 }
 
-/// Where one thread belongs.
+/// Place of one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which.
+    /// Thread.
     pub id: ThreadId,
-    /// The CPUs it shall run on.
+    /// CPUs that the thread shall run on.
     pub affinity: Cpus,
-    /// Why.
+    /// Reason for the place.
     pub why: Why,
 }
 
@@ -79,17 +79,17 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
-    /// It used wide registers in the last interval.
+    /// The thread used wide registers in the last interval.
     Wide,
-    /// It did lately, and may again.
+    /// The thread used wide registers lately, and may again.
     WideLately,
-    /// It does not use them, and vector cores are busy.
+    /// The thread uses no wide registers, and vector cores are busy.
     Scalar,
-    /// It does not use them, and vector cores have room for it.
+    /// The thread uses no wide registers, and vector cores have room for it.
     VectorCoresIdle,
     /// There is no vector core now.
     NoVectorCores,
-    /// It is not allowed on any CPU of its side, and is left alone.
+    /// The thread is not allowed on any CPU of its side, and is left alone.
     NotAllowedThere,
 }
 
@@ -99,10 +99,10 @@ pub struct Policy {
     limits: Limits,
     returning: Returning,
     threads: HashMap<ThreadId, History>,
-    /// What all threads want, in CPUs, smoothed over some intervals.
+    /// Demand of all threads in CPUs, smoothed over some intervals.
     demand: f64,
-    /// What each side is due of it: all that it wants, or what the kernel would let it have. No
-    /// user and no control group counts for more than its share, however many threads it has.
+    /// Share of each side in the demand: all of it, or what the kernel would let it have. No user and no control group
+    /// counts for more than its share, however many threads it has.
     wide_demand: f64,
     scalar_demand: f64,
     vector: Vec<Cpus>,
@@ -112,7 +112,7 @@ pub struct Policy {
     idle_since: Option<Duration>,
 }
 
-/// What is remembered of a thread.
+/// History of a thread.
 #[derive(Clone, Debug, Default)]
 struct History {
     last_wide: Option<Duration>,
@@ -227,7 +227,7 @@ impl Policy {
         smooth(&mut self.scalar_demand, scalar_due.max(0.0));
     }
 
-    /// How many vector cores there shall be. More come at once, fewer after a while.
+    /// Number of vector cores from now on. More come at once, fewer after a while.
     fn count(&mut self, now: Duration, kept: &[bool], cores: &[Cpus]) -> usize {
         let candidates = cores.iter().filter(|core| self.may_be_vector(core)).count();
         let max = self.limits.max.unwrap_or(usize::MAX);
@@ -292,7 +292,7 @@ impl Policy {
         !core.and(&candidates).is_empty()
     }
 
-    /// Whether the vector cores have had next to nothing to do for a while.
+    /// Returns whether the vector cores have had next to nothing to do for a while.
     fn idle(&mut self, now: Duration, cpus: usize) -> bool {
         if self.wide_demand > IDLE * cpus as f64 {
             self.idle_since = None;
@@ -643,7 +643,7 @@ mod tests {
             }
         }
 
-        /// The same sight again and again leads to one plan that stays.
+        /// Repeated equal observations lead to one plan that stays.
         #[test]
         fn decisions_come_to_rest(
             cores in any_cores(),

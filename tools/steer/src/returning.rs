@@ -4,12 +4,12 @@ use crate::tasks;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long a thread stays on the vector cores after it was last seen wide.
+/// Time that a thread stays on the vector cores after it was last seen wide.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Returning {
     /// Always this long.
     Fixed(Duration),
-    /// As long as this thread's own pauses have made best, given what a wrong return costs.
+    /// Time that would have been best for this thread's own pauses, given the cost of a wrong return.
     Measured {
         /// The time on a vector core that is as bad as being moved away too early and back.
         cost: Duration,
@@ -42,7 +42,7 @@ impl Pauses {
         self.0.push_back(pause);
     }
 
-    /// How long to wait under `returning`.
+    /// Time to wait under `returning`.
     ///
     /// With pauses `g`, waiting `h` has cost `g` each time the thread was wide again before `h`
     /// was over, and `h + cost` each time that it was not. The best `h` is nothing, or one of the

@@ -1,4 +1,4 @@
-//! Who uses wide registers.
+//! Sensors of threads that use wide registers.
 
 use crate::error::SteerError;
 use crate::tasks::Task;
@@ -9,7 +9,7 @@ pub trait Sensor: Send {
     /// The numbers of those among `tasks`.
     fn wide(&mut self, tasks: &[Task]) -> Result<HashSet<i32>, SteerError>;
 
-    /// What it would say of a thread that has not begun, if it knows.
+    /// Answer for a thread that has not begun, if the sensor knows it.
     fn beforehand(&self) -> Option<bool> {
         None
     }
@@ -38,7 +38,7 @@ impl Sensor for Named {
     }
 }
 
-/// What one sensor or the other says is wide.
+/// Threads that are wide by one sensor or the other.
 pub struct Either(pub Box<dyn Sensor>, pub Box<dyn Sensor>);
 
 impl Sensor for Either {

@@ -55,12 +55,12 @@ pub fn steer(
     Ok(steering.finish())
 }
 
-/// How a program ended that was run.
+/// Outcome of a program that was run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Its exit status, or 128 and the number of the signal that ended it.
+    /// Exit status of the program, or 128 and the number of the signal that ended it.
     pub status: u8,
-    /// What steering came to.
+    /// Totals of steering.
     pub summary: Summary,
 }
 
@@ -132,7 +132,7 @@ fn no_signals(source: std::io::Error) -> SteerError {
     }
 }
 
-/// How long to wait after a round in which looking took so long.
+/// Time to wait after a round in which looking took `looking`.
 fn pause(interval: Duration, looking: Duration) -> Duration {
     interval.max(looking * (WORTH - 1))
 }

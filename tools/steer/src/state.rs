@@ -1,4 +1,4 @@
-//! What was changed, kept in a file so that another process can undo it.
+//! Changes of affinities, kept in a file so that another process can undo them.
 //!
 //! A steerer writes here what it is about to do to a thread, and only then does it. Killed at any
 //! point, it leaves a file that names at least every change, and [`crate::restore`] undoes those
@@ -32,17 +32,17 @@ pub struct State {
     pub records: Vec<Record>,
 }
 
-/// What was done to one thread.
+/// Changes of one thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
     /// Which.
     pub id: ThreadId,
-    /// Its process.
+    /// Process of the thread.
     pub pid: i32,
-    /// Its session, which children share even when their parents are gone.
+    /// Session of the thread, which children share even when their parents are gone.
     pub session: i32,
-    /// What it had before.
+    /// Affinity before the first change.
     pub original: Original,
     /// Every affinity that it was given, oldest first, none twice.
     pub given: Vec<Cpus>,
@@ -61,10 +61,10 @@ pub enum Original {
 /// Why a text is not a state file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadState {
-    /// It has the format of another version of Widelane.
+    /// The text has the format of another version of Widelane.
     #[error("it has the format of another version of widelane")]
     Version,
-    /// It is cut off, or something in it has the wrong form.
+    /// The text is cut off, or something in it has the wrong form.
     #[error("{0}")]
     Json(String),
     /// A value that no thread can have.
@@ -141,7 +141,7 @@ impl Record {
 }
 
 impl Original {
-    /// Whether it is any CPU at all.
+    /// Returns whether this is any CPU at all.
     fn is_some(self) -> bool {
         !matches!(self, Self::Only(cpus) if cpus.is_empty())
     }

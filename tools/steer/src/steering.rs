@@ -17,31 +17,31 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 use widelane_affinity::Cpus;
 
-/// How to steer.
+/// Options of steering.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whom.
+    /// Threads that are moved.
     pub scope: Scope,
-    /// What is chosen about vector cores.
+    /// Limits for vector cores.
     pub limits: Limits,
-    /// When threads go back.
+    /// Rule by which threads go back.
     pub returning: Returning,
-    /// Decide and tell, but change nothing.
+    /// True to decide and report, but change nothing.
     pub dry_run: bool,
-    /// Where to keep what must be undone.
+    /// Folder for the changes that must be undone.
     pub folder: Folder,
-    /// Where root keeps it, whose steerer of the machine has precedence over every other one.
+    /// Folder of root for the same. Root's steerer of the machine has precedence over every other one.
     pub roots: Folder,
 }
 
 /// Which threads are steered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Those of all processes that this user may steer.
+    /// Threads of all processes that this user may steer.
     Machine,
-    /// Those of these processes and their descendants.
+    /// Threads of these processes and their descendants.
     Only(Vec<i32>),
-    /// Those of this process's descendants.
+    /// Threads of this process's descendants.
     Descendants,
 }
 
@@ -53,49 +53,49 @@ pub enum Event {
     VectorCores {
         /// Their CPUs.
         cpus: Cpus,
-        /// Whether scalar threads may use them too.
+        /// True if scalar threads may use the vector cores too.
         open: bool,
     },
     /// A thread was given another affinity; in a dry run, it would have been.
     Moved {
-        /// Its number.
+        /// Number of the thread.
         tid: i32,
-        /// Its process.
+        /// Process of the thread.
         pid: i32,
-        /// Its name.
+        /// Name of the thread.
         name: String,
-        /// Where it could run before.
+        /// CPUs on which the thread could run before.
         from: Cpus,
-        /// Where it can run now.
+        /// CPUs on which the thread can run now.
         to: Cpus,
         /// The reason.
         why: Why,
     },
     /// The system did not let us move a thread. It is left alone from now on.
     Refused {
-        /// Its number.
+        /// Number of the thread.
         tid: i32,
-        /// Its name.
+        /// Name of the thread.
         name: String,
-        /// What the system says.
+        /// Error of the system.
         error: String,
     },
     /// A round failed; affinities stay as they are until the next.
     Failed {
-        /// Why.
+        /// Error of the round.
         error: String,
     },
     /// Root's steerer of the machine has begun. It has precedence, and this one ends.
     Overruled {
-        /// Its process.
+        /// Process of root's steerer.
         pid: i32,
     },
 }
 
-/// What steering came to.
+/// Totals of steering.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// How often it was decided.
+    /// Number of decisions.
     pub rounds: u64,
     /// Threads that were moved at least once.
     pub threads: u64,
@@ -123,14 +123,14 @@ pub struct Steering {
     /// Records of threads that are gone, for their children.
     departed: Vec<Record>,
     refused: HashSet<ThreadId>,
-    /// Whether the file says less than the records.
+    /// True if the file lacks some of the records.
     unsaved: bool,
     vector: (Cpus, bool),
     looking: Duration,
     summary: Summary,
 }
 
-/// What is known of a thread.
+/// Knowledge about a thread.
 #[derive(Debug)]
 struct Known {
     original: Original,
@@ -139,7 +139,7 @@ struct Known {
     /// Rounds since it got back what it had.
     restored: Option<u32>,
     used: Option<Usage>,
-    /// In a dry run, what was last told.
+    /// Affinity that was reported last, in a dry run.
     told: Option<Cpus>,
 }
 
@@ -268,7 +268,7 @@ impl Steering {
         machine.then(|| keeper::overruled(roots)).flatten()
     }
 
-    /// How wide threads are found.
+    /// Describes how wide threads are found.
     pub fn how(&self) -> String {
         self.sensor.how()
     }
@@ -317,7 +317,7 @@ impl Steering {
         });
         self.unsaved = true;
         self.save()?;
-        // What is started inherits the affinity of the thread that starts it.
+        // A started program inherits the affinity of the thread that starts it.
         widelane_affinity::allow(None, &to.affinity)
             .map_err(system("the affinity of this thread"))?;
         let started = spawn();
@@ -431,7 +431,7 @@ impl Steering {
         }
     }
 
-    /// Where a thread may run when it is not steered.
+    /// CPUs on which a thread may run when it is not steered.
     fn allowed(&self, task: &Task, cpusets: &mut Cpusets) -> Cpus {
         let known = self.known.get(&task.id);
         let allowed = match known.map(|known| (known.original, known.cpuset.as_deref())) {
@@ -474,7 +474,7 @@ impl Steering {
             return told != Some(to);
         }
         if back {
-            // It was never moved: its affinity is wider than can be used, which is no harm.
+            // The thread was never moved: its affinity is wider than can be used, which is no harm.
             return known.record.is_some();
         }
         let record = known.record.get_or_insert_with(|| {
@@ -620,7 +620,7 @@ fn undo(records: &[Record], owner: ThreadId) -> u64 {
                 continue;
             };
             let mask = mask_of(record.original);
-            // It has what it had: there was no change, or it has been undone.
+            // The thread has its affinity from before: it was not changed, or the change was undone.
             let as_before = record.original == Original::Only(task.mask);
             let given = record.given.contains(&task.mask) && !as_before;
             if given && tasks::set_affinity(task.id, &mask).is_ok() {
@@ -634,8 +634,7 @@ fn undo(records: &[Record], owner: ThreadId) -> u64 {
     restored.len() as u64
 }
 
-/// What an affinity that we did not set is: where all that the cpuset allows is allowed, no
-/// choice.
+/// Meaning of an affinity that we did not set: all that the cpuset allows counts as no choice.
 fn original(tid: i32, mask: Cpus, cpusets: &mut Cpusets) -> Original {
     let cpuset = cpuset_of(tid);
     match cpuset.and_then(|name| cpusets.get(&name)) {
@@ -644,8 +643,7 @@ fn original(tid: i32, mask: Cpus, cpusets: &mut Cpusets) -> Original {
     }
 }
 
-/// What the kernel is told: where there is no choice, every CPU there could be, so that the thread
-/// follows its cpuset again.
+/// Mask for the kernel: without a choice, every CPU there could be, so that the thread follows its cpuset again.
 fn mask_of(original: Original) -> Cpus {
     match original {
         Original::Whole => Cpus::ALL,
@@ -673,7 +671,7 @@ fn gone(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
 }
 
-/// For so many rounds after a thread got back what it had, a child of it that was made just before
-/// can still be told.
+/// Number of rounds after a thread got back its affinity in which a child of it that was made just before can still be
+/// recognised.
 const REMEMBERED: u32 = 8;
 const MOST_PASSES: usize = 8;

@@ -14,15 +14,15 @@ use widelane_threads::{Proc, Thread};
 pub struct Task {
     /// Which.
     pub id: ThreadId,
-    /// Its process.
+    /// Process of the thread.
     pub pid: i32,
     /// The parent of its process.
     pub parent: i32,
     /// The session of its process.
     pub session: i32,
-    /// Its name.
+    /// Name of the thread.
     pub name: String,
-    /// Where it may run now.
+    /// CPUs on which the thread may run now.
     pub mask: Cpus,
     /// Nanoseconds in which it has run so far.
     pub ran: u64,
@@ -66,10 +66,9 @@ pub(crate) fn own_id() -> io::Result<ThreadId> {
     Ok(ThreadId { tid, start })
 }
 
-/// The session of this process; 0 if it cannot be told, or if its leader is outside of this PID
-/// namespace.
+/// Session of this process; 0 if it is not known, or if its leader is outside of this PID namespace.
 pub(crate) fn own_session() -> i32 {
-    // As that of any other process: rustix's `getsid` panics at the kernel's 0.
+    // Reads the session as that of any other process: rustix's `getsid` panics at the kernel's 0.
     let stat = Proc::here().stat_of(std::process::id());
     stat.map_or(0, |stat| stat.session)
 }
@@ -96,8 +95,7 @@ pub(crate) fn set_affinity(id: ThreadId, cpus: &Cpus) -> io::Result<()> {
     allow(Some(valid(id.tid)?), cpus)
 }
 
-/// How long it takes to move a thread to another CPU: the median of some moves. `None` where there
-/// is no other.
+/// Measures the time to move a thread to another CPU: the median of some moves. `None` if there is no other.
 pub(crate) fn time_of_a_move() -> Option<Duration> {
     // A thread of its own, so that the caller's affinity stays as it is.
     let moves = || {
@@ -116,7 +114,7 @@ pub(crate) fn time_of_a_move() -> Option<Duration> {
     std::thread::spawn(moves).join().ok().flatten()
 }
 
-/// What this process has used of CPUs so far.
+/// CPU time of this process so far.
 pub(crate) fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default()
