@@ -7,23 +7,23 @@ use widelane_threads::{Container, Thread, unit};
 
 use crate::interval::{Interval, Sampled, State, Use};
 
-/// Whether a process works with 512-bit registers, from the weakest to the strongest.
+/// Verdict on the use of 512-bit registers by a process, from the weakest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// No: it has no such code, or was never found in it.
     Narrow,
     /// Only in memory and string functions of the C library, probably.
     Copies,
-    /// Its code could not be looked at.
+    /// The code of the process could not be looked at.
     Unknown,
-    /// It has such code; whether it ran is not known.
+    /// The process has such code; whether it ran is not known.
     Possible,
     /// Yes.
     Wide,
 }
 
 impl Verdict {
-    /// Its name for programs.
+    /// Name of the verdict for programs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Narrow => "narrow",
@@ -44,7 +44,7 @@ pub struct Finding {
     pub why: String,
 }
 
-/// What the rows of a table are.
+/// Subject of a table's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// Processes.
@@ -57,7 +57,7 @@ pub enum By {
     Container,
 }
 
-/// What a row is about.
+/// Subject of a row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// A process.
@@ -71,7 +71,7 @@ pub enum Key {
 /// A row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What it is about.
+    /// Subject of the row.
     pub key: Key,
     /// Name of the process or thread; of a group, of the process with the strongest verdict.
     pub name: String,
@@ -81,13 +81,13 @@ pub struct Row {
     pub processes: usize,
     /// Threads in it.
     pub threads: usize,
-    /// As [`Use::cpu`], where it is known of all.
+    /// Sum of [`Use::cpu`], if it is known of all.
     pub cpu: Option<Duration>,
-    /// As [`Use::live`].
+    /// Sum of [`Use::live`].
     pub live: [Duration; 4],
-    /// As [`Use::sampled`].
+    /// Sum of [`Use::sampled`].
     pub sampled: Option<Sampled>,
-    /// Of a group, that of the process with the strongest.
+    /// Finding of the process; for a group, that of the process with the strongest.
     pub finding: Finding,
 }
 

@@ -10,7 +10,7 @@ use crate::interval::Interval;
 use crate::nudge::Nudge;
 use crate::poll::Poll;
 
-/// How use is found out.
+/// Method of collecting use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// By programs in the kernel that look at every context switch.
@@ -20,7 +20,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Its name.
+    /// Name of the method.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ebpf => "ebpf",
@@ -51,7 +51,7 @@ impl Collector {
         Ok(Self { inner, nudge })
     }
 
-    /// How it collects.
+    /// Method of this collector.
     pub fn method(&self) -> Method {
         match self.inner {
             Inner::Ebpf(_) => Method::Ebpf,
@@ -59,7 +59,7 @@ impl Collector {
         }
     }
 
-    /// What happened since the last call, or since it was opened.
+    /// Use since the last call, or since the collector was opened.
     ///
     /// # Errors
     ///

@@ -79,7 +79,7 @@ impl Watch {
         })
     }
 
-    /// What happened since the last look.
+    /// Use since the last look.
     pub(crate) fn interval(&mut self) -> Result<Interval, UsageError> {
         let now = Instant::now();
         let elapsed = now - self.looked;
@@ -101,11 +101,11 @@ impl Watch {
             if self.proc.has(thread) {
                 after.insert(thread, entry);
             } else {
-                // It may be gone already, as one that was idle for long.
+                // The entry may be gone already, if it was idle for long.
                 let _ = self.threads.remove(&key(thread));
             }
         }
-        // Those that were found somewhere and had nothing in use.
+        // Adds threads that were sampled and had nothing in use.
         let mut sampled: Vec<_> = samples.iter().map(|sample| sample.thread).collect();
         sampled.sort_unstable();
         sampled.dedup();
@@ -132,7 +132,7 @@ impl Watch {
             samples.insert(key, count);
         }
         for key in samples.keys() {
-            // It may be gone already, as one that was old.
+            // The entry may be gone already, if it was old.
             let _ = self.samples.remove(key);
         }
         let sample = |([of, address], count): ([u64; 2], u64)| Sample {
@@ -160,7 +160,7 @@ impl Watch {
         if cgroup.is_none() && entry[3] != 0 {
             cgroup = self.cgroup(entry[3]);
         }
-        // What is known of it may be older than the last look.
+        // The known times may be older than the last look.
         let cpu = self
             .times
             .spent(&self.proc, thread)
@@ -185,7 +185,7 @@ impl Watch {
                     number_cgroups(Path::new(mount), "", &mut self.cgroups);
                 }
             }
-            // What is not there now is not looked for again.
+            // A cgroup that is not there now is not looked for again.
             self.cgroups.entry(number).or_default();
         }
         let path = self.cgroups.get(&number)?;

@@ -9,9 +9,9 @@ pub enum UsageError {
     /// Something is not readable.
     #[error("cannot read {}: {cause}", path.display())]
     Read {
-        /// What.
+        /// File that could not be read.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         cause: io::Error,
     },
     /// The code that loads programs into the kernel is not in this build.
@@ -30,13 +30,13 @@ pub enum UsageError {
         path.display()
     )]
     NoTracepoint {
-        /// What was looked for.
+        /// Path that was looked for.
         path: PathBuf,
     },
     /// The tracepoint is another than the one we know.
     #[error("{} has no field xfeatures of 64 bits: this kernel is unknown to us", path.display())]
     Tracepoint {
-        /// Its format.
+        /// File with the tracepoint's format.
         path: PathBuf,
     },
     /// The kernel would count processes by other numbers than ours.
@@ -48,15 +48,15 @@ pub enum UsageError {
     /// The kernel refused for another reason.
     #[error("{what} failed (BPF programs take Linux 5.8): {cause}")]
     Kernel {
-        /// What was tried.
+        /// Attempted step.
         what: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         cause: String,
     },
     /// Two threads could not be made to switch.
     #[error("cannot measure what a switch takes: {cause}")]
     Switching {
-        /// What the system said.
+        /// Error of the system.
         cause: io::Error,
     },
     /// The kernel has no such file.

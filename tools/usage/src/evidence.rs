@@ -1,4 +1,4 @@
-//! What a process could have run, and was found running: the code behind its use.
+//! Evidence about a process: the code that it could have run, and the code that it was found running.
 //!
 //! Files are disassembled once each, on a thread of their own, so that a table can be shown
 //! meanwhile; until then the verdict says that it is not complete.
@@ -25,7 +25,7 @@ use crate::account::{Finding, Verdict};
 use crate::interval::{Interval, Sample, Sampled, State};
 use crate::poll::recently;
 
-/// What is known of the files that processes have mapped as code.
+/// Knowledge about the files that processes have mapped as code.
 pub struct Evidence {
     known: HashMap<Identity, Arc<Known>>,
     asked: HashSet<Identity>,
@@ -40,7 +40,7 @@ impl Evidence {
     pub fn new() -> Self {
         let (questions, asked) = mpsc::channel();
         let (answer, answers) = mpsc::channel();
-        // It ends when either end of a channel is dropped.
+        // The thread ends when either end of a channel is dropped.
         thread::spawn(move || {
             let mut waiting = BinaryHeap::new();
             while let Some(Question { file, path }) = next(&mut waiting, &asked) {
@@ -110,7 +110,7 @@ impl Evidence {
             let ran = own.map(|own| code.sort(own, &mapped.parts, &mut threads));
             let wide = ran.as_ref().is_some_and(|ran| ran.all.wide > 0);
             if code.unseen.is_some() && !wide {
-                // It is not known what was hit.
+                // The samples may have hit code that cannot be read.
                 for r#use in &mut threads {
                     r#use.sampled = None;
                 }
@@ -146,7 +146,7 @@ impl Evidence {
 
     fn learn(&mut self, identity: Identity, answer: Option<Known>) {
         self.asked.remove(&identity);
-        // What could not be read through one process may be through another.
+        // A file that could not be read through one process may be readable through another.
         if let Some(known) = answer {
             self.known.insert(identity, Arc::new(known));
         }
@@ -190,7 +190,7 @@ impl Evidence {
         let Some(file) = file.and_then(Result::ok) else {
             return;
         };
-        // It may be another one by now, which is as good to know.
+        // The file may be another one by now, which is as good to know.
         if self.asked.insert(file.identity()) {
             let path = part.mapping.path.clone().unwrap_or_default();
             // The thread lives as long as this.
@@ -214,8 +214,8 @@ struct Mapped {
 }
 
 impl Mapped {
-    /// What is readable now; of a process that has ended, what was `before`. `None` if it belongs
-    /// to another user.
+    /// Code that is readable now; for a process that has ended, `before`. `None` if the process belongs to another
+    /// user.
     fn read(pid: u32, before: Option<Self>) -> Option<Self> {
         match widelane_threads::Code::of(pid) {
             // One that is ending has no mappings any more.

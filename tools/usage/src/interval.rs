@@ -1,17 +1,17 @@
-//! What threads did in an interval.
+//! Use of registers by threads in an interval.
 
 use std::time::Duration;
 
 use widelane_threads::Thread;
 
-/// What happened in an interval.
+/// Use in an interval.
 #[derive(Clone, Debug)]
 pub struct Interval {
-    /// How long it was.
+    /// Length of the interval.
     pub elapsed: Duration,
-    /// What threads used. Threads that used nothing are not there.
+    /// Use by each thread. Threads that used nothing are left out.
     pub uses: Vec<Use>,
-    /// Where threads were found executing; `None` if that was not looked at.
+    /// Addresses at which threads were found executing; `None` if that was not looked at.
     pub samples: Option<Vec<Sample>>,
 }
 
@@ -22,7 +22,7 @@ pub struct Sample {
     pub thread: Thread,
     /// The address.
     pub address: u64,
-    /// How often.
+    /// Number of samples at the address.
     pub count: u64,
 }
 
@@ -45,7 +45,7 @@ impl State {
     /// All, in the order of the arrays that they index.
     pub const ALL: [Self; 4] = [Self::Upper, Self::High, Self::Masks, Self::Undivided];
 
-    /// Its name for programs.
+    /// Name of the state for programs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Upper => "upper",
@@ -56,26 +56,26 @@ impl State {
     }
 }
 
-/// What a thread used in an interval.
+/// Use of a thread in an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Use {
     /// Which.
     pub thread: Thread,
-    /// Its name.
+    /// Name of the thread.
     pub name: String,
     /// The name of its process.
     pub process: String,
-    /// Its cgroup, if it could be read.
+    /// Cgroup of the thread, if it could be read.
     pub cgroup: Option<String>,
-    /// Its time on a CPU, whatever was in use; `None` if it ended before that was read.
+    /// Time of the thread on a CPU, whatever was in use; `None` if it ended before that was read.
     pub cpu: Option<Duration>,
     /// Time in slices at whose end a [`State`] was found, in the order of [`State::ALL`].
     pub live: [Duration; 4],
-    /// What it was found executing; `None` if that was not looked at.
+    /// Code that the thread was found executing; `None` if that was not looked at.
     pub sampled: Option<Sampled>,
 }
 
-/// How often a thread was found executing what.
+/// Number of samples of a thread, by the kind of code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sampled {
     /// A function with 512-bit code that is none of the next kind.

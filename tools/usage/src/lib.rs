@@ -1,12 +1,11 @@
-//! Who uses wide registers now: CPU time in which the registers of AVX-512 held something, by
-//! process, thread, cgroup and container.
+//! Finds the users of wide registers now: CPU time in which the registers of AVX-512 held something, by process,
+//! thread, cgroup and container.
 //!
-//! The processor keeps a note of which register groups are in use, and the kernel sees it when it
-//! saves the registers of a thread at the end of a time slice. That is a note about registers, not
-//! about instructions: a thread that called a string function of the C library once may carry
-//! registers 16 to 31 "in use" for the rest of its life. So what was in use is told apart
-//! ([`State`]), and set beside the code that the process could run ([`Evidence`]) before a
-//! [`Verdict`] is given.
+//! The processor keeps a note of which register groups are in use, and the kernel sees it when it saves the registers
+//! of a thread at the end of a time slice. That is a note about registers, not about instructions: a thread that called
+//! a string function of the C library once may carry registers 16 to 31 "in use" for the rest of its life. So the
+//! states of registers are counted apart ([`State`]), and compared with the code that the process could run
+//! ([`Evidence`]) before a [`Verdict`] is given.
 //!
 //! Start with [`Collector`], which gives an [`Interval`] at a time, then [`Evidence::findings`] and
 //! [`grouped`].

@@ -41,7 +41,7 @@ impl Nudge {
                 break;
             }
         }
-        // It was allowed a moment ago.
+        // This CPU was allowed a moment ago.
         let _ = allow(None, &home);
     }
 }

@@ -1,4 +1,4 @@
-//! What the programs in the kernel cost a thread that switches, measured here and now.
+//! Measures here and now how much time the programs in the kernel take from a thread that switches.
 //!
 //! Two threads on one CPU pass a byte to and fro through pipes, so that each byte is a switch. What
 //! they take is counted in CPU time of this process: what other programs take of the CPU meanwhile
@@ -15,7 +15,7 @@ use widelane_threads::Proc;
 use crate::ebpf::Watch;
 use crate::error::UsageError;
 
-/// What was measured. Times are in nanoseconds a switch.
+/// Result of the measurement. Times are in nanoseconds a switch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overhead {
     /// Pairs of runs.
@@ -47,7 +47,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of at least one value.
+    /// Spread of at least one value.
     fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut sorted: Vec<_> = values.collect();
         sorted.sort_by(f64::total_cmp);
@@ -60,14 +60,14 @@ impl Spread {
     }
 }
 
-/// Measures it in so many pairs of runs, at least one; some milliseconds each.
+/// Measures the overhead in `rounds` pairs of runs, at least one; some milliseconds each.
 ///
 /// # Errors
 ///
 /// When programs cannot be attached, or two threads cannot be put on one CPU.
 pub fn overhead(rounds: usize) -> Result<Overhead, UsageError> {
     let run = || switching(ROUND_TRIPS).map_err(|cause| UsageError::Switching { cause });
-    // What is done for the first time takes longer.
+    // The first run takes longer.
     drop(Watch::open()?);
     run()?;
     let mut pairs = Vec::new();
@@ -130,13 +130,13 @@ fn switching(round_trips: u64) -> io::Result<f64> {
     })
 }
 
-/// How often the calling thread has waited.
+/// Number of times that the calling thread has waited.
 fn waits() -> io::Result<u64> {
     let waits = Proc::here().own_waits();
     waits.ok_or_else(|| io::Error::other("the kernel does not count switches"))
 }
 
-/// Of all threads of this process, in nanoseconds.
+/// CPU time of all threads of this process, in nanoseconds.
 fn cpu_time() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64

@@ -40,7 +40,7 @@ impl Poll {
         })
     }
 
-    /// What happened since the last look.
+    /// Use since the last look.
     pub(crate) fn interval(&mut self) -> Result<Interval, UsageError> {
         let now = Instant::now();
         // The kernel counts in ticks: what happened right after the last look may seem earlier.
@@ -82,8 +82,7 @@ impl CpuTimes {
         Ok(times)
     }
 
-    /// What a thread spent since the last look at it; of one that was never seen, all that it ever
-    /// did. `None` if it has ended.
+    /// CPU time of a thread since the last look at it; of one that was never seen, all so far. `None` if it has ended.
     pub(crate) fn spent(&mut self, proc: &Proc, thread: Thread) -> Option<Duration> {
         let now = Duration::from_nanos(proc.times(thread)?.ran);
         let before = self.before.insert(thread, now).unwrap_or_default();
@@ -119,7 +118,7 @@ pub(crate) fn recently(proc: &Proc) -> Vec<u32> {
     found.into_iter().map(|(_, pid)| pid).collect()
 }
 
-/// How long ago a thread's registers were found in use, if they ever were.
+/// Time since a thread's registers were found in use, if they ever were.
 fn ago(proc: &Proc, thread: Thread) -> Option<Duration> {
     match proc.avx512(thread)? {
         Avx512::Unsaid | Avx512::Never => None,

@@ -9,13 +9,13 @@ use crate::error::UsageError;
 /// nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// Where it was.
+    /// CPU of the slice.
     pub cpu: usize,
     /// Whose it was.
     pub thread: Thread,
-    /// Its beginning.
+    /// Beginning of the slice.
     pub begin: u64,
-    /// Its end.
+    /// End of the slice.
     pub end: u64,
 }
 
@@ -32,7 +32,7 @@ impl Slices {
         ebpf::Slices::open().map(Self)
     }
 
-    /// Those that have ended since the last call. If it comes too seldom, some are lost.
+    /// Slices that have ended since the last call. If calls come too seldom, some are lost.
     pub fn take(&mut self) -> Vec<Slice> {
         self.0.take()
     }

@@ -19,7 +19,7 @@ impl Watch {
     }
 }
 
-/// The same of slices.
+/// Slices, which this program cannot collect.
 pub(crate) struct Slices(Infallible);
 
 impl Slices {

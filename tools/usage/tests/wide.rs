@@ -21,7 +21,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The child may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

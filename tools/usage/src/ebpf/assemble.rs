@@ -56,9 +56,9 @@ pub(crate) struct Assembler {
 /// A finished program.
 #[derive(Debug)]
 pub(crate) struct Assembled {
-    /// Its instructions.
+    /// Instructions of the program.
     pub(crate) code: Vec<u8>,
-    /// Where it names a map, and which.
+    /// Places at which the program names a map, and the maps.
     pub(crate) maps: Vec<(u64, &'static str)>,
 }
 

@@ -15,15 +15,15 @@ use object::{
 
 use super::assemble::{Assembled, Assembler, Helper, Register, When};
 
-/// Of one time slice a CPU: when it began; which thread had the last one; how long that was.
+/// Time slice of each CPU: when it began; which thread had the last one; how long that was.
 pub(crate) const SLICES: &str = "slices";
 /// By thread: nanoseconds in each of the first three states, the cgroup, the name.
 pub(crate) const THREADS: &str = "threads";
 /// By thread and address: how often it was found there.
 pub(crate) const SAMPLES: &str = "samples";
-/// Slices, told one by one.
+/// Slices, reported one by one.
 pub(crate) const EVENTS: &str = "events";
-/// What is in an entry of [`THREADS`].
+/// Entry of [`THREADS`].
 pub(crate) type ThreadEntry = [u64; 6];
 
 /// The names of the programs.
@@ -34,7 +34,7 @@ pub(crate) const AT_SAMPLE: &str = "at_sample";
 /// Entries of a map. When there are more threads, those that were idle longest are forgotten.
 pub(crate) const MOST_ENTRIES: u32 = 32_768;
 
-/// What is in a record of [`EVENTS`]: the end of a slice, its length, its thread, its CPU.
+/// Record of [`EVENTS`]: the end of a slice, its length, its thread, its CPU.
 pub(crate) type Event = [u64; 4];
 
 /// The programs that count by thread, as an ELF file. `xfeatures` is the place of that field in the
@@ -113,7 +113,7 @@ fn at_switch() -> Assembled {
     a.call(Helper::KtimeGetNs);
     a.copy(R7, R0);
     look_up_slice(&mut a);
-    // How long it was; nothing the first time.
+    // Length of the slice; nothing the first time.
     a.load(R1, R0, 0);
     a.copy(R2, R7);
     a.jump_if(R1, When::Differ, 0, "known");
@@ -128,7 +128,7 @@ fn at_switch() -> Assembled {
     a.finish()
 }
 
-/// At `x86_fpu_regs_deactivated`, which is also told outside of context switches.
+/// Program at `x86_fpu_regs_deactivated`, which also fires outside of context switches.
 fn at_save(xfeatures: i16) -> Assembled {
     use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R10};
     let mut a = Assembler::default();

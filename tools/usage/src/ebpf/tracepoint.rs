@@ -1,11 +1,11 @@
 //! The records of tracepoints, as tracefs describes them.
 
-/// Where a field lies in the record of a tracepoint.
+/// Place of a field in the record of a tracepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field {
     /// Bytes before it.
     pub(super) offset: u16,
-    /// Its length in bytes.
+    /// Length of the field in bytes.
     pub(super) size: u16,
 }
 

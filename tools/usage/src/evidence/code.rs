@@ -21,7 +21,7 @@ pub(super) struct Part {
 #[derive(Default)]
 pub(super) struct Code {
     pub(super) files: BTreeMap<PathBuf, Arc<Known>>,
-    /// Whether there is code without a file.
+    /// True if there is code without a file.
     pub(super) generated: bool,
     /// Why not all of it is known.
     pub(super) unseen: Option<&'static str>,

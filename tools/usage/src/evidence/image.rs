@@ -7,11 +7,11 @@ use object::{Object, ObjectSegment};
 use widelane_scan::{Class, Image, scan_bytes};
 use widelane_threads::RegularFile;
 
-/// What is known of a file.
+/// Knowledge about a file.
 pub(super) enum Known {
-    /// Its functions with 512-bit code, and where its segments lie.
+    /// Functions of the file with 512-bit code, and the places of its segments.
     Code(Wide),
-    /// It is not looked at.
+    /// The file is not looked at, for this reason.
     Refused(&'static str),
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Function {
     pub(super) address: u64,
     pub(super) size: u64,
     pub(super) title: String,
-    /// Whether it copies memory or looks at strings.
+    /// True if the function copies memory or looks at strings.
     pub(super) copies: bool,
 }
 
@@ -94,8 +94,8 @@ fn wide(path: &Path, image: &Image, data: &[u8]) -> Wide {
     }
 }
 
-/// Whether a function with wide code is one that copies memory or looks at strings: all of them are
-/// in C libraries; in programs that contain one, by the names that these give them.
+/// Returns whether a function with wide code is one that copies memory or looks at strings: all of them are in C
+/// libraries; in programs that contain one, by the names that these give them.
 fn only_copies(library: &str, function: Option<&str>) -> bool {
     if LIBRARIES.iter().any(|stem| library.starts_with(stem)) {
         return true;

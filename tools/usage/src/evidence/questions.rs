@@ -10,7 +10,7 @@ use widelane_threads::RegularFile;
 /// A file to be looked at.
 pub(super) struct Question {
     pub(super) file: RegularFile,
-    /// What it is called.
+    /// Path of the file, for messages.
     pub(super) path: PathBuf,
 }
 

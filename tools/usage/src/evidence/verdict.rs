@@ -3,18 +3,18 @@
 use crate::account::{Finding, Verdict};
 use crate::interval::Sampled;
 
-/// What is known of a process, for its verdict.
+/// Facts about a process, for its verdict.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
-    /// Whether the upper halves of registers were in use.
+    /// True if the upper halves of registers were in use.
     pub(super) upper: bool,
-    /// What it was found executing, if anybody looked.
+    /// Code that the process was found executing, if anybody looked.
     pub(super) ran: Option<Ran>,
-    /// What it could execute.
+    /// Code that the process could execute.
     pub(super) has: Has,
 }
 
-/// What a process was found executing.
+/// Code that a process was found executing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ran {
     pub(super) all: Sampled,
@@ -22,7 +22,7 @@ pub(super) struct Ran {
     pub(super) most: Option<String>,
 }
 
-/// What a process could execute.
+/// Code that a process could execute.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Has {
     /// Memory and string functions with 512-bit code.
