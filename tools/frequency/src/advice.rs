@@ -1,4 +1,4 @@
-//! What follows from a profile, or from what is published about a machine.
+//! Advice from a profile, or from the published figures of a machine.
 
 use crate::forms::{self, Form, forms};
 use crate::policy::clock;
@@ -14,11 +14,11 @@ use widelane_cpu::{Lanes, Product, Registers, Target};
 pub struct Advice {
     /// The machine.
     pub machine: String,
-    /// Where its figures are from.
+    /// Source of the figures.
     pub basis: String,
-    /// Whether wide code lowers its clock; `None` where that is not known.
+    /// True if wide code lowers the machine's clock; `None` if that is not known.
     pub penalty: Option<bool>,
-    /// Where passes should run.
+    /// Place where passes should run.
     pub placement: PlacementChoice,
     /// Bits of the registers to use for kernels that multiply (public-key operations), and for
     /// those that do not (hashes); `None` where Widelane has no lanes.
@@ -32,7 +32,7 @@ pub struct Advice {
     pub burst_us: Option<[f64; 2]>,
     /// The forms of Widelane's code that a published processor without AVX-512 IFMA could run, predicted.
     pub forms: Vec<Form>,
-    /// The same for people, a statement a line.
+    /// Advice for people, a statement a line.
     pub words: Vec<String>,
 }
 
@@ -115,7 +115,7 @@ fn published(turbo: &Turbo, lanes: Lanes) -> Advice {
     .advice()
 }
 
-/// What a burst of 512-bit heavy code costs by the measured edges.
+/// Cost of a burst of 512-bit heavy code by the measured edges.
 fn tail(profile: &Profile) -> Option<Range> {
     let name = Class::Heavy512.name();
     let edge = profile.transitions.iter().find(|edge| edge.class == name)?;
@@ -128,10 +128,10 @@ fn tail(profile: &Profile) -> Option<Range> {
     })
 }
 
-/// What advice is made of: losses of clock as shares, by class.
+/// Figures behind the advice: losses of clock as shares, by class.
 struct Figures {
     lanes: Lanes,
-    /// Those of a published processor.
+    /// Forms of a published processor.
     forms: Vec<Form>,
     clock: Clock,
     /// Cores beside one vector core.
@@ -141,8 +141,7 @@ struct Figures {
     heavy512: Option<f64>,
     heavy256: Option<f64>,
     light512: Option<f64>,
-    /// Whether this machine was measured. Classes without a figure are then those that it has no
-    /// instructions for.
+    /// True if this machine was measured. Classes without a figure are then those that it has no instructions for.
     is_measured: bool,
     burst: Option<Range>,
 }
@@ -280,8 +279,8 @@ impl Figures {
         }
     }
 
-    /// How long the work of a pass in wide registers takes in narrow ones, at one clock: twice as long where both
-    /// multiply by VPMADD52, less where products are bound by other ports.
+    /// Ratio of the time of a pass in narrow registers to that in wide ones, at one clock: 2 where both multiply by
+    /// VPMADD52, less where products are bound by other ports.
     fn narrow_passes(&self) -> f64 {
         if self.lanes.targets().next() != Some(Target::Avx512F) {
             return 2.0;
@@ -326,12 +325,12 @@ mod tests {
                 .any(|line| line.contains("32 % of the clock")),
             "{advice:?}"
         );
-        // The same figures, as if they were measured.
+        // Gives the same figures as measured ones.
         let measured = advise(Subject::Measured(&profile(2.8, 1.9)), Lanes::ALL);
         assert_eq!(measured.placement, PlacementChoice::VectorCores);
     }
 
-    /// Of a CPU without 512-bit registers, that is all that is known.
+    /// For a CPU without 512-bit registers, nothing else is known.
     #[test]
     fn a_penalty_of_other_code_moves_no_passes() {
         let mut lowered = profile(2.8, 1.9);
@@ -393,7 +392,7 @@ mod tests {
         assert_eq!(advised(Lanes::PREFERRED), Some(512));
     }
 
-    /// As `serve` decides there, and never against it.
+    /// Advises as `serve` decides there, and never against it.
     #[test]
     fn a_machine_with_one_cpu_has_none_to_spare() {
         let mut lowered = profile(2.8, 1.9);

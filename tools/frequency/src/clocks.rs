@@ -12,7 +12,7 @@ use std::time::Duration;
 use widelane_affinity::pin;
 use widelane_cpu::licence::Class;
 
-/// What was found for one class on a number of cores at once.
+/// Clock of one class on a number of cores at once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
     /// The class, as [`Class::name`] spells it.
@@ -21,21 +21,21 @@ pub struct Clock {
     pub cores: usize,
     /// The clock in GHz while the code ran.
     pub ghz: Estimate,
-    /// The same as a share of that of scalar code in the same round, on as many cores.
+    /// Clock as a share of that of scalar code in the same round, on as many cores.
     pub of_scalar: Estimate,
     /// The share of the time in which the cores were taken away: by the hypervisor, by interrupts,
     /// by other programs.
     pub vanished: Estimate,
 }
 
-/// How long to measure.
+/// Schedule of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     pub(crate) rounds: usize,
     /// Before each slot, until the clock has forgotten the condition before.
     pub(crate) settle: Duration,
     pub(crate) slot: Duration,
-    /// Whether to measure on numbers of cores between one and all.
+    /// True to measure on numbers of cores between one and all.
     pub(crate) between: bool,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn clocks(
     clocks_of(&conditions, cpus, hertz, schedule, progress)
 }
 
-/// The same for these classes on these numbers of cores.
+/// Clocks of these classes on these numbers of cores.
 fn clocks_of(
     conditions: &[(Class, usize)],
     cpus: &[usize],
@@ -93,7 +93,7 @@ fn clocks_of(
     found
 }
 
-/// What one slot showed.
+/// Measurement of one slot.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot {
     pub(crate) ghz: f64,
@@ -117,7 +117,7 @@ fn measure(
             .map(|(place, &cpu)| {
                 let barrier = &barrier;
                 scope.spawn(move || {
-                    // Where a CPU went away meanwhile, its slots are missing.
+                    // A CPU that went away meanwhile has no slots.
                     let here = pin(cpu).is_ok();
                     let mut slots = Vec::new();
                     for round in 0..schedule.rounds {
@@ -176,7 +176,7 @@ pub(crate) fn slot(class: Class, hertz: f64, schedule: Schedule) -> Option<Slot>
     let usual = median(&windows)?;
     let cycles = (WINDOW * ROUND_CYCLES) as f64;
     let undisturbed = usual * windows.len() as f64;
-    // What a brake took is missing in the clock; what others took of the rest has vanished.
+    // Time that a brake took is missing in the clock; time that others took of the rest has vanished.
     let left = (now - start) as f64 - (taken() - before);
     Some(Slot {
         ghz: cycles / usual * hertz / 1e9 * left / (now - start) as f64,
@@ -212,7 +212,7 @@ fn counts(all: usize) -> Vec<usize> {
 /// Rounds of the chain in a window: some ten microseconds, short beside what interrupts a core and
 /// long beside the reading of the counter.
 const WINDOW: u64 = 1500;
-/// What the reading of the counter between windows takes away by itself.
+/// Share of the time that the reading of the counter between windows takes by itself.
 const RESOLUTION: f64 = 0.005;
 
 #[cfg(test)]
@@ -242,7 +242,7 @@ mod tests {
         for share in [0.1, 0.25] {
             let (mut held, mut quiet, mut heard) = (0, 0, String::new());
             for _ in 0..2 * INJECTIONS {
-                // What others take from this CPU is not the injector's: before it and after.
+                // Measures before and after what others take from this CPU: it is not the injector's.
                 let before = alone();
                 let (found, truth) = vanishing(cpu, hertz, Some(share));
                 let after = alone();
@@ -267,9 +267,9 @@ mod tests {
         }
     }
 
-    /// What vanishes from `cpu` while an injector takes `share` of it, and the share that it took
-    /// by the kernel's account. Both are real-time threads where that is allowed, so that the load
-    /// of the machine is not measured with them.
+    /// Share that vanishes from `cpu` while an injector takes `share` of it, and the share that it took by the kernel's
+    /// account. Both are real-time threads where that is allowed, so that the load of the machine is not measured with
+    /// them.
     fn vanishing(cpu: usize, hertz: f64, share: Option<f64>) -> (Estimate, f64) {
         let done = AtomicBool::new(false);
         let ready = Barrier::new(2);
@@ -302,7 +302,7 @@ mod tests {
         })
     }
 
-    /// Where that is not allowed, the thread stays as it was.
+    /// Makes the thread real-time; without the right to do so, it stays as it was.
     fn make_real_time(priority: u32) {
         let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
         let _ = Command::new("chrt")

@@ -1,4 +1,4 @@
-//! What counters this machine lets us read, and what they say; where it lets us not, why.
+//! Counters that this machine lets us read, and their values; else the reason.
 
 use crate::estimate::median;
 use crate::machine::Machine;
@@ -16,7 +16,7 @@ use widelane_cpu::licence::{Class, Generation};
 /// A source of counts, and what it said of each class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counter {
-    /// Its name.
+    /// Name of the counter.
     pub name: String,
     /// The clock in GHz by class on one core, where it counts cycles.
     pub ghz: Vec<(String, f64)>,
@@ -94,7 +94,7 @@ fn licences(cpu: usize, machine: &Machine) -> Vec<Counter> {
 /// Samples by class: in each what the events counted, and the ticks that it took.
 type Samples = Vec<(Class, Vec<Vec<f64>>)>;
 
-/// What `events` count while each class runs, or why they do not.
+/// Counts of `events` while each class runs, or the reason why they cannot be counted.
 fn counted(cpu: usize, events: &[Builder<'static>]) -> Result<Samples, String> {
     let measured = || -> io::Result<Samples> {
         // The group counts the thread that opens it: the one that `by_class` measures on.
@@ -201,7 +201,7 @@ fn reason(error: &io::Error, counters: bool, paranoid: Option<i32>) -> String {
     }
 }
 
-/// Those that count cycles by licence.
+/// Generations that count cycles by licence.
 const LICENSED: [Generation; 3] = [
     Generation::Skylake,
     Generation::CascadeLake,

@@ -14,7 +14,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Of independent samples, one a round; `None` of too few.
+    /// Estimate from independent samples, one a round; `None` of too few.
     ///
     /// The interval is that of order statistics, which assumes no distribution (David and Nagaraja,
     /// Order Statistics, 2003, section 7.1), and never narrower than what a clock drifts from one
@@ -38,13 +38,13 @@ impl Estimate {
         })
     }
 
-    /// Whether the interval has `value` in it.
+    /// Returns whether the interval contains `value`.
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
 }
 
-/// How samples are spread.
+/// Distribution of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
     /// Samples.
@@ -62,7 +62,7 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Of samples; `None` of none.
+    /// Distribution of samples; `None` of none.
     pub fn of(samples: &[f64]) -> Option<Self> {
         let sorted = sorted(samples);
         let max = *sorted.last()?;
@@ -98,7 +98,7 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
 
 /// Fewer samples than this say nothing about where the median is.
 pub(crate) const FEWEST: usize = 6;
-/// What a clock moves in a second without any reason that could be found: a share of it.
+/// Share by which a clock moves in a second without any known reason.
 const DRIFT: f64 = 0.01;
 
 #[cfg(test)]

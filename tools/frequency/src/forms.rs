@@ -12,11 +12,11 @@ pub const RSA2048_IN_AVX2: f64 = 1.84;
 /// One form on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Form {
-    /// Its target.
+    /// Target of the form.
     pub target: &'static str,
     /// Bits of its registers.
     pub bits: u32,
-    /// What its multiplications are for the clock.
+    /// Class of the form's multiplications.
     #[serde(skip)]
     pub class: Class,
     /// The clock while it runs, in GHz; `None` where no source gives it.

@@ -1,4 +1,4 @@
-//! What it costs to have work done on another core, in nanoseconds: the forms of `run_wide`.
+//! Measures the cost of having work done on another core, in nanoseconds: the forms of `run_wide`.
 
 use crate::estimate::Distribution;
 use crate::spin::ticks;

@@ -1,5 +1,4 @@
-//! What wide code does to the clock of this machine: measured, kept as a profile, turned into
-//! advice.
+//! Measures the effect of wide code on the clock of this machine, keeps it as a profile, and turns it into advice.
 //!
 //! [`probe`] measures, without counters if need be: the clock by class of code on one and on more
 //! cores, the edges of wide code, what hand-over to another core costs. [`Profile`] keeps the

@@ -7,7 +7,7 @@ use crate::spin::ticks;
 use widelane_cpu::licence::{Class, Generation, Level};
 use widelane_files::cpuinfo;
 
-/// What a profile depends on: on another processor or microcode it is stale.
+/// Machine of a profile: on another processor or microcode the profile is stale.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// `GenuineIntel`, `AuthenticAMD` and so on.
@@ -24,7 +24,7 @@ pub struct Machine {
     pub microcode: String,
     /// CPUs that are online.
     pub cpus: usize,
-    /// Whether it is a guest of a hypervisor.
+    /// True on a virtual machine.
     pub virtual_machine: bool,
     /// The model whose behaviour a brake (`widelane-lab emulate`) lends to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,13 +46,13 @@ impl Machine {
         Generation::of(&self.vendor, self.family, self.model, self.stepping)
     }
 
-    /// Whether its processors have licence levels, where that is published.
+    /// Returns whether the machine's processors have licence levels, if that is published.
     pub fn has_licences(&self) -> Option<bool> {
         let level = self.generation().level(Class::Heavy512)?;
         Some(level > Level::L0)
     }
 
-    /// Whether the kernel says enough to tell this machine from another one.
+    /// Returns whether the kernel's description is enough to distinguish this machine from others.
     pub fn is_known(&self) -> bool {
         !self.vendor.is_empty() && !self.name.is_empty() && self.cpus > 0
     }

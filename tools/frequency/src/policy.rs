@@ -9,8 +9,8 @@ use widelane_batching::{
 };
 use widelane_cpu::licence::{Class, Level, Turbo};
 
-/// What wide code does to the clock, for the engine. What was not measured, or is not published,
-/// counts as free; so does what could be noise.
+/// Effect of wide code on the clock, for the engine. Figures that were not measured, or are not published, count as
+/// free; so do those that could be noise.
 pub fn clock(subject: Subject<'_>) -> Clock {
     let penalty = |class| match subject {
         Subject::Measured(profile) => measured(profile, class),
@@ -22,8 +22,8 @@ pub fn clock(subject: Subject<'_>) -> Clock {
     }
 }
 
-/// Where `widelane::run_wide` should run calls, with `cpus` for vector cores: the text of this is
-/// what its environment variable takes.
+/// Form in which `widelane::run_wide` should run calls, with `cpus` for vector cores: its text is the value of the
+/// environment variable.
 pub fn run_wide(profile: &Profile, cpus: Cpus) -> Form {
     let clock = clock(Subject::Measured(profile));
     let all = cpus.or(&profile.cpus.iter().copied().collect());
@@ -52,7 +52,7 @@ fn measured(profile: &Profile, class: Class) -> Option<ClockPenalty> {
     let depth = deepest(profile, class).filter(|depth| *depth > 0.0)?;
     let name = class.name();
     let edge = profile.transitions.iter().find(|edge| edge.class == name);
-    // What the machine does anyhow is not the edge's doing.
+    // Subtracts what the machine loses without an edge.
     let stall = edge.map_or(0.0, |edge| edge.stall_us.p50 - edge.control_us.p50);
     let tail = edge.and_then(|edge| edge.tail_us);
     Some(ClockPenalty {
@@ -74,7 +74,7 @@ fn published(turbo: &Turbo, class: Class) -> Option<ClockPenalty> {
     })
 }
 
-/// Of microseconds; nothing if they are negative or no number.
+/// Nanoseconds of microseconds; 0 if they are negative or no number.
 fn nanoseconds(us: f64) -> u64 {
     (us * 1e3) as u64
 }
@@ -132,7 +132,7 @@ mod tests {
         let topology = Topology::new(Cpus::from_iter([0, 1]), Cpus::default());
         let placement = batching::placement(PlacementChoice::Auto, &gold, &topology);
         assert_eq!(placement.choice(), PlacementChoice::VectorCores);
-        // The same figures, as if they were measured.
+        // Gives the same figures as measured ones.
         let measured = clock(Subject::Measured(&profile(2.8, 1.9)));
         assert!((measured.wide.depth - gold.wide.depth).abs() < 0.02);
     }

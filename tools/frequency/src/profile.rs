@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use widelane_cpu::licence::Class;
 
-/// What was measured on one machine.
+/// Measurements of one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     /// The version of this format.
     pub format: u32,
-    /// Where it was measured.
+    /// Machine that was measured.
     pub machine: Machine,
     /// When, in seconds since 1970.
     pub taken: u64,
@@ -27,13 +27,13 @@ pub struct Profile {
     /// calls [`probe`] may know it.
     #[serde(default)]
     pub commit: Option<String>,
-    /// Whether it was measured in a hurry.
+    /// True if the measurement was quick, and so less exact.
     pub quick: bool,
     /// Ticks of the time-stamp counter a nanosecond.
     pub tsc_ghz: f64,
     /// The CPUs that were measured.
     pub cpus: Vec<usize>,
-    /// Whether two of them are hyperthreads of one core.
+    /// True if two of the CPUs are hyperthreads of one core.
     pub hyperthreads: bool,
     /// The clock by class and number of active cores.
     pub clocks: Vec<Clock>,
@@ -41,14 +41,14 @@ pub struct Profile {
     pub transitions: Vec<Transition>,
     /// Hand-over between two of the CPUs; `None` where there is one only.
     pub hand_over: Option<HandOver>,
-    /// What wide code does to the other hyperthread of its core.
+    /// Effect of wide code on the other hyperthread of its core.
     #[serde(default)]
     pub siblings: Siblings,
     /// Counters that exist beside the clocks above, or why they do not.
     pub counters: Vec<Counter>,
 }
 
-/// What a class costs on a number of cores.
+/// Loss by a class on a number of cores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Depth {
     /// The class.
@@ -59,7 +59,7 @@ pub struct Depth {
     pub depth: Estimate,
 }
 
-/// What a profile says about wide code.
+/// Effect of wide code on the clock, by a profile.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Penalty {
     /// No class lowers the clock by more than could be noise.
@@ -76,9 +76,9 @@ pub enum Penalty {
 /// Why a profile does not hold here and now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stale {
-    /// It is of another processor, or another microcode, or another number of CPUs.
+    /// The profile is of another processor, microcode or number of CPUs.
     Machine,
-    /// It has the format of another version.
+    /// The profile has the format of another version.
     Format,
 }
 
@@ -96,15 +96,15 @@ pub enum ProfileError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         cause: io::Error,
     },
-    /// It is no profile.
+    /// The file is no profile.
     #[error("{} is not a machine profile ({why}); measure again with `widelane probe`", path.display())]
     NotAProfile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Fault of the file.
         why: String,
     },
 }
@@ -199,7 +199,7 @@ impl Profile {
         }
     }
 
-    /// What in this profile cannot be, so that no decision is made on it.
+    /// Impossible value in this profile, if there is one, so that no decision is made on it.
     fn absurdity(&self) -> Option<String> {
         let within = |value: f64, low: f64, high: f64| (low..=high).contains(&value);
         let estimate = |e: &Estimate, low: f64, high: f64| {
@@ -327,7 +327,7 @@ impl Profile {
         }
     }
 
-    /// Whether wide code costs clock here.
+    /// Penalty of wide code here.
     pub fn penalty(&self) -> Penalty {
         let wide = || self.clocks.iter().filter(|clock| clock.class != "scalar");
         let depth = |clock: &Clock| Depth {
@@ -366,8 +366,8 @@ type Replace = fn(&Path, &[u8], u32) -> io::Result<()>;
 
 /// The version of the format.
 const FORMAT: u32 = 3;
-/// What no profile exceeds: bytes, entries of a list, GHz, a share of something, and a time in
-/// nanoseconds or microseconds.
+/// Bounds of every profile: bytes, entries of a list, GHz, a share of something, and a time in nanoseconds or
+/// microseconds.
 const LONGEST: usize = 4 << 20;
 const MOST: usize = 1 << 14;
 const HIGHEST_GHZ: f64 = 20.0;
@@ -501,7 +501,7 @@ pub(crate) mod tests {
             let error = Profile::from_json(&changed.to_string()).unwrap_err();
             assert!(error.ends_with("cannot be"), "{place}: {error}");
         }
-        // What JSON has no number for, and lists without end.
+        // Tries a number that JSON does not have, and lists without end.
         let infinite = text.replacen("2.8,", "1e999,", 1);
         assert_ne!(infinite, text);
         assert!(Profile::from_json(&infinite).is_err());

@@ -1,4 +1,4 @@
-//! What wide code on one hyperthread does to scalar code on the other of the same core.
+//! Measures the effect of wide code on one hyperthread on scalar code on the other of the same core.
 //!
 //! The two share a clock, ports and the front end. On one runs scalar code: the chain, whose pace
 //! is the clock's, or as many additions as the core takes, whose pace is what is left of the core.
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use widelane_affinity::pin;
 use widelane_cpu::licence::Class;
 
-/// What was found on two hyperthreads of one core.
+/// Measurements on two hyperthreads of one core.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Siblings {
     /// The two: where scalar code ran, and where the other code did.
@@ -29,9 +29,9 @@ pub struct Siblings {
 pub struct Beside {
     /// The class on the other hyperthread.
     pub class: String,
-    /// Of code that waits for its own results: the clock.
+    /// Pace of code that waits for its own results: the clock.
     pub clock: Estimate,
-    /// Of code that takes all that the core has for one.
+    /// Pace of code that takes all that the core has for one.
     pub throughput: Estimate,
 }
 
@@ -88,7 +88,7 @@ fn measure(
     let measured = AtomicBool::new(false);
     let paces = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Where this fails, what is measured is two cores; the caller has seen both.
+            // Without the pin, two cores are measured; the caller has seen both.
             let _ = pin(other);
             for _ in 0..schedule.rounds {
                 for class in &conditions {

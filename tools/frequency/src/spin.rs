@@ -71,7 +71,7 @@ macro_rules! chain {
     }};
 }
 
-/// Whether this process can run code of a class.
+/// Returns whether this process can run code of a class.
 pub fn runs(class: Class) -> bool {
     #[cfg(target_arch = "x86_64")]
     {

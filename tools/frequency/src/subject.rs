@@ -1,9 +1,9 @@
-//! What is known of a machine: measured, or published.
+//! Knowledge about a machine: measured, or published.
 
 use crate::profile::{Penalty, Profile};
 use widelane_cpu::licence::{Class, Turbo};
 
-/// What the advice is about.
+/// Subject of the advice.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
     /// A machine that was measured.

@@ -1,5 +1,5 @@
-//! What happens at the edges of wide code: the stall after its first instruction, and for how long
-//! a lower clock outlives its last one.
+//! Measures the edges of wide code: the stall after its first instruction, and how long a lower clock outlives its last
+//! one.
 //!
 //! Both are looked for with slices of the chain about a microsecond long. What slows a slice now
 //! and then (an interrupt, the hypervisor) is found at any place; what belongs to the edge is found
@@ -22,7 +22,8 @@ pub struct Transition {
     pub class: String,
     /// Microseconds of work lost after the first wide instruction, by halts and slow dispatch.
     pub stall_us: Distribution,
-    /// The same where the code goes on as it was, for comparison: what this machine does anyhow.
+    /// Microseconds of work lost at the same point if the code goes on as it was, for comparison: what this machine
+    /// loses anyhow.
     pub control_us: Distribution,
     /// The clock of scalar code right after wide code, as a share of its clock otherwise.
     pub after: f64,
@@ -110,7 +111,7 @@ impl Edge {
         }
     }
 
-    /// The same where the clock is a brake's.
+    /// Corrects the figures if the clock is a brake's.
     fn after_a_brake(self, after: &Slices, hertz: f64) -> Self {
         let us = |ticks: f64| ticks / hertz * 1e6;
         let Some(last) = after.taken.iter().rposition(|&taken| taken > 0) else {
@@ -130,16 +131,16 @@ impl Edge {
 
 /// Consecutive slices.
 struct Slices {
-    /// How long each was.
+    /// Length of each slice.
     ticks: Vec<u64>,
-    /// What a brake took in it, in nanoseconds; and the part of it for the lower clock.
+    /// Time that a brake took in each slice, in nanoseconds; and the part of it for the lower clock.
     taken: Vec<u64>,
     clock: Vec<u64>,
     ticks_per_ns: f64,
 }
 
 impl Slices {
-    /// What each took longer than `usual`, but for what a brake took for a lower clock.
+    /// Time of each slice beyond `usual`, without what a brake took for a lower clock.
     fn excess(&self, usual: f64) -> Vec<f64> {
         let excess = |(&slice, &clock): (&u64, &u64)| {
             let clock = clock as f64 * self.ticks_per_ns;
@@ -167,7 +168,7 @@ fn slices(class: Class, hertz: f64, us: f64) -> Slices {
     let mut mark = None;
     while ticks() < end || slices.ticks.len() < 2 * RUN {
         let begin = ticks();
-        // What the mark sets off is in the first slice.
+        // The effects of the mark are in the first slice.
         mark.get_or_insert_with(|| widelane_marks::wide(class));
         let time = spin(class, rounds);
         let whole = ticks() - begin;
@@ -206,10 +207,10 @@ const NOMINAL_GHZ: f64 = 3.0;
 /// The known licences are forgotten after 4 ms.
 const FORGET_US: f64 = 5000.0;
 const BURST_US: f64 = 600.0;
-/// Both halts of the known licences are over after this, and so many slices.
+/// Time, and slices, after which both halts of the known licences are over.
 const EDGE_US: f64 = 200.0;
 const EDGE: usize = (EDGE_US / SLICE_US) as usize;
-/// The lowered clock is read off so many slices after the burst.
+/// Slices after the burst at which the lowered clock is read.
 const AFTER: usize = 100;
 /// Slices in a row that make a clock.
 const RUN: usize = 8;
