@@ -45,7 +45,7 @@ impl References {
     }
 }
 
-/// Who refers to each function.
+/// Callers of each function.
 #[derive(Debug)]
 pub(crate) struct Callers {
     of: HashMap<u64, Vec<u64>>,
@@ -81,7 +81,7 @@ impl Callers {
 
 /// Farther away than this, a name says nothing.
 const MOST_STEPS: usize = 4;
-/// What more functions than these lead to is known by some of them.
+/// Most callers that are kept of functions to which more lead.
 const MOST_CALLERS: usize = 256;
 
 #[cfg(test)]

@@ -18,9 +18,8 @@ pub(crate) fn class(instruction: &Instruction) -> Class {
     }
 }
 
-/// Whether instructions of this name count as heavy: multiplications of integers, and arithmetic on
-/// floating-point numbers (Intel, Optimization Reference Manual, "Skylake Server Power
-/// Management").
+/// Returns whether instructions of this name count as heavy: multiplications of integers, and arithmetic on
+/// floating-point numbers (Intel, Optimization Reference Manual, "Skylake Server Power Management").
 fn is_heavy(mnemonic: Mnemonic) -> bool {
     let name = format!("{mnemonic:?}").to_lowercase();
     let floating = ["ps", "pd", "ph", "ss", "sd", "sh", "bf16"]

@@ -14,7 +14,7 @@ use widelane_threads::RegularFile;
 use crate::callers::References;
 use crate::classify::class;
 
-/// What was found in one file.
+/// Wide code in one file.
 #[derive(Clone, Debug)]
 pub struct Image {
     /// The file.
@@ -25,23 +25,23 @@ pub struct Image {
     pub examined: usize,
     /// Instructions looked at.
     pub instructions: u64,
-    /// Whether function bounds are from symbols (else from `.eh_frame`, or of whole sections).
+    /// True if function bounds are from symbols (else from `.eh_frame`, or of whole sections).
     pub symbols: bool,
 }
 
 /// A function with wide code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its name, where a symbol has it.
+    /// Name of the function, if a symbol has it.
     pub name: Option<String>,
     /// The label of the nearest text among the code, where there is no name: a hint.
     pub near: Option<String>,
-    /// Where there is no name: the named functions that lead to this one in the fewest steps by
-    /// calls, jumps or its address, if they do in a few. In alphabetical order.
+    /// Named functions that lead to a nameless one in the fewest steps by calls, jumps or its address, if they do in a
+    /// few. In alphabetical order.
     pub used_by: Vec<String>,
-    /// Its address in the file.
+    /// Address of the function in the file.
     pub address: u64,
-    /// Its length in bytes.
+    /// Length of the function in bytes.
     pub size: u64,
     /// Instructions by [`Class`], in the order of [`Class::ALL`].
     pub counts: [u64; 6],
@@ -73,29 +73,29 @@ pub enum ScanError {
     /// A process without a program.
     #[error("process {pid} has no program: it belongs to the kernel, or has ended")]
     NoProgram {
-        /// Its number.
+        /// Number of the process.
         pid: u32,
     },
-    /// It could not be read.
+    /// The file could not be read.
     #[error("cannot read {}: {cause}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         cause: std::io::Error,
     },
-    /// It is no ELF file for x86-64, or a damaged one.
+    /// The file is no ELF file for x86-64, or a damaged one.
     #[error("{} is not an x86-64 ELF program or library: {why}", path.display())]
     NotElf {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Fault of the file.
         why: String,
     },
     /// There is no such process.
     #[error("there is no process {pid}")]
     NoProcess {
-        /// Its number.
+        /// Number of the process.
         pid: u32,
     },
     /// The process belongs to another user.
@@ -103,7 +103,7 @@ pub enum ScanError {
         "process {pid} belongs to another user: run as that user, or as root with CAP_SYS_PTRACE"
     )]
     NotAllowed {
-        /// Its number.
+        /// Number of the process.
         pid: u32,
     },
 }
@@ -214,7 +214,7 @@ pub fn scan_bytes(path: &Path, data: &[u8]) -> Result<Image, ScanError> {
     Ok(image)
 }
 
-/// What may still be looked at.
+/// Instructions that may still be decoded.
 struct Budget(usize);
 
 impl Budget {
@@ -230,7 +230,7 @@ impl Budget {
 struct Codes<'a>(BTreeMap<u64, &'a [u8]>);
 
 impl<'a> Codes<'a> {
-    /// Of several at an address, the longest counts.
+    /// Adds a function. Of several at an address, the longest counts.
     fn add(&mut self, address: u64, bytes: &'a [u8]) {
         let present = self.0.entry(address).or_default();
         if bytes.len() > present.len() {
@@ -320,7 +320,7 @@ fn functions<'a>(
     Some((bounds, symbols))
 }
 
-/// What `.eh_frame` delimits. Damaged entries end the list.
+/// Functions that `.eh_frame` delimits. Damaged entries end the list.
 fn frames(file: &object::File<'_>) -> Vec<(u64, u64)> {
     let Some(section) = file.section_by_name(".eh_frame") else {
         return Vec::new();
@@ -371,7 +371,7 @@ fn count(address: u64, bytes: &[u8], references: &mut References) -> ([u64; 6], 
 /// off.
 fn demangled(name: &str) -> String {
     let mut short = Short(String::new());
-    // It fails where it is cut off.
+    // The call fails where the text is cut off.
     let _ = write!(short, "{:#}", rustc_demangle::demangle(name));
     short.0
 }
@@ -393,7 +393,7 @@ impl fmt::Write for Short {
 
 /// Farther away than this, a label says nothing.
 const NEAR: u64 = 24 << 10;
-/// What follows the name of a module in its label.
+/// Text that follows the name of a module in its label.
 const MARKS: [&[u8]; 2] = [b"for x86_64", b"for Intel"];
 /// No label is longer.
 const MOST_LABEL: usize = 200;

@@ -8,7 +8,7 @@ use widelane_threads::Code;
 use crate::elf::{MOST_BYTES, scan_bytes};
 use crate::{Image, ScanError};
 
-/// What was found in the program and the libraries of a process.
+/// Wide code in the program and the libraries of a process.
 #[derive(Debug)]
 pub struct Process {
     /// One for each file with code, the program and its libraries.
