@@ -1,4 +1,4 @@
-//! What can go wrong with a measurement.
+//! Errors of a measurement.
 
 use std::io;
 
@@ -9,7 +9,7 @@ pub enum SpeedError {
     /// The plan names an operation that does not exist.
     #[error("there is no operation `{}`; the operations are {known}", .name.escape_debug())]
     UnknownOperation {
-        /// What the plan names.
+        /// Name in the plan.
         name: String,
         /// The names that exist, separated by commas.
         known: String,
@@ -17,7 +17,7 @@ pub enum SpeedError {
     /// The plan's CPU does not exist or this process may not use it.
     #[error("this process may not run on CPU {cpu}, only on {allowed}; choose one of those")]
     CpuNotAllowed {
-        /// What the plan names.
+        /// CPU in the plan.
         cpu: usize,
         /// The CPUs in the process's affinity mask.
         allowed: String,
@@ -25,7 +25,7 @@ pub enum SpeedError {
     /// The system refused to tell or to set the affinity of a thread.
     #[error("cannot {what}")]
     System {
-        /// What was tried.
+        /// Attempted step.
         what: &'static str,
         /// The system's answer.
         source: io::Error,

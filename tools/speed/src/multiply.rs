@@ -138,7 +138,7 @@ fn methods<const L: usize>(kernels: &Montgomery<L>) -> Vec<Method> {
     methods
 }
 
-/// How fast a method of exponentiation is on this core.
+/// Speed of a method of exponentiation on this core.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct MethodSpeed {
     /// Bits of the moduli.
@@ -153,7 +153,7 @@ pub struct MethodSpeed {
     pub microseconds: f64,
     /// The share of the multiply-adds that the core's ports could have done in that time.
     pub share_of_port_limit: f64,
-    /// Whether it is the fastest, or the environment forces it.
+    /// True if the method is the fastest, or the environment forces it.
     pub used: bool,
 }
 
@@ -229,7 +229,7 @@ fn speeds_of<const L: usize>(
 const ROUNDS: u32 = 1000;
 /// Exponentiations by each method, to find the fastest.
 const TRIALS: usize = 9;
-/// The same where they are shown.
+/// Number of trials if the times are shown.
 const SHOWN_TRIALS: usize = 41;
 
 /// Knuth's linear congruential generator (MMIX).

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 /// An installed `openssl`.
 #[derive(Debug)]
 pub(crate) struct OpenSsl {
-    /// Its name and version, like `OpenSSL 3.0.22 25 Aug 2026`.
+    /// Name and version of the program, like `OpenSSL 3.0.22 25 Aug 2026`.
     pub(crate) version: String,
 }
 
 /// An operation of `openssl speed`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
-    /// Its arguments, like `rsa2048`.
+    /// Arguments of `openssl speed`, like `rsa2048`.
     pub(crate) arguments: &'static [&'static str],
     /// The beginning of the line with the count in its machine-readable output, like `+R1:` for
     /// signatures with RSA.
@@ -90,7 +90,7 @@ impl OpenSsl {
             }
             last = line;
         }
-        // It may have ended already.
+        // The child may have ended already.
         let _ = child.kill();
         let _ = child.wait();
         measured.ok_or_else(|| {

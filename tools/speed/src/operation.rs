@@ -11,13 +11,13 @@ use widelane_crypto::Backend;
 /// Something whose speed can be measured.
 #[derive(Debug)]
 pub struct Operation {
-    /// Its name on the command line and in records.
+    /// Name of the operation on the command line and in records.
     pub name: &'static str,
     /// One line for people.
     pub what: &'static str,
     /// Operations that are measured in the same run, because they explain this one's figures.
     pub(crate) beside: &'static [&'static str],
-    /// The same operation in `openssl speed`.
+    /// Operation of `openssl speed` that does the same.
     pub(crate) openssl: Option<Peer>,
     /// Bytes that one operation encrypts, if it encrypts.
     pub(crate) bytes: Option<usize>,
@@ -27,7 +27,7 @@ pub struct Operation {
 
 /// One implementation of an operation in this process: a backend, or another library.
 pub(crate) struct Implementation {
-    /// Its name in the output.
+    /// Name of the backend in the output.
     pub(crate) name: &'static str,
     /// Jobs in flight.
     pub(crate) in_flight: &'static [usize],
@@ -46,7 +46,7 @@ pub type Constructor = fn() -> Prepared;
 /// Another library beside which operations are measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Library {
-    /// Its name in the output, in the place of a backend's.
+    /// Name of the library in the output, in the place of a backend's.
     pub name: &'static str,
     /// Gives what makes its subject for the operation of a name; `None` if the library has no such
     /// operation.
@@ -54,8 +54,8 @@ pub struct Library {
 }
 
 impl Library {
-    /// Its implementation of an operation, if it has one. One job is in flight: a library without
-    /// lanes gains nothing by more.
+    /// Implementation of an operation by the library, if it has one. One job is in flight: a library without lanes
+    /// gains nothing by more.
     pub(crate) fn of(&self, operation: &str) -> Option<Implementation> {
         let prepare = (self.find)(operation)?;
         Some(Implementation {
@@ -79,7 +79,7 @@ pub trait Subject {
     fn run(&mut self, in_flight: usize) -> Result<Done, String>;
 }
 
-/// What one [`Subject::run`] did.
+/// Work of one [`Subject::run`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Operations.

@@ -31,7 +31,7 @@ pub struct Row {
     /// Operations a second of CPU time: the median of the slices. If nothing else runs on the CPU,
     /// it is the same as for wall-clock time; see `cpu_share`.
     pub ops_per_s: Option<f64>,
-    /// The same in 10^9 bytes a second, for operations that encrypt.
+    /// Rate in 10^9 bytes a second, for operations that encrypt.
     pub gigabytes_per_s: Option<f64>,
     /// Microseconds of wall-clock time from a job's submission to the results of all jobs in
     /// flight: the median. That is one pass if the jobs fit into one, else several. For `openssl`
@@ -51,7 +51,7 @@ pub struct Row {
     pub times_libcrux: Option<f64>,
     /// Vector multiply-adds (VPMADD52 or FMA, of any width) a nanosecond.
     pub multiply_adds_per_ns: Option<f64>,
-    /// The same as a share of what the ports can do, measured in the same run.
+    /// Multiply-adds as a share of what the ports can do, measured in the same run.
     pub port_limit_share: Option<f64>,
     /// CPU time divided by wall-clock time: below 1 if other programs used the CPU.
     pub cpu_share: Option<f64>,
@@ -62,7 +62,7 @@ pub struct Row {
     pub ops_per_s_by_placement: Vec<f64>,
     /// Why there is no figure.
     pub reason: Option<String>,
-    /// What the peer calls itself.
+    /// Version that the peer prints.
     pub version: Option<String>,
     /// The CPU of the measurement.
     pub cpu: usize,
@@ -184,7 +184,7 @@ pub(crate) struct Series {
     pub(crate) cpu_shares: Vec<f64>,
     /// Why there are none.
     pub(crate) reason: Option<String>,
-    /// What a peer calls itself.
+    /// Version that a peer prints.
     pub(crate) version: Option<String>,
 }
 
@@ -288,7 +288,7 @@ fn table(f: &mut impl fmt::Write, rows: &[Row], lanes: Lanes) -> fmt::Result {
         write!(f, "  {name:<26} {in_flight:>9} ")?;
         let Some(rate) = row.ops_per_s else {
             let reason = match row.reason.as_deref().unwrap_or("not measured") {
-                // It is in the second line.
+                // The text is in the second line.
                 long if !lanes.exist() && long.ends_with(&lanes.to_string()) => "no lanes",
                 reason => reason,
             };
@@ -334,7 +334,7 @@ fn table(f: &mut impl fmt::Write, rows: &[Row], lanes: Lanes) -> fmt::Result {
     Ok(())
 }
 
-/// Whether two rows lack their figures for the same reason, and need one line.
+/// Returns whether two rows lack their figures for the same reason, and need one line.
 fn missing_alike(one: &Row, other: &Row) -> bool {
     one.reason.is_some() && (&one.backend, &one.reason) == (&other.backend, &other.reason)
 }
@@ -355,7 +355,7 @@ const NOT_MEASURED: &str = "n/a";
 /// The library that stands in for `openssl` where that has no such operation.
 const LIBCRUX: &str = "libcrux";
 
-/// Of a CPU without lanes.
+/// Note for a CPU without lanes.
 const SAME_CODE: &str = "auto and aws-lc run the same code here: they differ by noise and by the \
                          cost of submitting requests.";
 

@@ -7,7 +7,7 @@ use crate::pin;
 use crate::report::{Machine, Report, Series};
 use std::time::{Duration, Instant};
 
-/// What to measure, where and for how long.
+/// Operations, CPU and duration of a measurement.
 #[derive(Clone, Debug)]
 pub struct Plan {
     operations: Vec<&'static Operation>,
@@ -15,7 +15,7 @@ pub struct Plan {
     pub cpu: Option<usize>,
     /// The time for each condition, not counting `openssl`.
     pub span: Duration,
-    /// Whether to measure the `openssl` program between the rounds.
+    /// True to measure the `openssl` program between the rounds.
     pub openssl: bool,
     /// Other libraries to measure beside ours.
     pub libraries: Vec<Library>,
@@ -73,14 +73,14 @@ impl Plan {
     }
 }
 
-/// How far a run has come.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Since the start.
     pub elapsed: Duration,
     /// Done, of 1.
     pub share: f64,
-    /// What is being measured.
+    /// Operation that is being measured.
     pub operation: &'static str,
 }
 
@@ -252,7 +252,7 @@ impl Prepared<'_> {
     }
 }
 
-/// What other libraries have for each operation of the plan, in the plan's order.
+/// Implementations of other libraries for each operation of the plan, in the plan's order.
 fn libraries(plan: &Plan) -> Vec<Vec<Implementation>> {
     let of = |operation: &&'static Operation| {
         let name = operation.name;
@@ -348,7 +348,7 @@ fn slice(subject: &mut dyn Subject, series: &mut Series) -> Result<(), String> {
         // By CPU time, because other programs may have run on this CPU.
         worked += pin::thread_time().saturating_sub(cpu);
         spent += before - wall;
-        // So many runs that reading the clocks costs little.
+        // Takes enough runs that reading the clocks costs little.
         if before - wall < STRETCH {
             runs = (2 * runs).min(MOST_RUNS);
         }
@@ -378,7 +378,7 @@ const STRETCH: Duration = Duration::from_millis(1);
 /// The most runs that are prepared at once, in a few megabytes.
 const MOST_RUNS: usize = 128;
 
-/// How often the subjects are made in a run. So the result does not depend on the addresses of one
+/// Number of times that the subjects are made anew in a run, so that the result does not depend on the addresses of one
 /// set of buffers.
 const PLACEMENTS: usize = 5;
 

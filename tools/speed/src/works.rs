@@ -94,7 +94,7 @@ pub(crate) fn engine(name: &str) -> Result<Box<dyn Subject>, String> {
         }
     }
 
-    // It calibrates once in a process, on the CPU of the measurement.
+    // The engine calibrates once in a process, on the CPU of the measurement.
     static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
     let start = || {
         let engine = Engine::start(Config::default()).map_err(|error| error.to_string())?;
@@ -161,7 +161,7 @@ impl<O: Operation> Subject for Chosen<O> {
 
     fn run(&mut self, in_flight: usize) -> Result<Done, String> {
         let rest = rest(&self.stock, in_flight)?;
-        // As a driver of handshakes does if no other job can join.
+        // Does what a driver of handshakes does if no other job can join.
         if in_flight == 1 && self.worker.is_quiet(0) {
             for request in self.stock.drain(rest..) {
                 let output = self.worker.engine().run_at_once(request);
