@@ -97,7 +97,7 @@ unsafe fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
     }
 }
 
-/// As the kernel takes addresses.
+/// Address in the form that the kernel takes.
 fn address<T>(of: *const T) -> u64 {
     of.expose_provenance() as u64
 }
@@ -106,7 +106,7 @@ fn count(of: usize) -> io::Result<u32> {
     u32::try_from(of).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-/// What `BPF_PROG_LOAD` takes, as far as it is used here.
+/// Arguments of `BPF_PROG_LOAD`, as far as they are used here.
 #[repr(C)]
 struct Load {
     program_type: u32,
@@ -123,7 +123,7 @@ struct Load {
     expected_attach_type: u32,
 }
 
-/// What `BPF_LINK_CREATE` takes for multi-probes.
+/// Arguments of `BPF_LINK_CREATE` for multi-probes.
 #[repr(C)]
 struct Link {
     program: u32,

@@ -1,5 +1,5 @@
-//! What tools that load programs into the kernel have in common: limits and rights that must be there,
-//! parts of a loaded file by their names, multi-probes, and errors with all their causes.
+//! Common parts of tools that load programs into the kernel: limits and rights that must be there, parts of a loaded
+//! file by their names, multi-probes, and errors with all their causes.
 
 #![deny(unsafe_code)]
 
@@ -19,8 +19,8 @@ use aya::maps::{Map, MapError};
 use aya::programs::{Program, ProgramError};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// Whether the kernel's programs count processes by the numbers that this process knows: those of the
-/// first PID namespace.
+/// Returns whether the kernel's programs count processes by the numbers that this process knows: those of the first PID
+/// namespace.
 pub fn counts_as_we_do() -> bool {
     let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     namespace == Path::new(FIRST_PID_NAMESPACE)
@@ -52,7 +52,7 @@ pub fn persistently<T, E: Error + 'static>(mut load: impl FnMut() -> Result<T, E
     load()
 }
 
-/// How often [`persistently`] tries.
+/// Number of attempts of [`persistently`].
 pub const ATTEMPTS: u32 = 8;
 
 /// A program by its name.
@@ -96,17 +96,17 @@ pub fn causes(error: &dyn Error) -> String {
     text
 }
 
-/// Whether an error comes from rights that are missing.
+/// Returns whether an error comes from rights that are missing.
 pub fn is_refused(error: &(dyn Error + 'static)) -> bool {
     has_kind(error, &[ErrorKind::PermissionDenied])
 }
 
-/// Whether the same may go well the next time.
+/// Returns whether another attempt may succeed.
 fn is_interrupted(error: &(dyn Error + 'static)) -> bool {
     has_kind(error, &[ErrorKind::WouldBlock, ErrorKind::Interrupted])
 }
 
-/// Whether an error or one of its causes is an I/O error of these kinds.
+/// Returns whether an error or one of its causes is an I/O error of these kinds.
 fn has_kind(error: &(dyn Error + 'static), kinds: &[ErrorKind]) -> bool {
     let mut cause = Some(error);
     while let Some(inner) = cause {
@@ -125,7 +125,7 @@ fn has_kind(error: &(dyn Error + 'static), kinds: &[ErrorKind]) -> bool {
     false
 }
 
-/// Its name is the same on every machine.
+/// Name of the first PID namespace, the same on every machine.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 #[cfg(test)]

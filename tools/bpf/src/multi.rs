@@ -34,9 +34,9 @@ pub struct MultiLink {
 /// A place in a file, and what the program gets to know there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// What `bpf_get_attach_cookie` returns.
+    /// Value that `bpf_get_attach_cookie` returns.
     pub cookie: u64,
 }
 
@@ -102,7 +102,7 @@ impl MultiProgram {
         })
     }
 
-    /// Whether this kernel has multi-probes that see all threads of a process. Those of Linux 6.6 saw one of
+    /// Returns whether this kernel has multi-probes that see all threads of a process. Those of Linux 6.6 saw one of
     /// them until that was repaired, in Linux 6.10 and in updates of older ones.
     pub fn sees_all_threads(&self) -> bool {
         let point = Point {
@@ -113,8 +113,8 @@ impl MultiProgram {
             let link = self.attach(pid, Path::new("/"), &[point]);
             link.err().and_then(|error| Errno::from_io_error(&error))
         };
-        // What libbpf asks: a kernel that knows multi-probes says that this path is no file, and one that
-        // was repaired says before that no process has this number.
+        // Tests as libbpf does: a kernel that knows multi-probes says that this path is no file, and one that was
+        // repaired says before that no process has this number.
         refused(0) == Some(Errno::BADF) && refused(u32::MAX) == Some(Errno::INVAL)
     }
 }
