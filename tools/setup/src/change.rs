@@ -1,4 +1,4 @@
-//! What is to be written and removed.
+//! Files to write and to remove.
 
 use crate::diff::unified;
 use crate::error::SetupError;
@@ -17,12 +17,12 @@ pub struct Change {
 }
 
 impl Change {
-    /// Where it will be, below the root of the plan.
+    /// Path of the file, below the root of the plan.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the file is gone afterwards.
+    /// Returns whether the change removes the file.
     pub fn removes(&self) -> bool {
         self.after.is_none()
     }
@@ -82,7 +82,7 @@ impl<'a> Plan<'a> {
         text
     }
 
-    /// Whether this user may make the changes.
+    /// Checks that this user may make the changes.
     ///
     /// # Errors
     ///
@@ -224,7 +224,7 @@ mod tests {
         assert!(plan(root, Some("b\n"), false).is_err());
     }
 
-    /// Who made an image chose its links.
+    /// The maker of an image chose its links.
     #[test]
     fn no_link_of_an_image_leads_to_files_of_this_system() {
         let outer = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use widelane_cpu::Target;
 
-/// What goes into the provider's section. `None` leaves a setting to the provider.
+/// Settings in the provider's section. `None` leaves a setting to the provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     operations: Option<String>,
@@ -53,7 +53,7 @@ impl Options {
         })
     }
 
-    /// Who computes what OpenSSL can do, too; without, what is measured to be faster.
+    /// Sets the side that computes what OpenSSL can do, too; by default the one that is measured to be faster.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl Options {
         self.calibration = plain(file).ok().map(str::to_owned);
     }
 
-    /// What multiplications in 512-bit and in 256-bit registers do to the clock: the lost share, and the
+    /// Sets the effects of multiplications in 512-bit and in 256-bit registers on the clock: the lost share, and the
     /// nanoseconds of the stall and of the tail.
     pub fn set_clock(&mut self, penalties: [(f64, u64, u64); 2]) {
         self.clock = penalties.map(|(depth, stall, tail)| {

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of a setup.
 
 use crate::parts::Library;
 use crate::server::Server;
@@ -20,7 +20,7 @@ pub enum SetupError {
     NotFound {
         /// Which library.
         library: &'static Library,
-        /// Where it would be.
+        /// Paths that were searched.
         looked: Vec<PathBuf>,
     },
     /// The path of a library that was named is no file.
@@ -37,7 +37,7 @@ pub enum SetupError {
     OtherFile {
         /// The file.
         path: PathBuf,
-        /// What it should be.
+        /// Library that the file should be.
         library: &'static Library,
     },
     /// Others can change a library that the server is to load.
@@ -68,7 +68,7 @@ pub enum SetupError {
     Option {
         /// The option.
         option: &'static str,
-        /// Its value.
+        /// Value of the setting.
         value: String,
         /// The values that it can have.
         known: String,
@@ -135,7 +135,7 @@ pub enum SetupError {
         path: PathBuf,
         /// The setting.
         name: String,
-        /// Its value.
+        /// Value of the setting.
         value: String,
     },
     /// A file that is not ours gives the server another value of a variable that it needs.
@@ -167,5 +167,5 @@ fn list(paths: &[PathBuf]) -> String {
     paths.join("\n  ")
 }
 
-/// What a path may contain besides letters and digits.
+/// Characters that a path may contain besides letters and digits.
 pub(crate) const EXTRA: &str = "/._+-@~=";

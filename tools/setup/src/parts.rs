@@ -57,7 +57,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Whether a file is one that `cargo` built, which its next run may replace or remove.
+    /// Returns whether a file is one that `cargo` built, which its next run may replace or remove.
     pub fn is_build(&self) -> bool {
         let built = |path: &Path| path.with_file_name(BUILD).exists();
         built(&self.provider) || self.shim.as_deref().is_some_and(built)
@@ -127,7 +127,8 @@ const SHIM: Library = Library {
 };
 
 impl Library {
-    /// Whether a file with this content can be it. The name of a symbol stands in an ELF file as it is.
+    /// Returns whether a file with this content can be the library. The name of a symbol stands in an ELF file as it
+    /// is.
     fn is(&self, content: &[u8]) -> bool {
         let mut windows = content.windows(self.symbol.len());
         content.starts_with(b"\x7fELF") && windows.any(|text| text == self.symbol.as_bytes())
@@ -165,7 +166,7 @@ fn prefixes(program: &Path) -> Vec<PathBuf> {
 }
 
 const SHIM_FILE: &str = "libwidelane_openssl_shim.so";
-/// Where distributions put libraries: Debian's, those of Red Hat and SUSE, others.
+/// Folders of libraries in distributions: Debian's, those of Red Hat and SUSE, others.
 const LIBRARIES: [&str; 3] = ["lib/x86_64-linux-gnu", "lib64", "lib"];
 /// With the debug information of everything, a library is smaller.
 const MOST_BYTES: u64 = 1 << 30;

@@ -11,22 +11,22 @@ use crate::system::System;
 use std::path::{Path, PathBuf};
 use widelane_files::Root;
 
-/// What the files of a server are made from.
+/// Input from which the files of a server are made.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The server.
     pub server: Server,
     /// The libraries.
     pub parts: Parts,
-    /// What must be kept.
+    /// Settings of the system that must be kept.
     pub system: System,
     /// The provider's settings.
     pub options: Options,
-    /// How the library that suspends handshakes comes into the server.
+    /// Way of the library that suspends handshakes into the server.
     pub way: Way,
 }
 
-/// How the library that suspends handshakes comes into a server that needs it.
+/// Way of the library that suspends handshakes into a server that needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
     /// By LD_PRELOAD in the server's environment.
@@ -63,7 +63,7 @@ impl Setup {
         Plan::new(root, files, force)
     }
 
-    /// Where [`plan`](Self::plan) puts the server's OpenSSL configuration.
+    /// Path of the server's OpenSSL configuration, which [`plan`](Self::plan) writes.
     pub fn config_path(&self) -> PathBuf {
         config_of(self.server).into()
     }
@@ -131,7 +131,7 @@ fn config_of(server: Server) -> String {
     format!("/etc/widelane/openssl-{server}.cnf")
 }
 
-/// Whether the environment must name the library that suspends handshakes.
+/// Returns whether the environment must name the library that suspends handshakes.
 pub(crate) fn needs_preload(server: Server, way: Way) -> bool {
     server.needs_shim() && way == Way::Preload
 }

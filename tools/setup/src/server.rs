@@ -29,8 +29,8 @@ impl Server {
         }
     }
 
-    /// Whether it runs one synchronous event loop, in which only the library between it and OpenSSL
-    /// can suspend handshakes.
+    /// Returns whether the server runs one synchronous event loop, in which only the library between it and OpenSSL can
+    /// suspend handshakes.
     pub fn needs_shim(self) -> bool {
         matches!(self, Self::Nginx | Self::Lighttpd)
     }

@@ -12,7 +12,7 @@ pub(crate) fn stamped(server: Server, body: &str) -> String {
     )
 }
 
-/// Whether `text` is what [`stamped`] gave, for some server and some body.
+/// Returns whether `text` is a result of [`stamped`], for some server and some body.
 pub(crate) fn is_untouched(text: &str) -> bool {
     let body = || {
         let (head, rest) = text.split_once('\n')?;
@@ -26,7 +26,7 @@ pub(crate) fn is_untouched(text: &str) -> bool {
     body().is_some()
 }
 
-/// Whether `text` began as a file of ours.
+/// Returns whether `text` began as a file of ours.
 pub(crate) fn is_ours(text: &str) -> bool {
     text.starts_with(HEAD)
 }

@@ -1,5 +1,4 @@
-//! What belongs to the administrator and decides whether a server uses the provider: read, never
-//! changed.
+//! Settings of the administrator that decide whether a server uses the provider: read, never changed.
 
 use crate::error::SetupError;
 use crate::plan::{LD_PRELOAD, NGINX_KEEPS, OPENSSL_CONF, Way, drop_in, needs_preload};
@@ -8,7 +7,7 @@ use crate::system::read;
 use std::path::{Path, PathBuf};
 use widelane_files::Root;
 
-/// What the administrator should know or do besides, a sentence or two each.
+/// Notes for the administrator, a sentence or two each.
 ///
 /// # Errors
 ///
@@ -37,8 +36,7 @@ pub fn notes(root: &Root, server: Server) -> Result<Vec<String>, SetupError> {
     Ok(notes)
 }
 
-/// Whether a file that is not ours sets a variable that the server needs: only one of both settings
-/// would have an effect.
+/// Checks that no file of others sets a variable that the server needs: only one of both settings would have an effect.
 ///
 /// # Errors
 ///
@@ -82,16 +80,16 @@ pub fn already_set(root: &Root, server: Server, way: Way) -> Result<(), SetupErr
     Ok(())
 }
 
-/// What nginx.conf says about the variables that a successor of the running nginx needs.
+/// State of nginx.conf for the variables that a successor of the running nginx needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reexec {
-    /// It includes the folder of modules in its main context: a file there keeps them.
+    /// The file includes the folder of modules in its main context: a file there keeps the variables.
     Included,
-    /// It keeps them.
+    /// The file keeps the variables.
     Kept,
-    /// It must be changed.
+    /// The file must be changed.
     Lost,
-    /// There is none.
+    /// There is no such file.
     NoFile,
 }
 
@@ -220,7 +218,7 @@ fn drop_ins(root: &Root, folder: &Path, server: Server) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether a line of a unit, an environment file or a shell script sets a variable.
+/// Returns whether a line of a unit, an environment file or a shell script sets a variable.
 fn sets(line: &str, variable: &str) -> bool {
     if line.trim_start().starts_with(['#', ';']) {
         return false;

@@ -13,13 +13,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use widelane_files::Root;
 
-/// What it says about the settings that ours adds to.
+/// Settings of the system's configuration that ours adds to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct System {
     /// The file to include.
     pub(crate) include: Option<PathBuf>,
-    /// Its text, where it must be copied because it begins with a byte order mark: OpenSSL leaves that out of
-    /// the file that it reads first, and refuses one that is included.
+    /// Text of that file, if it must be copied because it begins with a byte order mark: OpenSSL leaves that out of the
+    /// file that it reads first, and refuses one that is included.
     pub(crate) copy: Option<String>,
     /// The section that `openssl_conf` names.
     pub(crate) start: Option<String>,
@@ -100,7 +100,8 @@ impl System {
     }
 }
 
-/// Whether OpenSSL reads a line: one that it does not makes it refuse the whole file, and everything in ours.
+/// Returns whether OpenSSL reads a line. A line that it cannot read makes it refuse the whole file, and everything in
+/// ours.
 fn is_readable(line: &str) -> bool {
     let is_directive = [".include", ".pragma"]
         .iter()
@@ -189,7 +190,7 @@ impl Settings {
             end.is_some_and(|end| end == "cnf" || end == "conf")
         };
         let mut paths = names.iter().map(|name| path.join(name)).filter(is_read);
-        // What is in the folder is included by it.
+        // The files in the folder are included by the folder's line.
         paths.try_for_each(|path| self.read(root, &path, depth.max(1)))
     }
 
@@ -368,7 +369,7 @@ mod tests {
             debian(&ours),
             Err(SetupError::AlreadyThere { .. })
         ));
-        // It would include itself for ever.
+        // The file would include itself for ever.
         assert!(debian(".include /etc/ssl/openssl.cnf\n").is_ok());
     }
 }
