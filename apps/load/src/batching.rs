@@ -55,7 +55,7 @@ pub(crate) struct Batcher {
     wakers: Vec<Waker>,
 }
 
-/// What a connection needs to suspend a step and to be woken.
+/// Context that a connection needs to suspend a step and to be woken.
 #[derive(Clone, Copy)]
 pub(crate) struct StepContext<'a> {
     pub(crate) driver: &'a Rc<Driver>,
@@ -87,7 +87,7 @@ impl Batcher {
         }
     }
 
-    /// Whether any step is suspended.
+    /// Returns whether any step is suspended.
     pub(crate) fn is_busy(&self) -> bool {
         self.driver.stacks_in_use() > 0
     }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// What is the same for all connections of a thread.
+/// Settings common to all connections of a thread.
 #[derive(Debug)]
 pub(crate) struct ConnectionConfig {
     pub(crate) address: SocketAddr,
@@ -72,7 +72,7 @@ enum State {
     Held,
 }
 
-/// What a connection needs next.
+/// Next step of a connection.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Wait for this.
@@ -83,7 +83,7 @@ pub(crate) enum Step {
     Ended(Result<(), Fault>),
 }
 
-/// What a connection waits for.
+/// Event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interest {
     /// Something to read.
@@ -177,7 +177,7 @@ impl Connection {
         self.next(gone_on)
     }
 
-    /// What it is waiting for.
+    /// Stage in which the connection waits.
     pub(crate) fn stage(&self) -> Stage {
         match self.state {
             State::Handshaking { connected: false } => Stage::Connect,
@@ -186,22 +186,22 @@ impl Connection {
         }
     }
 
-    /// Whether it waits only for the server's close.
+    /// Returns whether the connection waits only for the server's close.
     pub(crate) fn is_closing(&self) -> bool {
         matches!(self.state, State::Closing)
     }
 
-    /// Whether it is open and idle on purpose.
+    /// Returns whether the connection is open and idle on purpose.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.state, State::Held)
     }
 
-    /// Whether it waits for the engine.
+    /// Returns whether the connection waits for the engine.
     pub(crate) fn is_suspended(&self) -> bool {
         self.tls.is_suspended()
     }
 
-    /// What was agreed on, once the handshake is done.
+    /// TLS connection, once the handshake is done.
     pub(crate) fn tls(&self) -> Option<&ClientConnection> {
         self.tls.get()
     }
@@ -219,7 +219,7 @@ impl Connection {
         }
     }
 
-    /// What to wait for after `advanced`.
+    /// Next step after `advanced`.
     fn next(&mut self, advanced: Result<Option<Step>, Fault>) -> Step {
         match advanced {
             Ok(Some(step)) => step,
@@ -263,7 +263,7 @@ impl Connection {
             // A short read has emptied the socket. If more comes, epoll reports it.
             if read < scratch.wire.len() {
                 return match closed {
-                    // It closed before it can have read our Finished.
+                    // The server closed before it can have read our Finished.
                     true if self.early && !self.confirmed => Err(Fault::Closed),
                     true => self.end_of_stream().map(Some),
                     false => Ok(None),
@@ -419,7 +419,7 @@ impl Connection {
         }
     }
 
-    /// Whether nothing is left to do before an abrupt end.
+    /// Returns whether nothing is left to do before an abrupt end.
     fn ends_abruptly(&mut self, config: &ConnectionConfig) -> bool {
         config.close == Close::Abrupt && self.is_closing() && !self.tls.connection().wants_write()
     }
@@ -475,7 +475,7 @@ impl Connection {
     fn write_failed(&mut self, error: io::Error) -> Result<bool, Fault> {
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
         match self.state {
-            // It may have sent an alert before it closed. The next read finds it.
+            // The server may have sent an alert before it closed. The next read finds it.
             State::Handshaking { connected: true } | State::Closing
                 if matches!(errno, Errno::PIPE | Errno::CONNRESET) =>
             {

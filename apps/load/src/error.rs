@@ -1,4 +1,4 @@
-//! What can go wrong: with a run as a whole ([`LoadError`]) and with one connection ([`Fault`]).
+//! Errors of a run as a whole ([`LoadError`]) and of one connection ([`Fault`]).
 
 use rustix::io::Errno;
 use rustls::{AlertDescription, CertificateError};
@@ -14,7 +14,7 @@ pub enum LoadError {
     /// The caller: the target is not an address, or its name does not resolve.
     #[error("cannot use `{}` as the target: {reason}", .target.escape_debug())]
     Target {
-        /// What was given.
+        /// Target as given.
         target: String,
         /// Why it cannot be used.
         reason: String,
@@ -80,7 +80,7 @@ pub enum LoadError {
          (ulimit -Hn, LimitNOFILE=) or lower --concurrency"
     )]
     Descriptors {
-        /// How many the plan needs.
+        /// Number that the plan needs.
         needed: u64,
         /// The hard limit.
         limit: u64,
@@ -88,17 +88,17 @@ pub enum LoadError {
     /// The caller: a CPU that cannot be used.
     #[error("cannot pin a thread to CPU {cpu} ({source}); see `nproc --all` and `taskset -p $$`")]
     Cpu {
-        /// Its number.
+        /// Number of the CPU.
         cpu: usize,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The machine: something the system refused.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// Attempted step.
         what: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
@@ -126,7 +126,7 @@ pub(crate) enum Fault {
     Certificate(CertificateError),
     /// The server broke the protocol, or offers nothing that we can use.
     Tls(rustls::Error),
-    /// It took longer than allowed, in this stage.
+    /// The connection took longer than allowed, in this stage.
     Timeout(Stage),
     /// The answer had this HTTP status.
     Http(u16),
@@ -138,7 +138,7 @@ pub(crate) enum Fault {
     Socket(Errno),
 }
 
-/// What a connection was waiting for.
+/// Stage in which a connection waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Connect,

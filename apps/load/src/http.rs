@@ -106,7 +106,7 @@ impl Body {
         })
     }
 
-    /// Whether it is no answer yet. 101 is one: nothing that this client asked for.
+    /// Returns whether the answer is an interim one. 101 is final: nothing that this client asked for.
     fn is_interim(&self) -> bool {
         (100..200).contains(&self.status) && self.status != 101
     }

@@ -72,7 +72,7 @@ impl Group {
         stock.chain([SECP384R1MLKEM1024]).map(Self)
     }
 
-    /// Its implementation: one of `preferred` if it is among them.
+    /// Implementation of the group: one of `preferred` if it is among them.
     pub(crate) fn of(
         self,
         preferred: &[&'static dyn SupportedKxGroup],
@@ -140,7 +140,7 @@ impl FromStr for SignatureAlgorithm {
 }
 
 impl Suite {
-    /// Its implementation: one of `preferred` if it is among them.
+    /// Implementation of the cipher suite: one of `preferred` if it is among them.
     pub(crate) fn of(self, preferred: &[SupportedCipherSuite]) -> SupportedCipherSuite {
         let found = preferred.iter().find(|suite| **suite == self.0);
         found.copied().unwrap_or(self.0)

@@ -1,4 +1,4 @@
-//! What the client offers in its ClientHello, and the rustls configuration for it.
+//! Offer of the client in its ClientHello, and the rustls configuration for it.
 
 use crate::batching::Batching;
 use crate::error::LoadError;
@@ -12,9 +12,8 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::{ClientConfig, NamedGroup, SignatureScheme, SupportedProtocolVersion};
 use std::sync::Arc;
 
-/// What the client offers and whom it trusts. The default offers TLS 1.3 and 1.2, the groups
-/// X25519, P-256 and P-384 with a share for the first, and rustls's cipher suites and signature
-/// algorithms, and trusts the system's bundle.
+/// Offer of the client, and its trust. The default offers TLS 1.3 and 1.2, the groups X25519, P-256 and P-384 with a
+/// share for the first, and rustls's cipher suites and signature algorithms, and trusts the system's bundle.
 #[derive(Clone, Debug)]
 pub struct Offer {
     /// The one version offered; `None`: both.
@@ -29,11 +28,11 @@ pub struct Offer {
     pub suites: Vec<Suite>,
     /// Application protocols, best first; empty: none is offered.
     pub alpn: Vec<String>,
-    /// Whom to trust.
+    /// Certificates that the client trusts.
     pub trust: Trust,
     /// The certificate for servers that ask for one.
     pub identity: Option<Identity>,
-    /// Whether to resume sessions with the server's tickets. If not, every handshake is a full one.
+    /// True to resume sessions with the server's tickets. If not, every handshake is a full one.
     pub resume: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a run does: the target, how connections arrive, for how long.
+//! Plan of a run: the target, the arrivals of connections, the duration.
 
 use crate::error::LoadError;
 use crate::offer::Offer;
@@ -10,15 +10,15 @@ use widelane_affinity::Cpus;
 /// Everything a run needs to know. [`Plan::new`] fills in defaults; the fields are public.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where to connect.
+    /// Address of the server.
     pub address: SocketAddr,
     /// The name in SNI. If certificates are checked, it must be in the server's certificate.
     pub server_name: String,
-    /// How connections arrive.
+    /// Arrivals of connections.
     pub arrivals: Arrivals,
-    /// How long to measure, after `warmup`.
+    /// Time of measurement, after `warmup`.
     pub duration: Duration,
-    /// How long to run before measuring, for caches, tickets and clocks.
+    /// Time before the measurement, for caches, tickets and clocks.
     pub warmup: Duration,
     /// Ends the run when this many connections have started, warm-up included.
     pub limit: Option<u64>,
@@ -29,26 +29,26 @@ pub struct Plan {
     /// Most time one connection may take, from its start to the end of its handshake (and
     /// answer). A client gives up on it then.
     pub timeout: Duration,
-    /// How often a client that has failed or given up tries again. It waits for up to 100 ms first, and for twice
-    /// as long each time.
+    /// Number of further attempts of a client that has failed or given up. It waits for up to 100 ms first, and for
+    /// twice as long each time.
     pub retries: u32,
-    /// What the client offers in its ClientHello, and whom it trusts.
+    /// Offer of the client in its ClientHello, and its trust.
     pub offer: Offer,
-    /// What follows a handshake.
+    /// Traffic after a handshake.
     pub after: After,
-    /// How our side of a connection ends.
+    /// End of our side of a connection.
     pub close: Close,
-    /// Whether one connection is tried first, so that a wrong address or an untrusted
-    /// certificate is an immediate error and not ten seconds of failures.
+    /// True to try one connection first, so that a wrong address or an untrusted certificate is an immediate error and
+    /// not ten seconds of failures.
     pub preflight: bool,
-    /// Whether the generator batches its own public-key operations. It does so only with more
-    /// connections in flight than threads.
+    /// True if the generator batches its own public-key operations. It does so only with more connections in flight
+    /// than threads.
     pub batching: bool,
     /// Most connections in flight at once in an open loop. Further starts wait and are late.
     pub max_in_flight: usize,
 }
 
-/// How connections arrive.
+/// Arrivals of connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrivals {
     /// Closed loop: this many in flight, always.
@@ -57,7 +57,7 @@ pub enum Arrivals {
     Rate {
         /// Starts a second.
         per_second: f64,
-        /// How they are spread.
+        /// Gaps between the starts.
         spacing: Spacing,
         /// A span with another rate.
         storm: Option<Storm>,
@@ -69,11 +69,11 @@ pub enum Arrivals {
 pub struct Storm {
     /// Starts a second in the storm.
     pub per_second: f64,
-    /// When it begins, after the begin of the measured time.
+    /// Begin of the storm, after the begin of the measured time.
     pub from: Duration,
-    /// How long it lasts.
+    /// Length of the storm.
     pub length: Duration,
-    /// Whether the rate rises evenly to that of the storm, and only reaches it at its end.
+    /// True if the rate rises evenly to that of the storm, and only reaches it at its end.
     pub ramp: bool,
 }
 
@@ -86,7 +86,7 @@ pub enum Spacing {
     Poisson,
 }
 
-/// What follows a handshake.
+/// Traffic after a handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum After {
     /// Nothing: close.
@@ -97,8 +97,7 @@ pub enum After {
     Hold,
 }
 
-/// How our side of a connection ends, once the server has closed its own; [`Close::Abrupt`] does not
-/// wait for that.
+/// End of our side of a connection, once the server has closed its own; [`Close::Abrupt`] does not wait for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
     /// With a reset. The server has read everything and closed, so nothing is lost, and neither
@@ -253,7 +252,7 @@ impl Plan {
         }
     }
 
-    /// Whether there is anything to batch.
+    /// Returns whether there is anything to batch.
     pub(crate) fn batches(&self) -> bool {
         self.batching && self.most_in_flight() > self.threads
     }

@@ -32,32 +32,32 @@ pub struct Report {
     pub storm: Option<Stormy>,
     /// Most seconds that a client waits for one connection.
     pub timeout_s: f64,
-    /// How often a client tries again.
+    /// Number of further attempts of a client.
     pub retries: u32,
     /// Threads of the generator.
     pub threads: usize,
-    /// Whether the generator's own public-key operations were batched.
+    /// True if the generator's own public-key operations were batched.
     pub batching: bool,
     /// Measured time in seconds.
     pub duration_s: f64,
-    /// Whether the run was stopped before its time.
+    /// True if the run was stopped before its time.
     pub interrupted: bool,
 
     /// Handshakes done in the measured time, a second.
     pub handshakes_per_s: Option<f64>,
-    /// Of these, those within the time limit of their clients. A client counts once, however often it has tried.
+    /// Handshakes within the time limit of their clients, a second. A client counts once, however often it has tried.
     pub goodput_per_s: Option<f64>,
     /// Connections started.
     pub attempted: u64,
-    /// Of these, further attempts of clients that had failed.
+    /// Further attempts of clients that had failed, among those connections.
     pub retried: u64,
     /// Clients that failed in the measured time with their last attempt; 0 without retries.
     pub gave_up: u64,
-    /// Of these, those that succeeded.
+    /// Connections that succeeded, among those started.
     pub completed: u64,
-    /// Of these, those that failed.
+    /// Connections that failed, among those started.
     pub errors: u64,
-    /// Of these, those still in flight when the run was stopped.
+    /// Connections still in flight when the run was stopped, among those started.
     pub unfinished: u64,
     /// The failures by kind.
     pub errors_by_kind: BTreeMap<String, u64>,
@@ -75,7 +75,7 @@ pub struct Report {
     pub max_us: Option<f64>,
     /// Mean.
     pub mean_us: Option<f64>,
-    /// The same until the end of the answer, if there was a request.
+    /// Latency until the end of the answer, if there was a request.
     pub answer: Option<Percentiles>,
 
     /// Completed handshakes that resumed a session.
@@ -84,7 +84,7 @@ pub struct Report {
     pub resumed_share: Option<f64>,
     /// Completed handshakes with another round trip, because the server wanted another group.
     pub hello_retries: u64,
-    /// What most completed handshakes agreed on: the protocol version, `1.2` or `1.3`.
+    /// Protocol version of most completed handshakes, `1.2` or `1.3`.
     pub version: Option<&'static str>,
     /// The cipher suite.
     pub cipher: Option<String>,
@@ -99,7 +99,7 @@ pub struct Report {
 
     /// CPU time of the generator's threads in seconds.
     pub cpu_s: f64,
-    /// The same for each handshake, in microseconds.
+    /// CPU time of the generator for each handshake, in microseconds.
     pub cpu_us_per_handshake: Option<f64>,
     /// The share of its CPU that the busiest thread used. Near 1, the generator is the limit, not
     /// the server.
@@ -107,12 +107,12 @@ pub struct Report {
     /// The largest share of the time in which a thread was ready to run and had no CPU. Well above
     /// 0, other programs disturbed the measurement.
     pub cpu_wait: Option<f64>,
-    /// How late connections started in an open loop. It is part of their latency.
+    /// Lateness of the starts in an open loop. It is part of the latency.
     pub lateness: Option<Percentiles>,
     /// Connections that were due in an open loop and never started.
     pub not_started: u64,
 
-    /// What a reader must know to judge the figures.
+    /// Notes that readers need to judge the figures.
     pub notes: Vec<String>,
 }
 
@@ -124,9 +124,9 @@ pub struct Stormy {
     pub rate: f64,
     /// When it began, in seconds after the begin of the measured time.
     pub from_s: f64,
-    /// Its length in seconds.
+    /// Length of the storm in seconds.
     pub length_s: f64,
-    /// Whether the rate rose evenly over that time.
+    /// True if the rate rose evenly over that time.
     pub ramp: bool,
 }
 

@@ -61,7 +61,7 @@ struct Counts {
     errors: AtomicU64,
 }
 
-/// How far a run has come, warm-up included.
+/// Progress of a run, warm-up included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Connections started.
@@ -78,13 +78,13 @@ impl Watch {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the run was stopped.
+    /// Returns whether the run was stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// How far the run has come.
+    /// Progress of the run.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {

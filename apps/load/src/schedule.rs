@@ -25,8 +25,8 @@ pub(crate) struct Closed {
 pub(crate) struct Open {
     origin: Instant,
     rate: Rate,
-    /// How many starts of all threads precede the next one of this thread. Times are computed from `origin` each
-    /// time, so rounding errors do not add up.
+    /// Number of starts of all threads before the next one of this thread. Times are computed from `origin` each time,
+    /// so rounding errors do not add up.
     position: f64,
     threads: f64,
     /// `None`: even gaps.
@@ -41,7 +41,7 @@ struct Rate {
 }
 
 impl Rate {
-    /// When so many starts are due, in seconds after the origin.
+    /// Time at which `position` starts are due, in seconds after the origin.
     fn time_of(&self, position: f64) -> f64 {
         let Some(storm) = &self.storm else {
             return position / self.calm;
@@ -193,7 +193,7 @@ impl Random {
     }
 }
 
-/// How long a place waits after a failure.
+/// Time that a place waits after a failure.
 const RETRY_DELAY: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

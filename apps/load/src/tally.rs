@@ -1,4 +1,4 @@
-//! What one thread counts.
+//! Counts of one thread.
 
 use crate::connection::Connection;
 use crate::error::Fault;
@@ -29,7 +29,7 @@ impl Window {
 pub(crate) struct Tally {
     /// Connections with an intended start in the window that did start.
     pub(crate) attempted: u64,
-    /// Of these, those of clients that have failed before.
+    /// Attempts of clients that have failed before, among those.
     pub(crate) retries: u64,
     /// Clients that failed in the window for the last time.
     pub(crate) gave_up: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Tally {
     pub(crate) not_started: u64,
     /// Handshakes done in the window.
     pub(crate) done_in_window: u64,
-    /// Of these, those within the time limit of their clients.
+    /// Handshakes within the time limit of their clients, among those.
     pub(crate) good_in_window: u64,
     /// Nanoseconds from the intended start to the end of the handshake.
     pub(crate) handshakes: Histogram<u64>,
@@ -63,13 +63,13 @@ pub(crate) struct Tally {
     pub(crate) waited: Option<Duration>,
 }
 
-/// What client and server agreed on.
+/// Agreement of client and server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Agreement {
     pub(crate) version: ProtocolVersion,
     pub(crate) suite: CipherSuite,
     pub(crate) group: Option<NamedGroup>,
-    /// Of the server; none where a session was resumed.
+    /// Signature scheme of the server; `None` if a session was resumed.
     pub(crate) signature: Option<SignatureScheme>,
     pub(crate) alpn: Option<Vec<u8>>,
 }

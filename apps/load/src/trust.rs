@@ -1,4 +1,4 @@
-//! Whom the client trusts, and the certificate that it shows itself: both from PEM files.
+//! Certificates that the client trusts, and the one that it shows itself: both from PEM files.
 
 use crate::error::LoadError;
 use rustls::client::WantsClientCert;
@@ -10,9 +10,9 @@ use zeroize::Zeroizing;
 /// Which servers' certificates are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Those of issuers in the system's bundle (`SSL_CERT_FILE`, or the distribution's).
+    /// Certificates of issuers in the system's bundle (`SSL_CERT_FILE`, or the distribution's).
     System,
-    /// Those of issuers in this PEM file. A self-signed certificate may be its own issuer.
+    /// Certificates of issuers in this PEM file. A self-signed certificate may be its own issuer.
     File(PathBuf),
     /// Every certificate: the client checks neither the chain, nor the name, nor the server's
     /// signature over the handshake. It costs the client least and gives no security.
@@ -113,7 +113,7 @@ fn trusted_in(path: &Path) -> Result<Trusted, LoadError> {
     })
 }
 
-/// Where distributions keep their bundle: Debian and Arch, Fedora and RHEL, SUSE, Alpine.
+/// Bundles of distributions: Debian and Arch, Fedora and RHEL, SUSE, Alpine.
 const SYSTEM_BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

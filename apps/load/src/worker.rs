@@ -29,7 +29,7 @@ pub(crate) struct Worker {
     retries: u32,
     /// Clients that try again, by when they do. The number tells those of one instant apart.
     retrying: BTreeMap<(Instant, u64), Client>,
-    /// How often clients have begun to wait.
+    /// Number of times that clients have begun to wait.
     failures: u64,
     random: Random,
     /// When handshakes and answers time out. The timeout is the same for all, so the oldest is at
@@ -51,9 +51,9 @@ pub(crate) struct Worker {
 struct Entry {
     connection: Connection,
     client: Client,
-    /// What epoll watches for.
+    /// Event that epoll watches for.
     interest: Interest,
-    /// Whether it is in `lingers`.
+    /// True if the connection is in `lingers`.
     lingering: bool,
 }
 
@@ -257,7 +257,7 @@ impl Worker {
     /// Handles a socket that is ready. Returns whether the connection could go on.
     fn look_at(&mut self, schedule: &mut Schedule, event: &Event) -> bool {
         let key = Key::from_u64(event.data.u64());
-        // Its connection may have ended earlier in this round of events.
+        // The connection may have ended earlier in this round of events.
         let Some(entry) = self.connections.get_mut(key) else {
             return true;
         };
@@ -417,7 +417,7 @@ impl Worker {
         }
     }
 
-    /// How long epoll may wait.
+    /// Longest time that epoll may wait.
     fn longest_wait(&self, schedule: &Schedule, now: Instant) -> Timespec {
         let mut until = now + LONGEST_WAIT;
         if now < self.window.from {
@@ -578,7 +578,7 @@ const NO_WAIT: Timespec = Timespec {
 };
 /// A stop is noticed within this time.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
-/// How long we wait for the server's close after our close_notify.
+/// Longest wait for the server's close after our close_notify.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The first wait of a client that tries again.
 const BACKOFF: Duration = Duration::from_millis(100);

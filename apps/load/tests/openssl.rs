@@ -99,7 +99,7 @@ fn every_group_and_every_kind_of_certificate_on_either_side() {
     }
 }
 
-/// As OpenSSL spells them, and ours in lower case.
+/// Names in OpenSSL, and ours in lower case.
 const GROUPS: [&str; 8] = [
     "X25519",
     "P-256",

@@ -1,4 +1,4 @@
-//! What a run counts, against servers that behave and servers that do not.
+//! Tests what a run counts, against servers that behave and servers that do not.
 
 mod common;
 
@@ -366,7 +366,7 @@ fn failures_are_told_apart() {
     });
     assert_eq!(failing(hangs_up.plan()), "closed during the handshake");
 
-    // Its whole flight, and then a close before our Finished can have come: not a handshake.
+    // Sends its whole flight, and closes before our Finished can have come: not a handshake.
     let config = Arc::new(identity.config(&[&rustls::version::TLS13]));
     let leaves_early = Server::new(move |mut stream, _| {
         let mut connection = rustls::ServerConnection::new(config.clone()).expect("a connection");
@@ -478,7 +478,7 @@ fn a_trusted_certificate_is_trusted_for_its_names_only() {
 
 #[test]
 fn a_self_signed_authority_may_be_its_own_server() {
-    // What `openssl req -x509` makes: CA:TRUE, and used as a server certificate.
+    // Makes what `openssl req -x509` makes: CA:TRUE, and used as a server certificate.
     let mut parameters =
         rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
     parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);

@@ -18,7 +18,7 @@ pub(crate) struct Identity {
     pub(crate) pem: String,
     pub(crate) key_pem: String,
     key: PrivatePkcs8KeyDer<'static>,
-    /// How often the certificate stands in its chain: nonsense, but of a length.
+    /// Number of copies of the certificate in its chain: nonsense, but of a length.
     repeated: usize,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct Server {
     accepting: Option<JoinHandle<()>>,
 }
 
-/// What a server saw.
+/// Counts of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) accepted: AtomicUsize,
