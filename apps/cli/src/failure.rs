@@ -1,4 +1,4 @@
-//! How a sub-command ends when it does not end well.
+//! Failures of a sub-command.
 
 use crate::output;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -47,9 +47,9 @@ pub fn unknown_option(error: &clap::Error) -> Option<&str> {
 /// Why a sub-command stopped, and with it the exit status.
 #[derive(Debug)]
 pub enum Failure {
-    /// It was called rightly and did not work: status 1.
+    /// The call was right and the work failed: status 1.
     Failed(String),
-    /// It was called wrongly: status 2, as for clap's own complaints.
+    /// The call was wrong: status 2, as for clap's own complaints.
     Usage(String),
     /// The reader of our standard output went away (`widelane … | head`). That is no failure
     /// of ours: quiet, status 0.

@@ -28,7 +28,7 @@ pub fn print_anew(text: &str) -> Result<(), Failure> {
     write_all(io::stdout().lock(), &text)
 }
 
-/// Writes `text` to standard error; an error there is ignored, as it cannot be told.
+/// Writes `text` to standard error; an error there is ignored, as nothing could report it.
 pub fn complain(text: &str) {
     let _ = io::stderr().lock().write_all(printable(text).as_bytes());
 }
@@ -39,8 +39,8 @@ pub fn progress(text: &str) {
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// How `program`, which runs here, was called, for records: without the folder in which it is, and with the
-/// variables that hide instructions of the CPU.
+/// Command line of `program`, which runs here, for records: without the folder in which it is, and with the variables
+/// that hide instructions of the CPU.
 pub fn command_line(program: &str) -> String {
     let words = std::env::args_os().skip(1);
     let words = words.map(|word| word.to_string_lossy().into_owned());
@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    /// Who owns the folder may guess the name of a draft.
+    /// The owner of the folder may guess the name of a draft.
     #[test]
     fn a_file_is_replaced_and_nothing_beside_it_is_written_to() {
         let folder = tempfile::tempdir().expect("a folder");

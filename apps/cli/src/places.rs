@@ -1,4 +1,4 @@
-//! Where Widelane keeps files when the user names no place.
+//! Places of Widelane's files when the user names none.
 
 use rustix::process::{Uid, geteuid};
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The folders for this process: by its user and its environment, which only this reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// What the service manager gave us (`StateDirectory=` of a unit).
+    /// Folder from the service manager (`StateDirectory=` of a unit).
     given: Option<PathBuf>,
     /// The state folder of the machine.
     machines: PathBuf,
@@ -15,13 +15,13 @@ pub struct Places {
     users: Option<PathBuf>,
     /// For what must not outlive the machine.
     runtime: PathBuf,
-    /// The same of root.
+    /// Folder of root for what must not outlive the machine.
     roots: PathBuf,
     root: bool,
 }
 
 impl Places {
-    /// Those of this process.
+    /// Places of this process.
     pub fn here() -> Self {
         let moves = !has_more_rights_than_its_caller();
         let variable = |name: &str| match name {
@@ -63,8 +63,8 @@ impl Places {
         }
     }
 
-    /// Where to look for a file of this name, in groups, the most important first: the state folder
-    /// of the service, which it was given for its files; then that of the machine and that of the user.
+    /// Places to look for a file of this name, in groups, the most important first: the state folder of the service,
+    /// which it was given for its files; then that of the machine and that of the user.
     pub fn to_read(&self, name: &str) -> Vec<Vec<PathBuf>> {
         let ours = [Some(&self.machines), self.users.as_ref()];
         let mut ours: Vec<&PathBuf> = ours.into_iter().flatten().collect();
@@ -76,8 +76,7 @@ impl Places {
             .collect()
     }
 
-    /// Where to keep a file of this name: the first of these folders that is this user's. `None` if
-    /// there is none.
+    /// Place to keep a file of this name: the first of these folders that is this user's. `None` if there is none.
     pub fn to_write(&self, name: &str) -> Option<PathBuf> {
         let machines = self.root.then_some(&self.machines);
         let folder = self.given.as_ref().or(machines);
@@ -89,14 +88,14 @@ impl Places {
         &self.runtime
     }
 
-    /// The same folder of root.
+    /// Folder of root for what must not outlive the machine.
     pub fn roots(&self) -> &Path {
         &self.roots
     }
 }
 
-/// Whether this process got rights at its start that its caller lacks: by set-user-ID, set-group-ID or
-/// capabilities of the file (`AT_SECURE` of getauxval(3)). Where the kernel does not tell, it counts as so.
+/// Returns whether this process got rights at its start that its caller lacks: by set-user-ID, set-group-ID or
+/// capabilities of the file (`AT_SECURE` of getauxval(3)). If the kernel does not say, it counts as so.
 fn has_more_rights_than_its_caller() -> bool {
     // Pairs of machine words.
     let told = widelane_files::kernel("/proc/self/auxv").unwrap_or_default();
@@ -164,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_service_reads_what_root_measured_and_keeps_its_own_files() {
-        // As under the unit: its user has no home that it could see.
+        // Places as under the unit: its user has no home that it could see.
         let service = places(NOBODY, &[("STATE_DIRECTORY", "/var/lib/widelane")]);
         assert_eq!(
             service.to_read(PROFILE),
@@ -231,7 +230,7 @@ mod tests {
             [root.runtime(), root.roots()],
             [Path::new("/t/run/widelane"); 2]
         );
-        // What is named stays where it is, and a relative root is none.
+        // A named folder stays where it is, and a relative root is none.
         let given = places(NOBODY, &[("STATE_DIRECTORY", "/srv/a"), (ROOT, "/t")]);
         assert_eq!(given.to_write("x"), Some(PathBuf::from("/srv/a/x")));
         let relative = places(NOBODY, &[(ROOT, "t")]);
