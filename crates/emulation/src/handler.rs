@@ -37,7 +37,7 @@ extern "C" fn on_illegal_instruction(_: c_int, _: *mut siginfo_t, context: *mut 
     // while the handler runs.
     let context = unsafe { &mut *context.cast::<ucontext_t>() };
     let mut any = false;
-    // What follows is often a multiplication, too, and a signal takes long.
+    // The next instruction is often a multiplication, too, and a signal takes long.
     while let Some(instruction) = next(context) {
         let Some(multiply) = Multiply::of(&instruction) else {
             break;
@@ -145,7 +145,7 @@ fn ymm(context: &mut ucontext_t) -> Option<Ymm> {
     unsafe {
         let used = area.add(USED_AT).cast::<u64>();
         let was = used.read_unaligned();
-        // What a feature is not used for is zero, whatever the area holds.
+        // A feature that is not in use has zeros, whatever the area holds.
         if was & SSE == 0 {
             area.add(LOW_AT).write_bytes(0, 16 * 16);
         }

@@ -25,7 +25,7 @@ pub fn install() -> Means {
     Means::Emulation
 }
 
-/// What computes VPMADD52 with VEX prefixes.
+/// Computes VPMADD52 with VEX prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
     /// The CPU.

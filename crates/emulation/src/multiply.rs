@@ -1,4 +1,4 @@
-//! What VPMADD52 computes, on the lanes of registers: integer arithmetic, and which instruction is which.
+//! Computes VPMADD52 on the lanes of registers: integer arithmetic, and the decoding of the instructions.
 
 use iced_x86::{Code, Instruction, OpKind, Register};
 

@@ -244,7 +244,7 @@ impl<const L: usize> MlDsa<L> {
         }
     }
 
-    /// Whether `low + c s` is small enough (algorithm 7, step 23); `c s` is in one half of `pair`.
+    /// Checks that `low + c s` is small enough (algorithm 7, step 23); `c s` is in one half of `pair`.
     pub fn low(
         &self,
         bad: &mut [[u64; L]],
@@ -296,7 +296,7 @@ impl<const L: usize> MlDsa<L> {
         }
     }
 
-    /// Whether a polynomial is below `gamma2` of ML-DSA-44 in magnitude (algorithm 7, step 28).
+    /// Checks that a polynomial is below `gamma2` of ML-DSA-44 in magnitude (algorithm 7, step 28).
     pub fn norm44(&self, bad: &mut [[u64; L]], x: &[[u64; L]], scratch: &mut [[u64; L]]) {
         for x in x.chunks_exact(Family::CHUNK) {
             self.kernels.norm44.call([&mut *bad], [x], scratch);

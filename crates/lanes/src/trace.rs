@@ -96,7 +96,7 @@ pub(crate) enum ShiftOp {
     Left16,
     Right16,
     RightSigned16,
-    /// Of lowered traces alone.
+    /// Only in lowered traces.
     Left32,
 }
 

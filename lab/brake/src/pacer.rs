@@ -250,7 +250,7 @@ impl Pacer {
         // The way into sleep is over before anything else happens.
         let debt = |ahead: &Account| self.debt(ahead) - self.costs.leave as i64;
         let mut ahead = account.clone();
-        // The same code may come again before its tail has run out.
+        // Equal code may come again before its tail has run out.
         let settle = account.at() + self.patience();
         let (mut full, mut least) = (None, 0);
         loop {

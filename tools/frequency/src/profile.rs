@@ -282,7 +282,7 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// When the file cannot be written, or this machine could not be told from another one.
+    /// When the file cannot be written, or the kernel does not describe this machine well enough.
     pub fn save_named(&self, path: &Path) -> Result<(), ProfileError> {
         self.save_by(path, widelane_files::replace_named)
     }

@@ -36,7 +36,7 @@ pub struct State {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// Which.
+    /// Thread.
     pub id: ThreadId,
     /// Process of the thread.
     pub pid: i32,

@@ -217,10 +217,9 @@ impl Last {
         self.0.push_back(instruction);
     }
 
-    /// Whether a jump is one of a `switch`. Compilers load an entry of four bytes, add the address of
-    /// the table, and jump; or, where code has a fixed address, jump to an entry of a table at a fixed
-    /// address. Under CET they mark these jumps `notrack`. Other indirect jumps are calls at the end of
-    /// a function.
+    /// Returns whether a jump is one of a `switch`. Compilers load an entry of four bytes, add the address of the
+    /// table, and jump; or, where code has a fixed address, jump to an entry of a table at a fixed address. Under CET
+    /// they mark these jumps `notrack`. Other indirect jumps are calls at the end of a function.
     fn is_table(&self, jump: &Instruction, go: bool) -> bool {
         if jump.segment_prefix() == Register::DS {
             return true;

@@ -418,7 +418,7 @@ memory! {
         scratch: k.scratch_len(),
         /// One vector per window of an exponent.
         indices: k.windows(),
-        // Of the keys.
+        // Values of the keys.
         /// And `k0`: one more vector.
         n: k.digits() + 1,
         one: k.digits(),
@@ -428,10 +428,10 @@ memory! {
         coefficient_r: k.digits(),
         /// One vector per limb of a prime.
         exponent: k.limbs(),
-        // Of the blinding.
+        // Values of the blinding.
         power: k.digits(),
         inverse: k.digits(),
-        // Of the computation.
+        // Values of the computation.
         /// The request's message, for the check.
         message: k.digits(),
         a: k.digits(),

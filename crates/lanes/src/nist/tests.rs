@@ -90,7 +90,7 @@ fn the_order_less_one_makes_the_negative_generator() {
     }
 }
 
-/// Whether `a + b = p`.
+/// Checks that `a + b = p`.
 fn sum_is_prime(curve: Curve, a: &[[u64; 1]], b: &[[u64; 1]]) -> Option<bool> {
     let mut carry = 0;
     let sum: Vec<u64> = a
@@ -335,7 +335,7 @@ fn moduli_are_what_their_reduction_takes_them_for() {
     }
 }
 
-/// What `NistCurve::multiply` and `multiply_base` say about sums of equal points.
+/// Tests the claims of `NistCurve::multiply` and `multiply_base` about sums of equal points.
 #[test]
 fn no_sum_of_a_multiplication_is_exceptional() {
     for curve in Curve::ALL {
