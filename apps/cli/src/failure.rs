@@ -44,7 +44,7 @@ pub fn unknown_option(error: &clap::Error) -> Option<&str> {
     }
 }
 
-/// Why a sub-command stopped, and with it the exit status.
+/// Reason why a sub-command stopped, and with it the exit status.
 #[derive(Debug)]
 pub enum Failure {
     /// The call was right and the work failed: status 1.

@@ -40,7 +40,7 @@ pub fn kept(groups: &[Vec<PathBuf>], machine: &Machine) -> Result<(PathBuf, Prof
     best.ok_or(why)
 }
 
-/// Why a profile cannot be used on `machine`.
+/// Reason why a profile cannot be used on `machine`.
 pub fn fault(profile: &Profile, machine: &Machine) -> Option<String> {
     match profile.stale(machine)? {
         Stale::Machine => Some(format!(

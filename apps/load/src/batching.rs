@@ -51,7 +51,7 @@ pub(crate) struct Batcher {
     driver: Rc<Driver>,
     turns: Turns,
     woken: Arc<Woken>,
-    /// By the index of a connection's slot.
+    /// Wakers by the index of a connection's slot.
     wakers: Vec<Waker>,
 }
 

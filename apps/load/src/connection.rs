@@ -51,9 +51,9 @@ pub(crate) struct Connection {
     unread: Vec<u8>,
     /// The intended start.
     pub(crate) intended: Instant,
-    /// When the handshake was done.
+    /// Time at which the handshake was done.
     pub(crate) done: Option<Instant>,
-    /// When the answer was complete.
+    /// Time at which the answer was complete.
     pub(crate) answered: Option<Instant>,
     /// The server did something that it does only after it has accepted our Finished.
     confirmed: bool,

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a run could not be made. Failures of single connections are counted in the report.
+/// Reason why a run could not be made. Failures of single connections are counted in the report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -16,7 +16,7 @@ pub enum LoadError {
     Target {
         /// Target as given.
         target: String,
-        /// Why it cannot be used.
+        /// Reason why the target cannot be used.
         reason: String,
     },
     /// The caller: the plan contradicts itself.
@@ -27,7 +27,7 @@ pub enum LoadError {
     CaFile {
         /// The file.
         path: PathBuf,
-        /// Why it cannot be used.
+        /// Reason why it cannot be used.
         reason: String,
     },
     /// The operator: a file given as `--certificate` or `--key` cannot be used.
@@ -35,7 +35,7 @@ pub enum LoadError {
     Identity {
         /// The file.
         path: PathBuf,
-        /// Why it cannot be used.
+        /// Reason why it cannot be used.
         reason: String,
     },
     /// The machine: no bundle of trusted certificates was found.
@@ -49,7 +49,7 @@ pub enum LoadError {
     Connect {
         /// The server's address.
         address: SocketAddr,
-        /// Why, and what to do.
+        /// Reason, and what to do.
         reason: String,
     },
     /// The server: its certificate is not trusted.
@@ -63,7 +63,7 @@ pub enum LoadError {
         address: SocketAddr,
         /// The name that was expected.
         server_name: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// The server: the first handshake failed.
@@ -71,7 +71,7 @@ pub enum LoadError {
     Handshake {
         /// The server's address.
         address: SocketAddr,
-        /// Why, and what to do.
+        /// Reason, and what to do.
         reason: String,
     },
     /// The machine: too few file descriptors for the connections asked for.
@@ -103,7 +103,7 @@ pub enum LoadError {
     },
 }
 
-/// Why one connection failed.
+/// Reason why one connection failed.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// No TCP connection.

@@ -14,7 +14,7 @@ pub(crate) struct Answer {
 #[derive(Debug)]
 struct Body {
     status: u16,
-    /// From Content-Length; `None`: until the connection closes (we ask for that).
+    /// Value of Content-Length; `None`: until the connection closes (we ask for that).
     length: Option<u64>,
     received: u64,
 }

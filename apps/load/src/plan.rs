@@ -100,15 +100,14 @@ pub enum After {
 /// End of our side of a connection, once the server has closed its own; [`Close::Abrupt`] does not wait for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
-    /// With a reset. The server has read everything and closed, so nothing is lost, and neither
-    /// side has a socket in TIME_WAIT. 5,000 connections a second would leave 300,000 of them.
+    /// Reset. The server has read everything and closed, so nothing is lost, and neither side has a socket in
+    /// TIME_WAIT. 5,000 connections a second would leave 300,000 of them.
     Reset,
     /// With a reset as soon as our last flight was written, without a close_notify. The server cannot
     /// know from that flight that no request follows, and no client waits for its tickets. Whether it
     /// has accepted our Finished is not seen.
     Abrupt,
-    /// With a FIN, as browsers do. Then the server has the socket in TIME_WAIT, because it closed
-    /// first.
+    /// FIN, as browsers send. Then the server has the socket in TIME_WAIT, because it closed first.
     Fin,
 }
 

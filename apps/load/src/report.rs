@@ -80,7 +80,7 @@ pub struct Report {
 
     /// Completed handshakes that resumed a session.
     pub resumed: u64,
-    /// Their share of the completed ones.
+    /// Share of those among the completed ones.
     pub resumed_share: Option<f64>,
     /// Completed handshakes with another round trip, because the server wanted another group.
     pub hello_retries: u64,
@@ -122,7 +122,7 @@ pub struct Report {
 pub struct Stormy {
     /// Starts a second that were asked for.
     pub rate: f64,
-    /// When it began, in seconds after the begin of the measured time.
+    /// Begin of the storm, in seconds after the begin of the measured time.
     pub from_s: f64,
     /// Length of the storm in seconds.
     pub length_s: f64,
@@ -513,9 +513,9 @@ fn percent(share: Option<f64>) -> String {
 }
 
 const NO_SCHEDULE: &str = "a closed loop has no schedule to be late for";
-/// If one start in a hundred is later than this, a note says so.
+/// Lateness in microseconds of one start in a hundred above which a note is printed.
 const LATE_US: f64 = 1000.0;
-/// If a thread is busier than this, a note says that the generator may be the limit.
+/// Share of its CPU that a thread uses above which a note says that the generator may be the limit.
 const BUSY: f64 = 0.95;
-/// If a thread waits for a CPU for a larger share of the time, a note says so.
+/// Share of the time that a thread waits for a CPU above which a note is printed.
 const DISTURBED: f64 = 0.05;

@@ -1,10 +1,10 @@
-//! When the next connection starts: closed and open loops, without clocks or sockets.
+//! Decides when the next connection starts: closed and open loops, without clocks or sockets.
 
 use crate::plan::{Arrivals, Plan, Spacing, Storm};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// When one thread starts connections.
+/// Schedule by which one thread starts connections.
 #[derive(Debug)]
 pub(crate) enum Schedule {
     Closed(Closed),
@@ -113,7 +113,7 @@ impl Schedule {
         }
     }
 
-    /// When the next start is due. `None`: not before a connection ends.
+    /// Time of the next start. `None`: not before a connection ends.
     pub(crate) fn next_due(&self, now: Instant) -> Option<Instant> {
         match self {
             Self::Closed(closed) if closed.ready > 0 => Some(now),

@@ -41,7 +41,7 @@ pub(crate) struct Tally {
     pub(crate) hello_retries: u64,
     /// Closed by us because the server did not.
     pub(crate) unclosed: u64,
-    /// In flight when the run was stopped.
+    /// Connections in flight when the run was stopped.
     pub(crate) unfinished: u64,
     /// Due in the window and never started: the generator could not keep up.
     pub(crate) not_started: u64,
@@ -121,7 +121,7 @@ impl Tally {
         }
     }
 
-    /// A connection succeeded, whose client waits no longer than `patience`.
+    /// Counts a success of a connection whose client waits no longer than `patience`.
     pub(crate) fn succeeded(
         &mut self,
         window: Window,

@@ -7,7 +7,7 @@ use rustls_pki_types::CertificateDer;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
-/// Which servers' certificates are accepted.
+/// Servers' certificates that are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// Certificates of issuers in the system's bundle (`SSL_CERT_FILE`, or the distribution's).

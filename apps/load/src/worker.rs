@@ -32,10 +32,9 @@ pub(crate) struct Worker {
     /// Number of times that clients have begun to wait.
     failures: u64,
     random: Random,
-    /// When handshakes and answers time out. The timeout is the same for all, so the oldest is at
-    /// the front.
+    /// Deadlines of handshakes and answers. The timeout is the same for all, so the oldest is at the front.
     deadlines: VecDeque<(Instant, Key)>,
-    /// When the wait for a server's close ends, in the same order.
+    /// Ends of the wait for servers' closes, in the same order.
     lingers: VecDeque<(Instant, Key)>,
     window: Window,
     tally: Tally,

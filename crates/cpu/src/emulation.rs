@@ -14,8 +14,8 @@ pub fn has_avx_ifma() -> bool {
     hardware().avxifma
 }
 
-/// From now on this thread finds tokens of targets with AVX-IFMA: a signal for each product takes long, so that no
-/// other test should find them. The caller has installed the handler without which their code ends the process.
+/// Lets this thread find tokens of targets with AVX-IFMA from now on. A signal for each product takes long, so no other
+/// test should find them. The caller has installed the handler without which their code ends the process.
 pub fn allow_avx_ifma() {
     AVX_IFMA.set(true);
 }

@@ -12,7 +12,7 @@ use std::fmt;
 /// It is a description and proves nothing: kernels take tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lanes {
-    /// Which there are of [`Target::ALL`].
+    /// Targets that exist, in the order of [`Target::ALL`].
     targets: [bool; Target::ALL.len()],
     /// True if [`DISABLE_VARIABLE`] alone keeps this process from using the lanes.
     disabled: bool,
@@ -120,7 +120,7 @@ impl Lanes {
         widths
     }
 
-    /// Why there are none, as a clause for people; `None` if there are some.
+    /// Reason why there are no lanes, as a clause for people; `None` if there are some.
     pub fn why_none(self) -> Option<String> {
         (!self.exist()).then(|| self.to_string())
     }

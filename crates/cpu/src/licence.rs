@@ -220,7 +220,7 @@ impl FromStr for Generation {
     }
 }
 
-/// From `low` to `high`: what a source gives as a range, or two equal numbers.
+/// Range from `low` to `high`: what a source gives as a range, or two equal numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Range {
     /// The least.
@@ -232,7 +232,7 @@ pub struct Range {
 /// A core's way to a lower level and back, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Transition {
-    /// From the first wide instruction to the lower clock: hardly anything runs meanwhile.
+    /// Time from the first wide instruction to the lower clock: hardly anything runs meanwhile.
     pub down_us: Range,
     /// For how long the lower clock outlives the last wide instruction.
     pub tail_us: Range,

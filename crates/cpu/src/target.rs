@@ -53,9 +53,9 @@ pub enum Registers {
 /// Method that multiplies digits of 52 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Product {
-    /// By floating-point multiply-adds that round towards zero.
+    /// Floating-point multiply-adds that round towards zero.
     Fma,
-    /// By VPMADD52.
+    /// VPMADD52.
     Vpmadd52,
 }
 

@@ -54,7 +54,7 @@ mod campaign {
         }
     }
 
-    /// Which requests a fault may withhold.
+    /// Requests that a fault may withhold.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Owner {
         /// This one.
@@ -76,7 +76,7 @@ mod campaign {
         pub(crate) sample: usize,
         /// The most faults in a release build, about.
         pub(crate) most: usize,
-        /// Which requests the fault may withhold.
+        /// Requests that the fault may withhold.
         pub(crate) owner: &'a dyn Fn(Moment, &Hit) -> Owner,
         /// Faults that are not tried: each campaign says why.
         pub(crate) skip: &'a dyn Fn(Fault, &Hit) -> bool,

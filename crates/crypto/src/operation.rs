@@ -16,7 +16,7 @@ pub trait Request: Send + 'static {
     /// Result of one job, usually a `Result`: a job that fails for its own reasons returns its error here.
     type Output: Send + 'static;
 
-    /// Why `output` is a failure; `None` if it is an answer.
+    /// Reason why `output` is a failure; `None` if it is an answer.
     fn failure(_output: &Self::Output) -> Option<&(dyn Error + 'static)> {
         None
     }

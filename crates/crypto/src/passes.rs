@@ -47,9 +47,9 @@ impl<const L: usize> Memory for Arena<L> {
 pub(crate) enum Passes<F: Family> {
     /// The backend has none: aws-lc-rs answers each request by itself.
     None,
-    /// In four lanes.
+    /// Pass of four lanes.
     Four(Box<Pass<F, 4>>),
-    /// In eight lanes.
+    /// Pass of eight lanes.
     Eight(Box<Pass<F, 8>>),
 }
 

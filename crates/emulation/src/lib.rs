@@ -13,7 +13,7 @@ mod handler;
 #[cfg(target_arch = "x86_64")]
 mod multiply;
 
-/// From now on this thread has tokens of targets with AVX-IFMA, by the CPU or by emulation. Says which.
+/// Gives this thread tokens of targets with AVX-IFMA from now on, by the CPU or by emulation. Returns which.
 #[cfg(target_arch = "x86_64")]
 pub fn install() -> Means {
     if widelane_cpu::emulation::has_avx_ifma() {

@@ -14,7 +14,7 @@ pub(crate) struct Multiply {
     pub(crate) b: Option<usize>,
 }
 
-/// Which 52 bits of a product.
+/// Half of a product: 52 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
     Low,

@@ -82,7 +82,7 @@ impl<const L: usize> Callable<L> {
         }
     }
 
-    /// Which kernel it is.
+    /// Kernel of this code.
     pub fn kernel(&self) -> Kernel {
         self.kernel
     }

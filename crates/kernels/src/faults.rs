@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
 
-/// When an array is damaged.
+/// Moment at which an array is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// After a kernel has written it. The damage stays in memory.
@@ -40,9 +40,9 @@ pub enum Damage {
 /// One fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
-    /// When it happens.
+    /// Moment of the fault.
     pub moment: Moment,
-    /// At which of the positions of that moment, from zero.
+    /// Index of the position among those of that moment, from zero.
     pub position: usize,
     /// Change that the fault makes.
     pub damage: Damage,

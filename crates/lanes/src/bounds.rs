@@ -39,7 +39,7 @@ pub enum Holds {
     Bits(u32),
     /// Four signed 16-bit words, none of larger magnitude than `limit`.
     Words16 {
-        /// At most 2^15 - 1.
+        /// Bound, at most 2^15 - 1.
         limit: u16,
     },
 }

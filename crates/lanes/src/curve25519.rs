@@ -153,7 +153,7 @@ kernels! {
             },
             body: |m| edwards::compare(m, out, [encoded, x, point]),
         }
-        /// From 512 bits.
+        /// Reduces a number of 512 bits.
         ScalarReduce {
             name: "scalar25519reduce",
             formula: "out := wide mod l",
@@ -216,7 +216,7 @@ kernels! {
             arrays: { point: writes(20, NUMBER) },
             body: |m| edwards::double(m, point, false),
         }
-        /// With T.
+        /// Doubles a point, and computes T.
         DoubleT {
             name: "edwards25519double_t",
             formula: "point := 2 point",
@@ -386,8 +386,8 @@ fn ladder_step<M: Machine>(m: &mut M, state: Array, swaps: Array, x: Array) {
     }
 }
 
-/// From X + Z and X - Z of the first point: the lowest bits of a clamped scalar are 0, so that
-/// no exchange is needed at the end. Both parts are doubled.
+/// Ends the ladder from X + Z and X - Z of the first point: the lowest bits of a clamped scalar are 0, so that no
+/// exchange is needed at the end. Both parts are doubled.
 fn ladder_end<M: Machine>(m: &mut M, fraction: Array, state: Array) {
     let (a, b) = (load(m, state, 0), load(m, state, 1));
     let x = add(m, a, b);

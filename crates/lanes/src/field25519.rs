@@ -326,7 +326,7 @@ impl<V: Copy> Sum<V> {
     }
 }
 
-/// Which second digits each first digit is multiplied with.
+/// Range of second digits that each first digit is multiplied with.
 type Terms = fn(usize) -> Range<usize>;
 
 fn all(_: usize) -> Range<usize> {

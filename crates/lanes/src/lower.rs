@@ -56,7 +56,7 @@ pub(crate) fn lower(ops: &[Op], target: Target) -> Vec<Op> {
 #[derive(Clone, Copy, Debug)]
 struct Value {
     name: Name,
-    /// By how much the register is more than the value.
+    /// Difference of the register and the value.
     bias: u64,
     /// True if a mask is set in the other lanes.
     is_inverted: bool,

@@ -82,7 +82,7 @@ kernels! {
             },
             body: |m| square_and_select(m, x, out, n, table, index, (d, window)),
         }
-        /// By rows, in code that is small.
+        /// Multiplies by rows, in code that is small.
         BlockProduct {
             name: "mul52x10",
             formula: "columns := a b",

@@ -22,7 +22,7 @@ pub enum Multipliers {
     Two,
 }
 
-/// In names of kernels.
+/// Formats the multipliers as in names of kernels.
 impl std::fmt::Display for Multipliers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

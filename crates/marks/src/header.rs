@@ -13,7 +13,7 @@ pub struct Header {
     pub model: String,
 }
 
-/// Why a page is not used.
+/// Reason why a page is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     /// The page cannot be opened or mapped.

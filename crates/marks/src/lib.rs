@@ -52,7 +52,7 @@ pub fn wide(_class: widelane_cpu::licence::Class) -> Marked {
     Marked
 }
 
-/// There is no brake under loom.
+/// Returns `None`: there is no brake under loom.
 #[cfg(loom)]
 pub fn emulated_model() -> Option<&'static str> {
     None

@@ -72,7 +72,7 @@ impl Kind {
     }
 }
 
-/// Which marks the brake need not hear of.
+/// Marks that need not wake the brake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quiet {
     /// Every mark wakes the brake.
@@ -104,9 +104,9 @@ impl Quiet {
 pub struct Look {
     /// Marks that have begun and not ended, by [`Kind`].
     pub running: [u16; 4],
-    /// When each kind was begun last; 0 if never.
+    /// Time of the last begin of each kind; 0 if never.
     pub begun: [u64; 4],
-    /// When it was ended last.
+    /// Time of the last end of each kind.
     pub ended: [u64; 4],
 }
 
@@ -117,7 +117,7 @@ impl Look {
         Kind::ALL.into_iter().filter(runs)
     }
 
-    /// When anything was begun or ended last.
+    /// Time of the last begin or end of any kind.
     pub fn newest(&self) -> u64 {
         let times = self.begun.into_iter().chain(self.ended);
         times.max().unwrap_or(0)
@@ -130,7 +130,7 @@ impl Look {
 pub struct Slot {
     /// Number of marks of each kind under way, sixteen bits for each.
     running: AtomicU64,
-    /// When each kind was begun last, and when it was ended last.
+    /// Times of the last begin and of the last end of each kind.
     begun: [AtomicU64; 4],
     ended: [AtomicU64; 4],
     quiet: AtomicU32,
@@ -159,7 +159,7 @@ impl Slot {
         !Quiet::covers(self.quiet.load(Relaxed), kind, pause)
     }
 
-    /// When this kind or more was marked last.
+    /// Time of the last mark of this kind or more.
     fn last(&self, kind: Kind) -> u64 {
         let times = (kind as usize..Kind::ALL.len()).map(|kind| {
             let (begun, ended) = (&self.begun[kind], &self.ended[kind]);

@@ -7,7 +7,7 @@ use crate::{Fault, der};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Certificate,
-    /// With OpenSSL's own words on what it is trusted for behind it.
+    /// Certificate with OpenSSL's own list of trusted uses behind it.
     TrustedCertificate,
     Key,
     EncryptedKey,

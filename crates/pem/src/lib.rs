@@ -30,7 +30,7 @@ use lines::Section;
 /// Something in a file, with the line at which its section begins.
 #[derive(Debug)]
 pub struct Placed<T> {
-    /// From 1.
+    /// Number of the section's first line, from 1.
     pub line: usize,
     /// Content of the section.
     pub value: T,

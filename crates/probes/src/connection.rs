@@ -19,11 +19,11 @@ pub enum Side {
 pub enum Ending {
     /// The handshake was completed.
     Complete = 0,
-    /// By an error of the protocol, found here or by the peer.
+    /// The handshake failed by an error of the protocol, found here or by the peer.
     Protocol = 1,
     /// The connection ended before the handshake did.
     Closed = 2,
-    /// By something for which the peer is not to blame: no room in the engine, no memory.
+    /// The handshake failed here, without a fault of the peer: no room in the engine, no memory.
     Own = 3,
 }
 

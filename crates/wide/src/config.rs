@@ -26,7 +26,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// From the value of [`FORM_VARIABLE`](crate::FORM_VARIABLE), which the program has read. In
+    /// Makes a configuration from the value of [`FORM_VARIABLE`](crate::FORM_VARIABLE), which the program has read. In
     /// place if the variable is not set or blank.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl fmt::Display for Form {
     }
 }
 
-/// Why a text names no form.
+/// Reason why a text names no form.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormError {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Why wide code cannot run as configured.
+/// Reason why wide code cannot run as configured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -41,7 +41,7 @@ pub enum StartError {
     },
 }
 
-/// Why a closure was not run, where running it in place was not allowed.
+/// Reason why a closure was not run, if running it in place was not allowed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use crate::sync::{Arc, AtomicU8, Ordering, Parker, spin};
 
-/// Gives `closure` to `hand_over` as a job, waits until it has run, and returns its value or
-/// resumes its panic. The caller spins for `patience` before it sleeps.
+/// Gives `closure` to `hand_over` as a job, waits until it has run, and returns its value or resumes its panic. The
+/// caller spins for at most `patience` before it sleeps.
 ///
 /// `hand_over` must make sure that the job runs; else the caller waits for ever.
 pub(crate) fn lend<R: Send>(

@@ -49,8 +49,8 @@ impl<J> Line<J> {
         }
     }
 
-    /// Takes the oldest job. Without one, looks for one for `patience`, then sleeps. `None` when
-    /// the line is closed and empty.
+    /// Takes the oldest job. If there is none, spins for at most `patience`, then sleeps. `None` when the line is
+    /// closed and empty.
     pub(crate) fn take(&self, patience: Duration) -> Option<J> {
         let mut state = lock(&self.state);
         state.searching += 1;

@@ -7,7 +7,7 @@ pub(crate) fn is_wide() -> bool {
     WIDE.get()
 }
 
-/// From now on, calls on this thread run in place: it is the thread of a vector core.
+/// Lets all calls on this thread run in place from now on: it is the thread of a vector core.
 pub(crate) fn never_leaves() {
     WIDE.set(true);
 }

@@ -39,7 +39,7 @@ impl Account {
         }
     }
 
-    /// From `now` on the core runs code that asks for `request`.
+    /// Runs code that asks for `request` on the core from `now` on.
     pub fn run(&mut self, now: u64, request: Request, crowded: bool) {
         self.advance(now);
         self.told = request;

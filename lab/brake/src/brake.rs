@@ -109,8 +109,8 @@ impl Brake {
         &self.exactness
     }
 
-    /// Also brakes for wide code that no program marks. `seen` is asked about a hundred times a second
-    /// what has run since the last time.
+    /// Brakes for wide code that no program marks, too. Calls `seen` about a hundred times a second for the code that
+    /// has run since the last time.
     ///
     /// # Errors
     ///

@@ -199,7 +199,7 @@ impl Bench {
         }
     }
 
-    /// On the victim's thread.
+    /// Watches on the victim's thread.
     fn watch(&self, cpu: usize) -> io::Result<(Costs, f64)> {
         pin(cpu)?;
         prioritise(VICTIM)?;
@@ -265,7 +265,7 @@ const TURNS: usize = 200;
 const FEWEST: usize = 20;
 const PAUSE: u64 = 100_000;
 const LONGEST: u64 = 1_000_000_000;
-/// Until the level is reached.
+/// Nanoseconds until the level is reached.
 const SETTLE: u64 = 2_000_000;
 const REHEARSAL: u64 = 150_000_000;
 const ALONE: u64 = 50_000_000;

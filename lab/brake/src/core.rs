@@ -20,7 +20,7 @@ pub(crate) struct Core {
 pub(crate) struct Cpu {
     pub(crate) number: usize,
     pub(crate) look: Look,
-    /// Which kinds the licence believes to run there.
+    /// True for each kind that runs there by the licence's state.
     runs: [bool; 4],
     /// True while the CPU's thread sleeps until it is woken.
     pub(crate) rests: bool,
@@ -90,7 +90,7 @@ impl Core {
         }
     }
 
-    /// Which marks need not wake a thread that sleeps from now on.
+    /// Marks that need not wake a thread that sleeps from now on.
     pub(crate) fn quiet(&self) -> Quiet {
         let granted = match self.account.state().grant {
             Grant::Base => None,

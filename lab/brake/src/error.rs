@@ -1,8 +1,8 @@
-//! Why there is no brake.
+//! Reasons why there is no brake.
 
 use std::io;
 
-/// Why there is no brake.
+/// Reason why there is no brake.
 #[derive(Debug, thiserror::Error)]
 pub enum BrakeError {
     /// No CPU was named.

@@ -35,7 +35,7 @@ pub struct Burst {
     pub tail_us: f64,
 }
 
-/// Why a model cannot be emulated.
+/// Reason why a model cannot be emulated.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// No such model is in the data file.

@@ -331,7 +331,7 @@ mod tests {
         now: u64,
         truly_taken: u64,
         wake_ups: u64,
-        /// When it woke up last.
+        /// Time of the last wake-up.
         last: u64,
         /// True costs of waking and sleeping.
         true_costs: Costs,

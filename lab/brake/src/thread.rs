@@ -34,7 +34,7 @@ pub(crate) struct Tuning {
     pub(crate) wake_ups: AtomicU64,
 }
 
-/// Which CPU a thread is for: its core and its place there.
+/// CPU of a thread: its core and its place there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) core: usize,
@@ -104,7 +104,7 @@ pub(crate) fn drive(shared: &Shared, place: Place, costs: Costs, tuning: &Tuning
     slot.set_braked(false);
 }
 
-/// From when it is awake until it sleeps.
+/// Turn of a thread, from its wake-up until it sleeps.
 struct Turn {
     /// Nanoseconds for waking up.
     entered: u64,

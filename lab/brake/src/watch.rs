@@ -27,9 +27,9 @@ pub struct Seen {
     pub thread: u32,
     /// Class of the code.
     pub class: Class,
-    /// When it began.
+    /// Begin of the code.
     pub begin: u64,
-    /// When it ended.
+    /// End of the code.
     pub end: u64,
 }
 

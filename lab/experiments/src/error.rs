@@ -1,9 +1,9 @@
-//! Why an experiment stops.
+//! Reasons why an experiment stops.
 
 use widelane_handshakes::TrialError;
 use widelane_sim::ScenarioError;
 
-/// Why an experiment stopped.
+/// Reason why an experiment stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExperimentError {
@@ -26,12 +26,12 @@ pub enum ExperimentError {
     /// An answer that is not the page.
     #[error("{server} answers wrongly: {what}")]
     Answer {
-        /// Which server.
+        /// Server that answered.
         server: String,
         /// Answer of the server.
         what: String,
     },
-    /// There is one CPU, and the experiment takes two.
+    /// The machine has one CPU, and the experiment takes two.
     #[error("this experiment takes two CPUs, one of them as a vector core; there is one")]
     Cpus,
     /// The worker.
@@ -40,7 +40,7 @@ pub enum ExperimentError {
     /// Error of the load generator, as printed.
     #[error("cannot read what {program} printed: {said}")]
     Load {
-        /// Which one.
+        /// Program.
         program: &'static str,
         /// The last of it.
         said: String,

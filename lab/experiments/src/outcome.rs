@@ -23,9 +23,9 @@ pub struct Outcome {
 /// One condition.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Which one.
+    /// Name of the condition.
     pub condition: String,
-    /// With which row it is compared; `None` if others are compared with it.
+    /// Index of the row with which this one is compared; `None` if others are compared with it.
     pub against: Option<usize>,
     /// Requests a second.
     pub rate: Interval,

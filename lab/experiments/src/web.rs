@@ -96,9 +96,9 @@ pub(crate) fn stripped(page: &str) -> String {
 
 /// Address at which nginx takes connections.
 pub(crate) enum Listener {
-    /// From a terminator, without TLS.
+    /// Connections from a terminator, without TLS.
     Backend,
-    /// From clients, with these certificates and keys.
+    /// Connections from clients, with these certificates and keys.
     Tls(SocketAddr, [(PathBuf, PathBuf); 2]),
 }
 

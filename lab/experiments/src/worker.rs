@@ -139,7 +139,7 @@ pub fn work(order: &Order) -> Result<Value, ExperimentError> {
     }))
 }
 
-/// That compression and encryption can be undone.
+/// Checks that compression and encryption can be undone.
 fn check(cipher: &Cipher, page: &[u8]) -> Result<(), String> {
     let compressed = compress_to_vec(page, LEVEL);
     if decompress_to_vec(&compressed).ok().as_deref() != Some(page) {
@@ -157,7 +157,7 @@ fn check(cipher: &Cipher, page: &[u8]) -> Result<(), String> {
     }
 }
 
-/// From the 5th to the 95th percentile, in per cent of the median. `None` of fewer than 20.
+/// Width from the 5th to the 95th percentile, in per cent of the median. `None` of fewer than 20.
 fn variation(slices: &[u64]) -> Option<f64> {
     let mut sorted = slices.to_vec();
     sorted.sort_unstable();

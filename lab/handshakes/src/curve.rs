@@ -13,7 +13,7 @@ use crate::summary::{median_of, sum_of, table, whole};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Which servers, at which shares of the knee.
+/// Plan of curves: servers, and shares of the knee.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CurvePlan {
@@ -157,7 +157,7 @@ pub(crate) fn measure(
 struct Curve {
     contender: Contender,
     knees: Vec<Value>,
-    /// By share of the knee.
+    /// Reports by share of the knee.
     reports: Vec<Vec<Value>>,
 }
 

@@ -105,7 +105,7 @@ pub fn demo(
 
 /// One side under one condition.
 struct Results {
-    /// Which one of the running servers.
+    /// Index among the running servers.
     contender: usize,
     side: Side,
     condition: Condition,

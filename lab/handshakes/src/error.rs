@@ -1,9 +1,9 @@
-//! Why a comparison stops.
+//! Reasons why a comparison stops.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a comparison stopped.
+/// Reason why a comparison stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrialError {
@@ -19,7 +19,7 @@ pub enum TrialError {
     /// A server.
     #[error("{name} did not start: {reason}")]
     Start {
-        /// Which one.
+        /// Name of the server.
         name: &'static str,
         /// Reason, as far as it is known.
         reason: String,
@@ -39,7 +39,7 @@ pub enum TrialError {
          Build both again: cargo build --release -p widelane -p widelane-lab", program.display()
     )]
     OtherProgram {
-        /// Which one.
+        /// Program that differs.
         program: PathBuf,
         /// Difference that was found.
         reason: String,
@@ -47,7 +47,7 @@ pub enum TrialError {
     /// A program that should have printed figures.
     #[error("{command} failed: {reason}")]
     Run {
-        /// Which one.
+        /// Command that failed.
         command: String,
         /// Reason, as far as it is known.
         reason: String,
@@ -55,7 +55,7 @@ pub enum TrialError {
     /// Figures that cannot be read.
     #[error("{command} printed something that is not JSON: {source}")]
     Figures {
-        /// Which program.
+        /// Command that printed the figures.
         command: String,
         /// Error of the parser.
         source: serde_json::Error,
@@ -63,7 +63,7 @@ pub enum TrialError {
     /// A document whose figures are compared or written.
     #[error("{}: {reason}", document.display())]
     Document {
-        /// Which one.
+        /// Document with the figures.
         document: PathBuf,
         /// Description of the fault.
         reason: String,

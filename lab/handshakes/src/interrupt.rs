@@ -33,7 +33,7 @@ impl Interrupt {
         Ok(())
     }
 
-    /// Calls `done` every few milliseconds until it returns something, for `patience` at most.
+    /// Calls `done` every few milliseconds until it returns something. `patience` is the time limit.
     pub(crate) fn wait_for<T>(
         &self,
         patience: Duration,

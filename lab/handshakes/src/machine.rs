@@ -107,7 +107,7 @@ impl Tree {
         }
     }
 
-    /// Why figures of this tree cannot be found again from their record; `None` if they can.
+    /// Reason why figures of this tree cannot be found again from their record; `None` if they can.
     pub(crate) fn objection(&self) -> Option<String> {
         let Some(changes) = &self.changes else {
             return Some(
@@ -124,8 +124,8 @@ impl Tree {
         })
     }
 
-    /// Why the program whose `--version` has said this was not built from this tree's commit;
-    /// `None` if it was.
+    /// Reason why the program that printed this for `--version` was not built from this tree's commit; `None` if it
+    /// was.
     pub(crate) fn objection_to(&self, said: &str) -> Option<String> {
         let Some(built) = commit_in(said) else {
             return Some("does not say of which commit it is".into());

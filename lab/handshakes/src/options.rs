@@ -1,11 +1,11 @@
-//! Which programs run on which CPUs.
+//! Programs and the CPUs on which they run.
 
 use crate::condition::Condition;
 use crate::error::TrialError;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Which programs run on which CPUs.
+/// Programs and the CPUs on which they run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {

@@ -12,7 +12,7 @@ pub(crate) struct Setup {
     pub(crate) backend: Option<SocketAddr>,
 }
 
-/// Which TLS the servers speak.
+/// TLS that the servers speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
     /// TLS 1.3 only, no tickets.

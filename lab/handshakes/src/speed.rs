@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Which operations are measured, and for how long.
+/// Plan of a measurement of operations, with its duration.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SpeedPlan {

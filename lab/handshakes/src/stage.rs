@@ -53,12 +53,12 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Which programs run on which CPUs.
+    /// Programs and the CPUs on which they run.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// From here on servers run on a CPU that behaves as a model's does, or as this one if it is `None`.
+    /// Runs servers from now on on a CPU that behaves as a model's does, or as this one if it is `None`.
     pub fn emulate(&mut self, model: Option<&str>) {
         self.options.model = model.map(str::to_owned);
     }

@@ -23,13 +23,13 @@ use std::process::{Command, ExitCode, Stdio};
 /// Form in which a program has OpenSSL's libraries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// In files beside it: OpenSSL 3 or later.
+    /// Files beside the program: OpenSSL 3 or later.
     Shared,
     /// Inside: OpenSSL 1.1.1, which does not know all options of later versions.
     Static,
 }
 
-/// Why there is no program.
+/// Reason why there is no program.
 #[derive(Debug, thiserror::Error)]
 enum BuildError {
     #[error("call it with one folder, for example target/openssl")]

@@ -207,7 +207,7 @@ fn table(rows: &[&Row<'_>]) -> Vec<Block> {
     std::iter::once(table).chain(misses).collect()
 }
 
-/// Why the simulator's number is not the published one.
+/// Reason why the simulator's number is not the published one.
 fn missed(row: &Row<'_>) -> Option<Vec<Piece>> {
     let prediction = row.prediction.filter(|one| !one.is_met())?;
     let why = prediction.explanation.as_deref().unwrap_or("not explained");

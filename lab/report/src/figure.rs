@@ -27,7 +27,7 @@ pub(crate) enum Interval {
     Spread(f64, f64),
     /// None: an interval takes more than this number of values.
     TooFew(usize),
-    /// There is none, because of this.
+    /// None, for this reason.
     None(&'static str),
     /// The number was published or simulated: it has none by its nature.
     NotMeasured,

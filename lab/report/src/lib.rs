@@ -65,7 +65,7 @@ pub struct Inputs {
     pub commit: Option<String>,
     /// Place of the page: addresses of records are relative to it.
     pub page: PathBuf,
-    /// When the page is made, in seconds since 1970.
+    /// Time at which the page is made, in seconds since 1970.
     pub made: u64,
 }
 

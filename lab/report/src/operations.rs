@@ -213,7 +213,7 @@ fn rate(what: &str, line: &Line, source: &Rc<Source>) -> Option<Figure> {
     }
 }
 
-/// Why a line has no rate.
+/// Reason why a line has no rate.
 fn reason(line: Option<&Line>) -> String {
     let said = line.and_then(|line| line.value["result"]["reason"].as_str());
     said.map_or("–".to_owned(), |said| format!("n/a: {said}"))

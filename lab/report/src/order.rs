@@ -1,4 +1,4 @@
-//! Which records come first: those of this machine, then those of its maker, the newest first.
+//! Orders records: those of this machine, then those of its maker, the newest first.
 
 use crate::block::Block;
 use crate::figure::Source;

@@ -146,7 +146,7 @@ fn day(moment: &str) -> &str {
 
 /// A note of many sources.
 pub(crate) const MODIFIED: &str = "with changes that the commit does not have";
-/// From this share of vanished time on, a profile should be measured again.
+/// Share of vanished time from which on a profile should be measured again.
 const BUSY: f64 = 0.1;
 
 #[cfg(test)]

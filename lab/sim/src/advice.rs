@@ -1,4 +1,4 @@
-//! Which placement suits a workload on a processor.
+//! Finds the placement that suits a workload on a processor.
 
 use rayon::prelude::*;
 

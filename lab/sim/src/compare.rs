@@ -64,7 +64,7 @@ pub struct Comparison {
     pub tolerance: f64,
     /// True if no parameter was chosen with the number in view.
     pub held_out: bool,
-    /// Why the tolerance cannot be met.
+    /// Reason why the tolerance cannot be met.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explanation: Option<String>,
 }

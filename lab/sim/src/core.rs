@@ -15,7 +15,7 @@ pub(crate) struct Core {
     clocks: [u64; 3],
     sibling_share: u64,
     works: [Option<Work>; 2],
-    /// Until when everything is accounted for.
+    /// Time until which everything is accounted for.
     since: u64,
     /// Counts the changes: an event that was planned before the last one is out of date.
     pub(crate) stamp: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Work {
 /// Times of a core, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Account {
-    /// With at least one busy hyperthread, by level.
+    /// Time with at least one busy hyperthread, by level.
     pub(crate) busy: [u64; 3],
     pub(crate) throttled: u64,
     pub(crate) halted: u64,
@@ -88,7 +88,7 @@ impl Core {
         self.works[thread].and_then(|work| work.left)
     }
 
-    /// When the first work ends or the speed changes.
+    /// Time at which the first work ends or the speed changes.
     pub(crate) fn next(&self) -> Option<u64> {
         if !self.is_busy() {
             return None;

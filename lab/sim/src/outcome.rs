@@ -82,11 +82,11 @@ pub enum Figure {
     Throttled,
     /// Requests that share a pass.
     Lanes,
-    /// From the first wide instruction to the level that it asks for: the median, in microseconds.
+    /// Median time from the first wide instruction to the level that it asks for, in microseconds.
     DownP50,
     /// 95th percentile of the time to that level, in microseconds.
     DownP95,
-    /// From the last wide instruction to the end of its level: the median, in microseconds.
+    /// Median time from the last wide instruction to the end of its level, in microseconds.
     TailP50,
     /// Mean time to the end of the level, in microseconds.
     TailMean,

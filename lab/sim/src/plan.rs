@@ -38,7 +38,7 @@ pub struct Plan {
     pub(crate) warm_up: f64,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) operations: Vec<Operation>,
-    /// By core, the class that runs on a hyperthread all the time.
+    /// Hyperthread, and the classes that run on it all the time, by core.
     pub(crate) background: Option<(usize, Vec<Class>)>,
     /// The target whose lanes all passes use, if the run says one.
     pub(crate) lanes: Option<Target>,
@@ -61,7 +61,7 @@ pub(crate) struct Processor {
     pub(crate) generation: Generation,
     pub(crate) cores: usize,
     pub(crate) threads: usize,
-    /// In 1024 parts of a core.
+    /// Share in 1024 parts of a core.
     pub(crate) sibling_share: u64,
     pub(crate) rules: Option<Rules>,
     /// kHz by level, for each greatest number of active cores; the fewest first.

@@ -15,13 +15,13 @@ impl Random {
         ))
     }
 
-    /// From 0 to below 1.
+    /// Random number from 0 to below 1.
     pub fn share(&mut self) -> f64 {
         // 53 bits are what a floating-point number holds.
         (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// With an exponential distribution of this mean.
+    /// Random number with an exponential distribution of this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -(1.0 - self.share()).ln() * mean
     }

@@ -240,7 +240,7 @@ pub struct TransferText {
     pub fixed_time_us: Value,
     /// Cycles of handing a request to a queue, and of taking its answer.
     pub queue_cycles: Value,
-    /// From the order to wake a sleeping vector core until it works.
+    /// Time from the order to wake a sleeping vector core until it works.
     pub wake_us: Value,
 }
 
@@ -285,7 +285,7 @@ pub struct RunText {
     /// True if the level of wide code ends with the code, as if an oracle informed the processor.
     #[serde(default)]
     pub oracle: bool,
-    /// With it, the run measures transitions of one core, and no requests.
+    /// Transition to measure: the run measures transitions of one core, and no requests.
     pub transition: Option<TransitionText>,
     /// Microseconds that one core spends at each level in turn.
     pub residency_us: Option<[Value; 3]>,
@@ -341,14 +341,14 @@ pub struct NumberText {
     pub figure: String,
     /// The run.
     pub run: String,
-    /// With it, the figure is a change against this run in per cent.
+    /// Run against which the figure is a change in per cent.
     pub against: Option<String>,
-    /// With it, the figure is a multiple of this run's.
+    /// Run of which the figure is a multiple.
     pub times: Option<String>,
     /// True if no parameter was chosen with the number in view.
     #[serde(default)]
     pub held_out: bool,
-    /// Why it cannot be met, in numbers.
+    /// Reason why the tolerance cannot be met, in numbers.
     #[serde(default)]
     pub explanation: Option<String>,
 }

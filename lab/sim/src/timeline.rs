@@ -22,7 +22,7 @@ pub struct Span {
     pub level: usize,
     /// Speed of the core at that level's clock.
     pub pace: Pace,
-    /// That clock, in GHz.
+    /// Clock of the level, in GHz.
     pub ghz: f64,
     /// True if wide code runs.
     pub wide: bool,

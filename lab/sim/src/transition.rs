@@ -44,7 +44,7 @@ pub(crate) fn figures(plan: &Plan, transition: Transition) -> Vec<(Figure, f64)>
     known.collect()
 }
 
-/// When a core first has such a grant.
+/// Time at which a core first has such a grant.
 fn until(core: &mut Machine, is_goal: impl Fn(Grant) -> bool) -> Option<u64> {
     while let Some(next) = core.next_change() {
         core.advance(next);

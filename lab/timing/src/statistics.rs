@@ -23,7 +23,7 @@ pub struct Finding {
     pub measurements: u64,
     /// The largest |t| of all tests.
     pub t: f64,
-    /// Which test has it.
+    /// Name of the test that has the largest t.
     pub test: String,
     /// Mean time of each class in nanoseconds, of all measurements.
     pub means: [f64; 2],

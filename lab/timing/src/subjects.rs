@@ -40,7 +40,7 @@ pub trait Subject {
     fn run(&mut self, index: usize) -> bool;
 }
 
-/// Why a subject cannot be measured here.
+/// Reason why a subject cannot be measured here.
 pub type Unavailable = Box<dyn Error>;
 
 /// All of them, the planted leak last.

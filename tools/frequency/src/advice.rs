@@ -25,8 +25,8 @@ pub struct Advice {
     pub heavy_width: Option<u32>,
     /// See [`heavy_width`](Self::heavy_width).
     pub light_width: Option<u32>,
-    /// From which share of a core's time on wide code should have a core of its own; `None` where
-    /// the share does not matter.
+    /// Share of a core's time from which on wide code should have a core of its own; `None` if the share does not
+    /// matter.
     pub share: Option<f64>,
     /// Scalar time that an isolated burst destroys, in microseconds.
     pub burst_us: Option<[f64; 2]>,

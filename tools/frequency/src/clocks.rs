@@ -319,7 +319,7 @@ mod tests {
     /// Each time that the injector wakes costs some 25 µs besides, which `alone` sees too.
     const PERIOD: Duration = Duration::from_millis(3);
     const INJECTIONS: usize = 3;
-    /// If others take more, or the interval is wider, nothing can be said.
+    /// Bounds above which nothing can be said: the share that others take, and the width of the interval.
     const QUIET: f64 = 0.05;
     const INJECTED: Schedule = Schedule {
         rounds: 24,

@@ -23,7 +23,7 @@ pub struct Counter {
     /// The share of the cycles that it counted by class, where it counts some of them.
     #[serde(default)]
     pub share: Vec<(String, f64)>,
-    /// Why it could not be read.
+    /// Reason why the counter could not be read.
     pub why_not: Option<String>,
 }
 
@@ -182,8 +182,8 @@ fn ratios(
     samples.iter().filter_map(ratio).collect()
 }
 
-/// Why events could not be counted, from what the kernel answered, whether it knows performance
-/// counters of the CPU, and its setting of who may use them.
+/// Reason why events could not be counted, from the kernel's answer, whether it knows performance counters of the CPU,
+/// and its setting of who may use them.
 fn reason(error: &io::Error, counters: bool, paranoid: Option<i32>) -> String {
     let refused = error.kind() == io::ErrorKind::PermissionDenied;
     match paranoid {
@@ -217,8 +217,8 @@ const LICENCES: [(&str, u64); 3] = [
 const DEVICES: &str = "/sys/bus/event_source/devices";
 const BUSY: &str = "other programs, or the kernel's NMI watchdog, have the counters";
 const APERF: u64 = 0xe8;
-/// Rounds until the clock has settled, in a sample, and samples: the median leaves out those that
-/// were interrupted.
+/// Rounds until the clock has settled, rounds in a sample, and samples: the median leaves out those that were
+/// interrupted.
 const SETTLE: u64 = 600_000;
 const MEASURE: u64 = 50_000;
 const SAMPLES: usize = 9;

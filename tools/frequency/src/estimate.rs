@@ -1,4 +1,4 @@
-//! From samples to statements: medians, distributions, and intervals that say how sure they are.
+//! Statements from samples: medians, distributions, and intervals of confidence.
 
 use serde::{Deserialize, Serialize};
 

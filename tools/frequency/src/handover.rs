@@ -10,9 +10,9 @@ use widelane_affinity::{Cpus, pin};
 /// The forms, by a closure that does nothing but look at the clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HandOver {
-    /// From the call until the closure runs on a thread of the pool that looks for calls.
+    /// Time from the call until the closure runs on a thread of the pool that looks for calls.
     pub spinning_ns: Distribution,
-    /// From the call until the closure runs on a thread of the pool that sleeps.
+    /// Time from the call until the closure runs on a thread of the pool that sleeps.
     pub sleeping_ns: Distribution,
     /// A whole call of the pool, whose thread looks for calls.
     pub pool_call_ns: Distribution,

@@ -1,4 +1,4 @@
-//! Which machine this is, and which of its CPUs may be used.
+//! Describes this machine, and the CPUs that may be used.
 
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};

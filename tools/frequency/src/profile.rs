@@ -21,7 +21,7 @@ pub struct Profile {
     pub format: u32,
     /// Machine that was measured.
     pub machine: Machine,
-    /// When, in seconds since 1970.
+    /// Time of the measurement, in seconds since 1970.
     pub taken: u64,
     /// The commit of the program that measured, with `-modified` behind it if its sources differed. Who
     /// calls [`probe`] may know it.
@@ -73,7 +73,7 @@ pub enum Penalty {
     Unknown,
 }
 
-/// Why a profile does not hold here and now.
+/// Reason why a profile does not hold here and now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stale {
     /// The profile is of another processor, microcode or number of CPUs.
@@ -82,7 +82,7 @@ pub enum Stale {
     Format,
 }
 
-/// Why a profile could not be read or kept.
+/// Reason why a profile could not be read or kept.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// The machine has no name.
@@ -316,7 +316,7 @@ impl Profile {
         write().map_err(failed)
     }
 
-    /// Why this profile does not hold on `machine`; `None` if it does.
+    /// Reason why this profile does not hold on `machine`; `None` if it does.
     pub fn stale(&self, machine: &Machine) -> Option<Stale> {
         if self.format != FORMAT {
             Some(Stale::Format)

@@ -20,7 +20,7 @@ pub struct Siblings {
     pub cpus: Option<(usize, usize)>,
     /// The pace of scalar code by class of the code beside it.
     pub pace: Vec<Beside>,
-    /// Why nothing was measured.
+    /// Reason why nothing was measured.
     pub why_not: Option<String>,
 }
 

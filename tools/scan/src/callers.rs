@@ -1,5 +1,5 @@
-//! Which named functions lead to a nameless one: what a stripped library exports keeps its name,
-//! and hand-written assembly is never far from it.
+//! Named functions that lead to a nameless one: what a stripped library exports keeps its name, and hand-written
+//! assembly is never far from it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic};
 /// References between functions: calls, jumps and addresses taken.
 #[derive(Debug, Default)]
 pub(crate) struct References {
-    /// From a function to an address.
+    /// References from a function to an address.
     found: Vec<(u64, u64)>,
 }
 

@@ -67,7 +67,7 @@ impl Function {
     }
 }
 
-/// Why a file could not be scanned.
+/// Reason why a file could not be scanned.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
     /// A process without a program.
@@ -92,7 +92,7 @@ pub enum ScanError {
         /// Fault of the file.
         why: String,
     },
-    /// There is no such process.
+    /// The process does not exist.
     #[error("there is no process {pid}")]
     NoProcess {
         /// Number of the process.

@@ -5,7 +5,7 @@ use crate::server::Server;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a server is not set up.
+/// Reason why a server is not set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
@@ -18,7 +18,7 @@ pub enum SetupError {
         .library.option
     )]
     NotFound {
-        /// Which library.
+        /// Library that is missing.
         library: &'static Library,
         /// Paths that were searched.
         looked: Vec<PathBuf>,
@@ -78,7 +78,7 @@ pub enum SetupError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
     /// A file could not be written or removed.
@@ -86,7 +86,7 @@ pub enum SetupError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
     /// A file of ours was changed since, or is another's.

@@ -107,7 +107,7 @@ fn choose(
 /// A library of ours.
 #[derive(Debug)]
 pub struct Library {
-    /// In messages.
+    /// Name in messages.
     pub(crate) name: &'static str,
     /// The option that names its file.
     pub(crate) option: &'static str,
@@ -153,7 +153,7 @@ fn shims(program: &Path) -> Vec<PathBuf> {
     places
 }
 
-/// That of the program first. OpenSSL's module directory may be in another one.
+/// Prefixes to search, that of the program first. OpenSSL's module directory may be in another one.
 fn prefixes(program: &Path) -> Vec<PathBuf> {
     let own = program.parent().and_then(Path::parent).map(Path::to_owned);
     let mut prefixes: Vec<PathBuf> = own.into_iter().collect();
@@ -168,7 +168,7 @@ fn prefixes(program: &Path) -> Vec<PathBuf> {
 const SHIM_FILE: &str = "libwidelane_openssl_shim.so";
 /// Folders of libraries in distributions: Debian's, those of Red Hat and SUSE, others.
 const LIBRARIES: [&str; 3] = ["lib/x86_64-linux-gnu", "lib64", "lib"];
-/// With the debug information of everything, a library is smaller.
+/// Largest size of a library: with the debug information of everything it is smaller.
 const MOST_BYTES: u64 = 1 << 30;
 /// A file that cargo keeps beside what it builds.
 const BUILD: &str = ".cargo-lock";

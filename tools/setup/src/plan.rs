@@ -1,4 +1,4 @@
-//! Which files a server gets.
+//! Files that a server gets.
 
 use crate::change::{Plan, own_folder};
 use crate::config::{self, Options};
@@ -29,7 +29,7 @@ pub struct Setup {
 /// Way of the library that suspends handshakes into a server that needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
-    /// By LD_PRELOAD in the server's environment.
+    /// LD_PRELOAD in the server's environment.
     #[default]
     Preload,
     /// The provider puts it into the imports of the program.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Why nothing was measured.
+/// Reason why nothing was measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpeedError {

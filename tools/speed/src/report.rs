@@ -60,7 +60,7 @@ pub struct Row {
     /// The medians of parts of the run, each with new buffers at other addresses. They are alike if
     /// the addresses do not matter. Empty for `openssl`.
     pub ops_per_s_by_placement: Vec<f64>,
-    /// Why there is no figure.
+    /// Reason why there is no figure.
     pub reason: Option<String>,
     /// Version that the peer prints.
     pub version: Option<String>,
@@ -178,11 +178,11 @@ pub(crate) struct Series {
     pub(crate) places: Vec<usize>,
     /// Nanoseconds for all jobs in flight together.
     pub(crate) latencies: Vec<f64>,
-    /// By slice, if they are counted.
+    /// Multiply-adds of each slice, if they are counted.
     pub(crate) multiply_adds_per_ns: Vec<f64>,
     /// CPU time divided by wall-clock time, by slice.
     pub(crate) cpu_shares: Vec<f64>,
-    /// Why there are none.
+    /// Reason why there are no figures.
     pub(crate) reason: Option<String>,
     /// Version that a peer prints.
     pub(crate) version: Option<String>,

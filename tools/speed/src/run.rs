@@ -76,7 +76,7 @@ impl Plan {
 /// Progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Since the start.
+    /// Time since the start.
     pub elapsed: Duration,
     /// Done, of 1.
     pub share: f64,

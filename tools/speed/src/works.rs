@@ -113,7 +113,7 @@ pub(crate) fn engine(name: &str) -> Result<Box<dyn Subject>, String> {
         .ok_or_else(|| format!("there is no operation `{name}`"))
 }
 
-/// Why a vector backend cannot run here.
+/// Reason why a vector backend cannot run here.
 pub(crate) fn why_not(backend: Backend) -> String {
     format!("{backend} does not run here: {}", widelane_cpu::lanes())
 }

@@ -4,7 +4,7 @@ use crate::state::BadState;
 use std::io;
 use std::path::PathBuf;
 
-/// Why steering could not begin or go on.
+/// Reason why steering could not begin or go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SteerError {
@@ -43,7 +43,7 @@ pub enum SteerError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Fault of the file.
         source: BadState,
     },
     /// The system does not show what is needed.
@@ -54,7 +54,7 @@ pub enum SteerError {
         /// Error of the system.
         source: io::Error,
     },
-    /// There is nothing to choose from.
+    /// The machine has one core only.
     #[error("this machine has one core, so that nothing can be kept apart")]
     OneCore,
     /// None of the CPUs that were named is online.
@@ -74,7 +74,7 @@ pub enum SteerError {
     /// Nothing tells who is wide.
     #[error("cannot tell who uses wide registers: {reason}")]
     Sensor {
-        /// Why not, and what to do.
+        /// Reason, and what to do.
         reason: String,
     },
     /// The program could not be started.

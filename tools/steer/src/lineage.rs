@@ -1,4 +1,4 @@
-//! Which threads have an affinity of ours that they were never given: they inherited it.
+//! Finds threads with an affinity of ours that they were never given: they inherited it.
 //!
 //! A thread starts with the affinity of the thread that made it. The kernel does not say which one
 //! that was, so it is concluded: a new thread of a process was made by that process, a new process

@@ -1,4 +1,4 @@
-//! Which group each thread competes in, as the kernel weighs them.
+//! Groups in which threads compete, as the kernel weighs them.
 
 use crate::fairness::{GroupId, Groups};
 use crate::tasks::Task;

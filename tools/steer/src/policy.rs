@@ -1,4 +1,4 @@
-//! Which thread belongs on which CPUs. A pure function of what was seen: no clock, no system.
+//! Decides which thread belongs on which CPUs. A pure function of what was seen: no clock, no system.
 //!
 //! [`Policy::decide`] is called once an interval with every thread that may be moved. A thread is
 //! on the *wide side* while it was seen wide, and for the hold of the return policy after. Wide
@@ -20,14 +20,14 @@ use widelane_affinity::Cpus;
 pub struct ThreadId {
     /// Number of the thread in the kernel.
     pub tid: i32,
-    /// When it started, in the kernel's ticks since boot.
+    /// Time of the thread's start, in the kernel's ticks since boot.
     pub start: u64,
 }
 
 /// State of a thread in the last interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread {
-    /// Which.
+    /// Thread.
     pub id: ThreadId,
     /// CPUs that the thread may use when it is not steered.
     pub allowed: Cpus,
@@ -75,7 +75,7 @@ pub struct Place {
     pub why: Why,
 }
 
-/// Why a thread belongs where it does.
+/// Reason why a thread belongs where it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
@@ -87,7 +87,7 @@ pub enum Why {
     Scalar,
     /// The thread uses no wide registers, and vector cores have room for it.
     VectorCoresIdle,
-    /// There is no vector core now.
+    /// No core is a vector core now.
     NoVectorCores,
     /// The thread is not allowed on any CPU of its side, and is left alone.
     NotAllowedThere,
@@ -106,9 +106,9 @@ pub struct Policy {
     wide_demand: f64,
     scalar_demand: f64,
     vector: Vec<Cpus>,
-    /// Since when fewer vector cores would do.
+    /// Time since when fewer vector cores would do.
     fewer_since: Option<Duration>,
-    /// Since when they have next to nothing to do.
+    /// Time since when the vector cores have next to nothing to do.
     idle_since: Option<Duration>,
 }
 
@@ -529,7 +529,7 @@ mod tests {
         })
     }
 
-    /// Them in one interval.
+    /// Threads in one interval.
     fn threads_of(allowed: &[u16], seen: &[(bool, f64)]) -> Vec<Thread> {
         let thread = |(tid, (&bits, &(wide, demand)))| Thread {
             id: ThreadId {

@@ -1,4 +1,4 @@
-//! When a thread that was wide goes back to the scalar cores.
+//! Decides when a thread that was wide goes back to the scalar cores.
 
 use crate::tasks;
 use std::collections::VecDeque;

@@ -14,7 +14,7 @@ pub trait Sensor: Send {
         None
     }
 
-    /// In a few words, how it knows.
+    /// Describes the sensor's source in a few words.
     fn how(&self) -> String;
 }
 

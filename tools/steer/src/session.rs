@@ -1,4 +1,4 @@
-//! From the first round to the last: until a signal, or until a program ends.
+//! Runs a session of steering from the first round to the last: until a signal, or until a program ends.
 
 use crate::error::SteerError;
 use crate::sensor::Sensor;
@@ -137,7 +137,8 @@ fn pause(interval: Duration, looking: Duration) -> Duration {
     interval.max(looking * (WORTH - 1))
 }
 
-/// With very many threads, looks are so rare that they take at most one part in this many of a CPU.
+/// Divisor for the time of looks: with very many threads, looks are so rare that they take at most one part in `WORTH`
+/// of a CPU.
 const WORTH: u32 = 50;
 
 #[cfg(test)]

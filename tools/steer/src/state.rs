@@ -58,7 +58,7 @@ pub enum Original {
     Only(Cpus),
 }
 
-/// Why a text is not a state file.
+/// Reason why a text is not a state file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadState {
     /// The text has the format of another version of Widelane.

@@ -34,7 +34,7 @@ pub struct Options {
     pub roots: Folder,
 }
 
-/// Which threads are steered.
+/// Threads that are steered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Threads of all processes that this user may steer.
@@ -51,7 +51,7 @@ pub enum Scope {
 pub enum Event {
     /// Other vector cores than before.
     VectorCores {
-        /// Their CPUs.
+        /// CPUs of the vector cores.
         cpus: Cpus,
         /// True if scalar threads may use the vector cores too.
         open: bool,

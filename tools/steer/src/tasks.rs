@@ -12,7 +12,7 @@ use widelane_threads::{Proc, Thread};
 /// One thread at one moment.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// Which.
+    /// Thread.
     pub id: ThreadId,
     /// Process of the thread.
     pub pid: i32,
@@ -53,7 +53,7 @@ pub(crate) fn tasks() -> io::Result<Vec<Task>> {
     Ok(tasks)
 }
 
-/// When `tid` started, if there is such a thread.
+/// Time at which `tid` started, if there is such a thread.
 pub(crate) fn start_of(tid: i32) -> Option<u64> {
     let stat = Proc::here().stat_of(u32::try_from(tid).ok()?)?;
     Some(stat.start)

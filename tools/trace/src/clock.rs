@@ -1,4 +1,4 @@
-//! From the monotonic clock of the events to the time of day.
+//! Converts the monotonic clock of the events to the time of day.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -27,7 +27,7 @@ impl Clock {
             + u64::try_from(time.tv_nsec).unwrap_or(0)
     }
 
-    /// With one moment on both clocks: nanoseconds of the monotonic clock, and since 1970.
+    /// Makes a clock from one moment on both clocks: nanoseconds of the monotonic clock, and since 1970.
     pub fn at(monotonic: u64, real: u64) -> Self {
         Self {
             origin: real.saturating_sub(monotonic),

@@ -1,9 +1,9 @@
-//! Why nothing can be traced.
+//! Reasons why nothing can be traced.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why nothing can be traced.
+/// Reason why nothing can be traced.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The programs for the kernel are not in this build.

@@ -35,9 +35,9 @@ pub struct Call {
     pub tid: u32,
     /// The name of the thread, as the kernel has it; it may contain anything.
     pub comm: [u8; 16],
-    /// On which stack.
+    /// Stack of the call.
     pub stack: Stack,
-    /// When it was entered: nanoseconds of the monotonic clock.
+    /// Time of the entry: nanoseconds of the monotonic clock.
     pub start: u64,
     /// Nanoseconds from entry to return.
     pub wall: u64,

@@ -1,4 +1,4 @@
-//! Which processes are traced.
+//! Chooses the processes that are traced.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use widelane_threads::{Container, Proc, Thread};
 
-/// Which processes are traced: those that one of the entries of each list that is not empty names.
-/// If all are empty: every process.
+/// Chooses the processes that are traced: those that one of the entries of each list that is not empty names. If all
+/// are empty: every process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Numbers.

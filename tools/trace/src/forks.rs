@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// Which processes fork again and again.
+/// Processes that fork again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Forks {
     recent: HashMap<u32, Recent>,

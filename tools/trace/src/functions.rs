@@ -19,8 +19,8 @@ pub struct Function {
     /// For [`Role::Handshake`]: client or server if the function tells.
     #[serde(default)]
     pub side: Option<Side>,
-    /// Which argument names the connection or context, from 0. Go's arguments are counted in
-    /// registers: rax, rbx, rcx, rdi, rsi, r8, r9, r10, r11.
+    /// Index of the argument that names the connection or context, from 0. Go's arguments are counted in registers:
+    /// rax, rbx, rcx, rdi, rsi, r8, r9, r10, r11.
     #[serde(default)]
     pub object: u8,
     /// The argument that is a place for the result. A call in which it is NULL only asks how large

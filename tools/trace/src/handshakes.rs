@@ -1,4 +1,4 @@
-//! From calls to handshakes.
+//! Makes handshakes of calls.
 //!
 //! A handshake is all calls that go on with it, on one object of a process, until one succeeds, one
 //! fails, or the object is freed. `SSL_accept` calls `SSL_do_handshake`: of two calls on one object, one
@@ -36,7 +36,7 @@ const MOST_CONNECTIONS: usize = 65_536;
 pub enum Ending {
     /// The handshake was completed.
     Ok,
-    /// By an error of the protocol, of which an alert tells the peer.
+    /// The handshake failed by an error of the protocol, which an alert reports to the peer.
     Alert,
     /// The connection ended before the handshake did.
     Closed,
@@ -56,7 +56,7 @@ impl Ending {
 /// A handshake.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Handshake {
-    /// When its first call was entered: nanoseconds of the monotonic clock.
+    /// Time of the first call's entry: nanoseconds of the monotonic clock.
     pub time: u64,
     /// Time of the first call in seconds since 1970.
     pub time_s: f64,
@@ -88,7 +88,7 @@ pub struct Handshake {
     pub calls: u64,
     /// Number of calls that returned to wait.
     pub again: u64,
-    /// From the first entry to the last return, in nanoseconds.
+    /// Time from the first entry to the last return, in nanoseconds.
     pub wall: u64,
     /// CPU time of the calls in nanoseconds, if it is known of all.
     pub cpu: Option<u64>,
@@ -107,7 +107,7 @@ pub struct Operations {
     pub role: Role,
     /// Number of calls.
     pub count: u64,
-    /// Their time from entry to return in nanoseconds.
+    /// Time of the calls from entry to return in nanoseconds.
     pub ns: u64,
     /// CPU time of the calls inside that do the work, as functions of a library that do the same thing call
     /// each other. Where it is not known, their time from entry to return.
@@ -132,7 +132,7 @@ pub struct Handshakes {
     most: usize,
     nesting: Nesting,
     connections: BTreeMap<Key, Connection>,
-    /// By the number of their last use.
+    /// Connections by the number of their last use.
     used: BTreeMap<u64, Key>,
     uses: u64,
     /// Calls that end a handshake, with the time of their return, in the order of arrival.

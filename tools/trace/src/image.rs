@@ -23,13 +23,13 @@ pub struct Image {
     pub functions: Vec<Located>,
     /// Static probes of the table, by their place.
     pub marks: Vec<Marked>,
-    /// Why threads of a process that has this file mapped may have several stacks, if they may.
+    /// Reason why threads of a process that has this file mapped may have several stacks, if they may.
     pub coroutines: Option<&'static str>,
     /// True if the Go compiler made the file. Then stacks move.
     pub go: bool,
     /// True if the file calls functions of the table in other files.
     pub imports: bool,
-    /// Why functions that are there may not have been found.
+    /// Reason why functions that are there may not have been found.
     pub blind: Option<String>,
 }
 
@@ -67,13 +67,13 @@ pub struct Marked {
 /// Places at which a function is left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leaves {
-    /// By the instructions at these places in the file.
+    /// Instructions at these places in the file.
     Returns(Vec<u64>),
-    /// In ways that cannot all be known, for this reason.
+    /// Ways that cannot all be known, for this reason.
     Unknown(String),
 }
 
-/// Why a file has no image.
+/// Reason why a file has no image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is not an x86-64 ELF program or library: {0}")]
 pub struct ImageError(pub(crate) String);

@@ -18,7 +18,7 @@ pub(crate) enum Inside {
     Idle,
     /// The program calls functions that do nothing else.
     Apart,
-    /// In reads and writes.
+    /// The process does handshakes in reads and writes.
     Found,
 }
 
@@ -33,7 +33,7 @@ impl Inside {
         matches!(self, Self::Watched(_) | Self::Found)
     }
 
-    /// Until when the process is watched.
+    /// Time until which the process is watched.
     pub(crate) fn until(self) -> Option<Instant> {
         match self {
             Self::Watched(until) => Some(until),

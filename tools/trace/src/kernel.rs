@@ -542,7 +542,7 @@ const PROGRAMS: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/t
 
 /// No argument of a function is a place for its result.
 const NO_OUTPUT: u8 = u8::MAX;
-/// With the value `single`, probes are made one by one, as on kernels before Linux 6.6.
+/// Variable that makes probes one by one, as on kernels before Linux 6.6, if its value is `single`.
 const PROBES_VARIABLE: &str = "WIDELANE_TRACE_PROBES";
 const COOKIE_GOROUTINE: u64 = 1 << 16;
 const COOKIE_AT_RET: u64 = 1 << 17;

@@ -1,4 +1,4 @@
-//! Which call is inside which.
+//! Finds which call is inside which.
 //!
 //! Calls arrive when they return, so what a call has called comes before it. [`Nesting`] keeps that
 //! until the enclosing call arrives. Nothing here takes the calls of a thread to be nested: a thread
@@ -18,7 +18,7 @@ pub(crate) const DEEPEST_OF_COROUTINES: u64 = 32 << 10;
 const LONGEST: u64 = 10_000_000_000;
 /// Longest time between a program's read and the call that gets the bytes, in nanoseconds.
 const MOMENT: u64 = 100_000_000;
-/// By no more than this, in nanoseconds, things arrive in another order than they ended.
+/// Longest time by which events arrive in another order than they ended, in nanoseconds.
 const SKEW: u64 = 10_000_000;
 /// Most calls and pieces of bytes that are kept for a process.
 const MOST: usize = 4096;
@@ -32,13 +32,13 @@ const MOST_THREADS: usize = 4096;
 /// Stack and time of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// On which thread.
+    /// Thread of the event.
     pub tid: u32,
-    /// On which stack.
+    /// Stack of the event.
     pub stack: Stack,
-    /// From then, in nanoseconds of the monotonic clock.
+    /// Begin, in nanoseconds of the monotonic clock.
     pub start: u64,
-    /// Until then.
+    /// End, in nanoseconds of the monotonic clock.
     pub end: u64,
 }
 
@@ -100,11 +100,11 @@ impl Place {
 pub struct Job {
     /// A stack pointer of it.
     pub stack: u64,
-    /// When the call before returned.
+    /// Time of the return of the call before.
     pub since: u64,
 }
 
-/// Which threads are known to have several stacks.
+/// Threads that are known to have several stacks.
 #[derive(Debug, Default)]
 pub struct Stacks {
     several: HashSet<(u32, u32)>,
@@ -213,7 +213,7 @@ impl Child {
 /// Inner calls and bytes that are kept until their outer calls return.
 #[derive(Debug, Default)]
 pub struct Nesting {
-    /// By process, in the order of arrival.
+    /// Waiting children by process, in the order of arrival.
     waiting: HashMap<u32, Waiting>,
     stacks: Stacks,
     swept: u64,
@@ -337,7 +337,7 @@ impl Nesting {
         Some(taken.split_off(first))
     }
 
-    /// Which threads have several stacks.
+    /// Threads that have several stacks.
     pub fn stacks(&mut self) -> &mut Stacks {
         &mut self.stacks
     }

@@ -21,20 +21,20 @@ pub(crate) struct Note<'a> {
 /// Place of an argument when the probe is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// In a way that is not understood, such as beside a symbol.
+    /// Not understood, such as beside a symbol.
     Unknown,
     /// Always this value.
     Constant(i64),
-    /// In the lower bytes of a register.
+    /// Lower bytes of a register.
     Register {
-        /// Which.
+        /// Register.
         register: Register,
         /// Size and sign of the value.
         form: Form,
     },
-    /// In memory, `displacement` bytes from the address in a register.
+    /// Memory, `displacement` bytes from the address in a register.
     Memory {
-        /// Which register.
+        /// Register with the address.
         register: Register,
         /// Distance from that address, in bytes.
         displacement: i32,

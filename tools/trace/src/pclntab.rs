@@ -17,7 +17,7 @@ pub(crate) struct Functions<'a> {
 }
 
 impl<'a> Functions<'a> {
-    /// That of a file.
+    /// Finds the table of a file.
     ///
     /// # Errors
     ///

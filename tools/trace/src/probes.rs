@@ -24,14 +24,14 @@ pub(crate) enum Run {
     Reached,
 }
 
-/// In which processes places get probes.
+/// Processes in which places get probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// In one, by its number.
+    /// One process, by its number.
     Process(u32),
-    /// In all.
+    /// All processes.
     All,
-    /// In all, where only those that are traced report anything.
+    /// All processes, of which only those that are traced report anything.
     Traced,
 }
 

@@ -18,7 +18,7 @@ use widelane_bpf::{MultiProgram, Point};
 pub(crate) struct Ready {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// When a process was expected last.
+    /// Time at which a process was expected last.
     last: Option<Instant>,
 }
 
@@ -30,7 +30,7 @@ struct Shared {
 
 struct State {
     until: Instant,
-    /// Which of the threads will see a later `until`.
+    /// True for each thread that will see a later `until`.
     running: [bool; THREADS],
 }
 
@@ -55,7 +55,7 @@ impl Ready {
         })
     }
 
-    /// From now on and for a while: another process is expected soon, if the last one was a moment ago.
+    /// Stays ready from now on for a while: another process is expected soon, if the last one was a moment ago.
     pub(crate) fn stay(&mut self) {
         self.threads.retain(|thread| !thread.is_finished());
         let start = Instant::now();

@@ -38,7 +38,7 @@ pub struct Snooped {
     pub time_s: f64,
 }
 
-/// By entry, then from the outside to the inside, then by arrival.
+/// Order of calls: by entry, then from the outside to the inside, then by arrival.
 type Key = (u64, Reverse<Stack>, u64);
 
 /// Brings calls into the order of their entries.

@@ -26,7 +26,7 @@ pub struct Library {
     /// Symbols of the library. Its rows apply only to a file that defines or imports one of them. Empty: to every file.
     #[serde(default)]
     pub with: Vec<String>,
-    /// They do not apply to a file that defines or imports one of these.
+    /// Symbols of other libraries: the rows do not apply to a file that defines or imports one of these.
     #[serde(default)]
     pub without: Vec<String>,
     /// True if the functions are Go's.
@@ -210,7 +210,7 @@ impl<'a> Pattern<'a> {
         }
     }
 
-    /// With which byte what it matches ends; `None` if with any.
+    /// Last byte of each symbol that the pattern matches; `None` if it can be any.
     pub(crate) fn last(self) -> Option<u8> {
         match self {
             Self::Whole(text) | Self::Prefixed(text) | Self::Around(_, text) => {

@@ -50,7 +50,7 @@ pub struct Target {
     pub probes: Vec<Probe>,
     /// The static probes.
     pub marks: Vec<MarkProbe>,
-    /// Why return probes of the kernel must not be used in it, if so.
+    /// Reason why return probes of the kernel must not be used in the process, if so.
     pub coroutines: Option<&'static str>,
     /// Notes for the user. Safe to print.
     pub notes: Vec<String>,
@@ -101,10 +101,10 @@ pub struct MarkProbe {
 /// Way to see that a function returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exits {
-    /// By the kernel's return probe.
+    /// Return probe of the kernel.
     Kernel,
-    /// By a probe at each of these places in the file. All of them are `ret` instructions, where the
-    /// stack pointer is what it was at the entry. If there are none, only the entry is seen.
+    /// Probe at each of these places in the file. All of them are `ret` instructions, where the stack pointer is what
+    /// it was at the entry. If there are none, only the entry is seen.
     At(Vec<u64>),
     /// By a probe after each call of it, in the files that call it: it has no `ret` of its own for
     /// every way out, or the places after its calls cost less. There the stack pointer is 8 more than at
@@ -132,10 +132,10 @@ impl PartialEq for Site {
 
 impl Eq for Site {}
 
-/// Why nothing can be probed in a process.
+/// Reason why nothing can be probed in a process.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// There is none.
+    /// The process does not exist.
     #[error("there is no process {pid}, or it has ended")]
     NoProcess {
         /// Number of the process.

@@ -40,11 +40,11 @@ pub struct Tracer {
     /// Probes in dynamic linkers that report what they have loaded, in every process that has them: if all processes
     /// are traced, a probe in each would take seconds.
     linkers: Probed<Key>,
-    /// Which processes fork one for each connection.
+    /// Processes that fork one for each connection.
     forks: Forks,
     /// Probes of these servers, in every process that has them.
     everywhere: Everywhere,
-    /// When to look at processes again.
+    /// Times at which to look at processes again.
     due: BTreeMap<Instant, Vec<u32>>,
     notes: Vec<String>,
     noted: HashSet<String>,
@@ -66,7 +66,7 @@ struct Traced {
     everywhere: bool,
     /// True if return probes of the kernel are among the probes.
     by_kernel: bool,
-    /// When it got the probes of others with the same program, which cost more and may be fewer.
+    /// Time at which the process got the probes of others with the same program, which cost more and may be fewer.
     expected: Option<Instant>,
     inside: Inside,
 }
@@ -139,7 +139,7 @@ type Place = (Identity, u64);
 /// Result of [`Tracer::wait`].
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// In the order in which the kernel reported it.
+    /// Events in the order in which the kernel reported them.
     pub events: Vec<Event>,
     /// True if the caller's descriptor has become readable.
     pub stopped: bool,
@@ -743,7 +743,7 @@ fn named(function: Arc<Function>, raw: RawCall) -> Call {
 
 /// Time that events gather while there are many.
 const PAUSE: Duration = Duration::from_millis(20);
-/// When a process that has started is looked at again.
+/// Times after its start at which a process is looked at again.
 const AFTER_START: [Duration; 4] = [
     Duration::from_millis(5),
     Duration::from_millis(50),

@@ -8,13 +8,12 @@ use crate::marks::Tells;
 /// Events that are wanted of traced processes.
 #[derive(Clone, Debug, Default)]
 pub struct Want {
-    /// Which functions are traced, by what they do.
+    /// Roles of the functions that are traced.
     pub roles: Vec<Role>,
     /// Only handshakes are of interest. Probes are left out that tell nothing more about them: functions
     /// whose row names another one [`instead`](Function::instead), and the return of [`Role::Free`].
     pub handshakes_only: bool,
-    /// Which static probes are traced, by what they tell: an
-    /// [`Event::Reached`](crate::Event::Reached) each time.
+    /// Static probes that are traced, by what they report: an [`Event::Reached`](crate::Event::Reached) each time.
     pub tells: Vec<Tells>,
     /// An [`Event::Call`](crate::Event::Call) for each call.
     pub calls: bool,
@@ -35,7 +34,7 @@ pub struct Count {
     pub function: Arc<Function>,
     /// True if the calls succeeded. A call that waits for the peer has not.
     pub succeeded: bool,
-    /// Which times: a bucket of the histogram of [`bucket_of`](crate::latency::bucket_of).
+    /// Times of the calls: a bucket of the histogram of [`bucket_of`](crate::latency::bucket_of).
     pub bucket: u32,
     /// Number of calls.
     pub calls: u64,

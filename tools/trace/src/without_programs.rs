@@ -1,4 +1,4 @@
-//! In the place of the tracer where the programs for the kernel are not in this build.
+//! Stands for the tracer if the programs for the kernel are not in this build.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -16,7 +16,7 @@ pub enum Tracer {}
 /// Result of [`Tracer::wait`].
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// In the order in which the kernel reported it.
+    /// Events in the order in which the kernel reported them.
     pub events: Vec<Event>,
     /// True if the caller's descriptor has become readable.
     pub stopped: bool,

@@ -1,4 +1,4 @@
-//! From the use of threads to the rows of a table. Pure functions.
+//! Makes the rows of a table from the use of threads. Pure functions.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -190,7 +190,7 @@ fn row(key: Key, members: &[&Use], findings: &HashMap<u32, Finding>) -> Row {
     }
 }
 
-/// In the place of a cgroup that could not be read.
+/// Name of a cgroup that could not be read.
 const UNREADABLE: &str = "(unknown)";
 
 #[cfg(test)]

@@ -13,9 +13,9 @@ use crate::poll::Poll;
 /// Method of collecting use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// By programs in the kernel that look at every context switch.
+    /// Programs in the kernel that look at every context switch.
     Ebpf,
-    /// By reading `arch_status` of every thread.
+    /// Reads of `arch_status` of every thread.
     Poll,
 }
 

@@ -1,9 +1,9 @@
-//! Why use cannot be collected.
+//! Reasons why use cannot be collected.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why use cannot be collected.
+/// Reason why use cannot be collected.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
     /// Something is not readable.

@@ -26,8 +26,8 @@ pub struct Sample {
     pub count: u64,
 }
 
-/// Which registers were in use at the end of a time slice. The whole slice is counted for the first
-/// of these that is true.
+/// Registers that were in use at the end of a time slice. The whole slice is counted for the first of these that is
+/// true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The upper halves of registers 0 to 15: they held 512-bit values.
@@ -59,7 +59,7 @@ impl State {
 /// Use of a thread in an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Use {
-    /// Which.
+    /// Thread.
     pub thread: Thread,
     /// Name of the thread.
     pub name: String,

@@ -1,4 +1,4 @@
-//! In place of `ebpf.rs` where the feature `ebpf` is off: the collector cannot be opened.
+//! Stands for `ebpf.rs` if the feature `ebpf` is off: the collector cannot be opened.
 
 use crate::error::UsageError;
 use crate::interval::Interval;

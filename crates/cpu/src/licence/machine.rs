@@ -166,11 +166,11 @@ pub struct Rules {
     pub throttle: u64,
     /// The throttled time before 256-bit light code has its voltage; `None` if there is none.
     pub voltage: Option<Spread>,
-    /// From the first wide instruction to level 1, [`halt_down`](Self::halt_down) included.
+    /// Time from the first wide instruction to level 1, [`halt_down`](Self::halt_down) included.
     pub to_level1: Spread,
     /// Time from the first wide instruction to level 1 while two or more other cores change their level.
     pub to_level1_crowded: Spread,
-    /// From level 1 to level 2, [`halt_down`](Self::halt_down) included.
+    /// Time from level 1 to level 2, [`halt_down`](Self::halt_down) included.
     pub to_level2: Spread,
     /// The last part of the way down, in which the core halts.
     pub halt_down: u64,
@@ -255,7 +255,7 @@ pub struct Machine {
     grant: Grant,
     phase: Phase,
     asked: Grant,
-    /// Until when each grant outlives the code that asked for it.
+    /// Time until which each grant outlives the code that asked for it.
     held: [u64; 4],
     density: Option<Density>,
     crowded: bool,
@@ -290,9 +290,8 @@ impl Machine {
         }
     }
 
-    /// From `now` on the core runs code that asks for `request`. `crowded` says whether two or more
-    /// other cores change their level at this moment. A `now` before the last one counts as the
-    /// last one.
+    /// Runs code that asks for `request` from `now` on. `crowded` states whether two or more other cores change their
+    /// level at this moment. A `now` before the last one counts as the last one.
     pub fn run(&mut self, now: u64, request: Request, crowded: bool) {
         self.advance(now);
         self.crowded = crowded;
@@ -330,7 +329,7 @@ impl Machine {
         self.now = self.now.max(now);
     }
 
-    /// When the state changes next if the same code goes on.
+    /// Time of the next change of state if the same code goes on.
     pub fn next_change(&self) -> Option<u64> {
         let phase = match self.phase {
             Phase::Steady => (self.wanted() != self.grant).then_some(self.now),
@@ -577,7 +576,7 @@ mod tests {
             changes(&mut machine, 200_000),
             [
                 (110_000, Grant::Base, Pace::Halted),
-                // At once on its way to level 2.
+                // The core is at once on its way to level 2.
                 (120_000, Grant::L1, Pace::Throttled),
                 (140_000, Grant::L1, Pace::Halted),
                 (150_000, Grant::L2, Pace::Full),

@@ -101,7 +101,7 @@ pub struct Group {
     pub tls_number: u16,
     /// Security strength: bits of a symmetric key that is as hard to find.
     pub security_bits: u32,
-    /// In the order in which they stand in shares and in the secret.
+    /// Parts in the order in which they stand in shares and in the secret.
     parts: &'static [Part],
 }
 
@@ -412,7 +412,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Why there is no secret.
+/// Reason why there is no secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgreeError {

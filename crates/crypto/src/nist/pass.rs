@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 /// A multiple of a point to be computed.
 #[derive(Clone, Copy)]
 pub(crate) struct Multiple<'a> {
-    /// In `[1, n - 1]`.
+    /// Scalar in `[1, n - 1]`.
     pub(crate) scalar: &'a [u8],
     /// Two coordinates, below the prime.
     pub(crate) point: &'a [u8],
@@ -33,7 +33,7 @@ pub(crate) struct ToSign<'a> {
     pub(crate) digits: &'a [u64],
     /// Digest, as long as the curve's scalars.
     pub(crate) digest: &'a [u8],
-    /// In `[1, n - 1]`, and used nowhere else.
+    /// Nonce in `[1, n - 1]`, used nowhere else.
     pub(crate) nonce: &'a [u8],
 }
 
@@ -42,11 +42,11 @@ pub(crate) struct ToSign<'a> {
 pub(crate) struct ToVerify<'a> {
     /// Two coordinates of a point on the curve.
     pub(crate) point: &'a [u8],
-    /// At most as many bytes as the curve's scalars have.
+    /// Digest, at most as long as the curve's scalars.
     pub(crate) digest: &'a [u8],
-    /// In `[1, n - 1]`.
+    /// Number in `[1, n - 1]`.
     pub(crate) r: &'a [u8],
-    /// In `[1, n - 1]`.
+    /// Number in `[1, n - 1]`.
     pub(crate) s: &'a [u8],
 }
 
@@ -57,7 +57,7 @@ pub(crate) type Coordinate = Zeroizing<Vec<u8>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault;
 
-/// Why there is no multiple.
+/// Reason why there is no multiple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MultipleError {
     /// The point is not on the curve.

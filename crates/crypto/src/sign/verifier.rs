@@ -12,7 +12,7 @@ pub struct Verifier(Kind);
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// By keys of 2048 bits only.
+    /// RSA, by keys of 2048 bits only.
     Rsa(rsa::Scheme),
     Ecdsa(ecdsa::Curve, Hash),
     Ed25519,

@@ -32,7 +32,7 @@ kernels! {
     /// (2 gamma2)`, 44 or 16, is the number of high parts; `bits`, 18 or 20, is 1 and the bits of
     /// `gamma1 - 1`; `beta` is `tau eta`.
     pub enum MlDsa {
-        /// On each 16th coefficient, from the first [`COLUMNS`](Self::COLUMNS) ones.
+        /// Transforms each 16th coefficient, from the first [`COLUMNS`](Self::COLUMNS) ones.
         NttFar {
             name: "mldsa_nttfar",
             formula: "out := layers 1 to 4 of NTT(in)",
@@ -43,7 +43,7 @@ kernels! {
             },
             body: |m| transform::ntt_far(m, out, r#in),
         }
-        /// On four times 16 neighbours.
+        /// Transforms four times 16 neighbours.
         NttNear {
             name: "mldsa_nttnear",
             formula: "out := layers 5 to 8 of NTT(in)",
@@ -55,7 +55,7 @@ kernels! {
             },
             body: |m| transform::ntt_near(m, out, r#in, zetas),
         }
-        /// On four times 16 neighbours.
+        /// Transforms four times 16 neighbours.
         InverseNear {
             name: "mldsa_inversenear",
             formula: "out := layers 1 to 4 of NTT^-1(in)",
@@ -67,7 +67,7 @@ kernels! {
             },
             body: |m| transform::inverse_near(m, out, r#in, zetas),
         }
-        /// On each 16th coefficient. The result is at most `q`.
+        /// Transforms each 16th coefficient. The result is at most `q`.
         InverseFar {
             name: "mldsa_inversefar",
             formula: "out := layers 5 to 8 of NTT^-1(in)",

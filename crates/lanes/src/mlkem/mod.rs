@@ -32,7 +32,7 @@ kernels! {
             },
             body: |m| sampling::candidates(m, out, state),
         }
-        /// In `rows` each lane's polynomial is 64 consecutive words.
+        /// Transposes: in `rows` each lane's polynomial is 64 consecutive words.
         Transpose {
             name: "mlkem_transpose",
             formula: "poly := rows",
@@ -56,7 +56,7 @@ kernels! {
             },
             body: |m| transform::product(m, rank, out, [a, b, plain, quotient]),
         }
-        /// In place. The kernel reads less than its bound.
+        /// Transforms in place. The kernel reads less than its bound.
         Ntt {
             name: "mlkem_ntt",
             formula: "poly := NTT(poly)",
@@ -64,7 +64,7 @@ kernels! {
             arrays: { poly: writes(POLYNOMIAL, TRANSFORMED) },
             body: |m| transform::ntt(m, poly),
         }
-        /// In place. The kernel reads less than its bound.
+        /// Transforms in place. The kernel reads less than its bound.
         InverseNtt {
             name: "mlkem_intt",
             formula: "poly := NTT^-1(poly)",

@@ -27,7 +27,7 @@ kernels! {
     /// of the family leave them. "Plain" is out of Montgomery form and canonical. Residues in
     /// Montgomery form are below three times their modulus.
     pub enum Nist {
-        /// In Jacobian coordinates.
+        /// Doubles a point in Jacobian coordinates.
         Double(curve: Curve) {
             name: "{curve}_double",
             formula: "point := 2 point",

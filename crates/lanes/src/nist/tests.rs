@@ -218,8 +218,8 @@ fn responses_fulfil_their_equation() {
     }
 }
 
-/// By the bound of Bernstein and Yang for steps that begin with 1/2, (45907 b + 26313) / 19929 for
-/// numbers of b bits. Nearly all numbers need fewer turns, so that no other test misses one.
+/// Bound of Bernstein and Yang for steps that begin with 1/2, (45907 b + 26313) / 19929 for numbers of b bits. Nearly
+/// all numbers need fewer turns, so that no other test misses one.
 #[test]
 fn turns_are_as_many_as_the_bound_asks_for() {
     for (curve, steps) in [(Curve::P256, 591), (Curve::P384, 885)] {

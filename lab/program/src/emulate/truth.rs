@@ -17,7 +17,7 @@ struct Row {
     /// Greatest difference between the two.
     tolerance: f64,
     unit: &'static str,
-    /// Why it is not judged.
+    /// Reason why the figure is not judged.
     exempt: Option<String>,
 }
 

@@ -23,7 +23,7 @@ pub enum Lanes {
     None(widelane_cpu::Lanes),
 }
 
-/// Why there is no estimate.
+/// Reason why there is no estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unestimated {
     /// No handshake was seen.
@@ -77,7 +77,7 @@ pub struct Estimate {
     pub parts: Vec<Part>,
     /// True if the server is at its limit.
     pub at_limit: bool,
-    /// If handshakes come as now: at the limit, clients come as fast as they are served.
+    /// Gain if handshakes come as now: at the limit, clients come as fast as they are served.
     pub now: Gain,
     /// Gain if enough handshakes come to fill passes.
     pub full: Gain,

@@ -24,7 +24,7 @@ pub struct Pace {
 pub(super) struct Paced {
     /// Number of handshakes that the process answered.
     pub(super) answers: u64,
-    /// When it was looked at first, and last, in nanoseconds of the monotonic clock.
+    /// Times of the first look and of the last one, in nanoseconds of the monotonic clock.
     begin: u64,
     end: u64,
     /// Clock ticks of CPU time then.

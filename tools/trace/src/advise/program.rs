@@ -1,4 +1,4 @@
-//! Which program a server is, and how Widelane gets into it.
+//! Finds the program of a server, and the way of Widelane into it.
 
 use std::path::Path;
 
@@ -30,8 +30,8 @@ pub enum Tls {
 }
 
 impl Tls {
-    /// By the family of the functions that were seen, the names of the files that the process has mapped,
-    /// and whether rustls is in the program.
+    /// Chooses by the family of the functions that were seen, the names of the files that the process has mapped, and
+    /// whether rustls is in the program.
     fn of(library: &str, files: &[String], rustls: bool) -> Self {
         let version = |file: &String| {
             let rest = file.strip_prefix("libcrypto.so.")?;
@@ -105,7 +105,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// That of a process in which functions of this family of libraries were seen.
+    /// Program of a process in which functions of this family of libraries were seen.
     pub(super) fn of(proc: &Proc, pid: u32, library: &str, loaded: bool) -> Self {
         let code = Code::of(pid).ok();
         let mut files = Vec::new();

@@ -11,13 +11,13 @@ use crate::tls::HANDSHAKE;
 /// A port in a network namespace.
 pub(super) type Port = (u64, u16);
 
-/// Which processes are TLS servers, and at which ports.
+/// Processes that are TLS servers, and their ports.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     /// Processes that have read a beginning of TLS, and the descriptors from which they did: to be looked
     /// up.
     read: BTreeMap<u32, BTreeSet<u32>>,
-    /// At which ports their clients came.
+    /// Ports at which clients of the processes came.
     pub(super) ports: BTreeMap<u32, BTreeSet<Port>>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Question {
 pub(super) struct Answer {
     /// Number of handshakes that wait at each port.
     pub(super) waiting: BTreeMap<Port, u32>,
-    /// At which ports clients of processes came.
+    /// Ports at which clients of processes came.
     ports: BTreeMap<u32, BTreeSet<Port>>,
 }
 
@@ -97,7 +97,7 @@ impl Question {
     }
 }
 
-/// At which listening ports the clients came from whose descriptors a process has read.
+/// Listening ports at which the clients came from whose descriptors a process has read.
 fn ports(proc: &Proc, (pid, read): (u32, &BTreeSet<u32>), sockets: &[Socket]) -> BTreeSet<u16> {
     let listening: BTreeSet<u16> = (sockets.iter().filter(|socket| socket.listens))
         .map(|socket| socket.port)

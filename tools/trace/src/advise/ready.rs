@@ -16,11 +16,11 @@ pub struct Ready {
     pub counts: Vec<f64>,
     /// Number of looks, also while nothing was computed.
     pub looks: usize,
-    /// At how many of them a handshake was computed.
+    /// Number of looks at which a handshake was computed.
     pub computed: usize,
-    /// At how many of them it was asked what waits.
+    /// Number of those looks at which the kernel was asked what waits.
     pub asked: usize,
-    /// At how many of those a handshake waited.
+    /// Number of those looks at which a handshake waited.
     pub waited: usize,
 }
 
@@ -47,7 +47,7 @@ impl Ready {
 /// Looks so far.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
-    /// In the order of their times.
+    /// Looks in the order of their times.
     looks: Vec<Look>,
 }
 

@@ -92,8 +92,8 @@ impl Shared {
     }
 }
 
-/// When to ask what waits: seldom where the answer takes long, because there are many sockets. The looks in
-/// between tell what is computed.
+/// Pace at which to ask what waits: seldom if the answer takes long, because there are many sockets. The looks in
+/// between show what is computed.
 #[derive(Debug, Default)]
 struct AskingPace {
     /// Nanoseconds of the monotonic clock.

@@ -17,7 +17,7 @@ use crate::want::Want;
 /// Observations of one server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// Which program it is.
+    /// Program of the server.
     pub program: Program,
     /// Processes of the server that did handshakes.
     pub processes: Vec<u32>,
@@ -50,10 +50,10 @@ pub struct Observed {
 #[derive(Debug)]
 struct Process {
     tally: Tally,
-    /// When its first event came, and how many ticks of CPU time it had used then.
+    /// Time of the first event, and ticks of CPU time used until then.
     since: u64,
     ticks: u64,
-    /// When it was looked at last.
+    /// Ticks of CPU time at the last look.
     last_ticks: u64,
     /// Handshakes that it answered since its first event.
     answers: u64,
@@ -67,7 +67,7 @@ pub struct Watch {
     processes: HashMap<u32, Process>,
     sampler: Sampler,
     pace: Pace,
-    /// When it was closed.
+    /// Time at which the watch was closed.
     end: Option<u64>,
 }
 

@@ -193,7 +193,7 @@ impl Connection {
         }
     }
 
-    /// When a call returned that ends the handshake and is held.
+    /// Time of the return of a call that ends the handshake and is held.
     pub(super) fn held_until(&self) -> Option<u64> {
         let held = self.held.as_ref()?;
         held.is_last().then_some(held.place.end)

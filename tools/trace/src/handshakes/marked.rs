@@ -26,7 +26,7 @@ type Key = (u32, u64);
 #[derive(Debug)]
 pub(super) struct Marked {
     connections: Recent<Key, Open>,
-    /// With which connection a thread goes on.
+    /// Connection with which each thread goes on.
     current: Recent<Key, u64>,
     jobs: Recent<Key, Job>,
     lost: u64,

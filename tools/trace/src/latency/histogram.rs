@@ -91,7 +91,7 @@ impl Histogram {
         self.count
     }
 
-    /// Their sum in nanoseconds.
+    /// Sum of the times in nanoseconds.
     pub fn total(&self) -> u64 {
         self.total
     }
@@ -101,7 +101,7 @@ impl Histogram {
         self.max
     }
 
-    /// Their mean; 0 if there are none.
+    /// Mean of the times; 0 if there are none.
     pub fn mean(&self) -> u64 {
         self.total.checked_div(self.count).unwrap_or(0)
     }

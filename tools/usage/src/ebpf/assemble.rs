@@ -20,14 +20,14 @@ pub(crate) enum Register {
     R10 = 10,
 }
 
-/// When a jump is taken.
+/// Condition of a jump.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum When {
     /// The register equals the number.
     Equal = 0x10,
-    /// They have a bit in common.
+    /// The operands have a bit in common.
     Common = 0x40,
-    /// They differ.
+    /// The operands differ.
     Differ = 0x50,
 }
 

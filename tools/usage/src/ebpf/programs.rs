@@ -17,9 +17,9 @@ use super::assemble::{Assembled, Assembler, Helper, Register, When};
 
 /// Time slice of each CPU: when it began; which thread had the last one; how long that was.
 pub(crate) const SLICES: &str = "slices";
-/// By thread: nanoseconds in each of the first three states, the cgroup, the name.
+/// Times by thread: nanoseconds in each of the first three states, the cgroup, the name.
 pub(crate) const THREADS: &str = "threads";
-/// By thread and address: how often it was found there.
+/// Number of samples by thread and address.
 pub(crate) const SAMPLES: &str = "samples";
 /// Slices, reported one by one.
 pub(crate) const EVENTS: &str = "events";
@@ -104,7 +104,7 @@ fn file_of<const N: usize>(
     file.write()
 }
 
-/// At `sched_switch`.
+/// Program at `sched_switch`.
 fn at_switch() -> Assembled {
     use Register::{R0, R1, R2, R6, R7};
     let mut a = Assembler::default();
@@ -184,7 +184,7 @@ fn at_save(xfeatures: i16) -> Assembled {
     a.finish()
 }
 
-/// At `x86_fpu_regs_deactivated`, for each slice by itself.
+/// Program at `x86_fpu_regs_deactivated` that reports each slice by itself.
 fn at_save_told(xfeatures: i16) -> Assembled {
     use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R10};
     let mut a = Assembler::default();
@@ -218,7 +218,7 @@ fn at_save_told(xfeatures: i16) -> Assembled {
     a.finish()
 }
 
-/// At a tick of the clock that looks where programs are.
+/// Program at a tick of the clock that looks where programs are.
 fn at_sample() -> Assembled {
     use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R10};
     let mut a = Assembler::default();

@@ -23,7 +23,7 @@ pub(super) struct Code {
     pub(super) files: BTreeMap<PathBuf, Arc<Known>>,
     /// True if there is code without a file.
     pub(super) generated: bool,
-    /// Why not all of it is known.
+    /// Reason why not all of the code is known.
     pub(super) unseen: Option<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! From what was seen of a process to a verdict. Pure functions.
+//! Reaches a verdict on a process from what was seen. Pure functions.
 
 use crate::account::{Finding, Verdict};
 use crate::interval::Sampled;
@@ -92,7 +92,7 @@ pub(super) fn judge(seen: &Seen) -> Finding {
     Finding { verdict, why }
 }
 
-/// With fewer samples, that none hit wide code says little.
+/// Fewest samples from which the absence of wide code counts.
 const ENOUGH_SAMPLES: u64 = 20;
 
 #[cfg(test)]
