@@ -13,7 +13,7 @@ pub struct Places {
     machines: PathBuf,
     /// The state folder of this user.
     users: Option<PathBuf>,
-    /// For what must not outlive the machine.
+    /// Folder for what must not outlive the machine.
     runtime: PathBuf,
     /// Folder of root for what must not outlive the machine.
     roots: PathBuf,

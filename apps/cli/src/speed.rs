@@ -11,7 +11,7 @@ use widelane_text::json_line;
 /// Measure operations a second on one core, batched and single, beside openssl
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What to measure, like x25519-derive, or a group, like mlkem [default: all; see --list]
+    /// Operation to measure, like x25519-derive, or a group, like mlkem [default: all; see --list]
     #[arg(value_name = "OPERATION")]
     operations: Vec<String>,
 

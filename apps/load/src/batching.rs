@@ -63,7 +63,7 @@ pub(crate) struct StepContext<'a> {
 }
 
 impl Batcher {
-    /// For the calling thread.
+    /// Makes a batcher for the calling thread.
     pub(crate) fn new(batching: &Batching) -> Self {
         let driver = Driver::new(&batching.engine);
         Self {

@@ -80,7 +80,7 @@ pub struct Storm {
 /// The gaps between the starts of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spacing {
-    /// All equal.
+    /// Equal gaps.
     Even,
     /// Exponentially distributed: independent arrivals, as from many users.
     Poisson,

@@ -263,7 +263,7 @@ fn pin(plan: &Plan, index: usize) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// For standard streams, epoll, and other files of the program.
+/// Descriptors for standard streams, epoll, and other files of the program.
 const SPARE_DESCRIPTORS: u64 = 64;
 /// Time for the close of the trial connection, after its timeout.
 const PREFLIGHT_SPARE: Duration = Duration::from_secs(2);

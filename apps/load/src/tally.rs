@@ -121,7 +121,7 @@ impl Tally {
         }
     }
 
-    /// Counts a success of a connection whose client waits no longer than `patience`.
+    /// Counts a success. `patience` is the time limit of the connection's client.
     pub(crate) fn succeeded(
         &mut self,
         window: Window,

@@ -24,7 +24,7 @@ pub(crate) struct Tls {
 enum State {
     Ready(Box<ClientConnection>),
     Suspended(Pin<Box<dyn Future<Output = Returned>>>),
-    /// Only inside a method, or after the first step has failed.
+    /// Empty: only inside a method, or after the first step has failed.
     Taken,
 }
 

@@ -56,7 +56,7 @@ struct Entry {
     lingering: bool,
 }
 
-/// One that wants a handshake, and tries more than once if need be.
+/// Client that wants a handshake, and tries more than once if need be.
 #[derive(Clone, Copy, Debug, Default)]
 struct Client {
     /// Connections of it that have failed.
@@ -570,7 +570,7 @@ fn flags(interest: Interest) -> EventFlags {
     }
 }
 
-/// For a look at the sockets without a wait.
+/// Timeout for a look at the sockets without a wait.
 const NO_WAIT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,

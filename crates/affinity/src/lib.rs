@@ -99,7 +99,7 @@ fn counted(stat: &str) -> Cpus {
     cpus.filter(|&cpu: &usize| cpu < Cpus::MOST).collect()
 }
 
-/// None where the kernel has no such file.
+/// Reads a list of CPUs; empty if the kernel has no such file.
 fn listed(file: &str) -> Cpus {
     Cpus::read(&Path::new("/sys/devices/system/cpu").join(file)).unwrap_or_default()
 }

@@ -43,7 +43,7 @@ impl Lanes {
     /// The instructions without which there are none.
     const LEAST: &str = Target::LEAST.instructions();
 
-    /// All of them, which no CPU has.
+    /// All lanes, which no CPU has.
     pub const ALL: Self = Self {
         targets: [true; Target::ALL.len()],
         disabled: false,

@@ -234,7 +234,7 @@ pub struct Range {
 pub struct Transition {
     /// Time from the first wide instruction to the lower clock: hardly anything runs meanwhile.
     pub down_us: Range,
-    /// For how long the lower clock outlives the last wide instruction.
+    /// Time that the lower clock outlives the last wide instruction.
     pub tail_us: Range,
     /// The halt on the way back.
     pub up_us: Range,

@@ -57,11 +57,11 @@ mod campaign {
     /// Requests that a fault may withhold.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Owner {
-        /// This one.
+        /// The request with this index.
         Request(usize),
-        /// One of them: requests change lanes.
+        /// One of the requests: requests change lanes.
         One,
-        /// All of them: all lanes share the array.
+        /// All requests: all lanes share the array.
         All,
     }
 

@@ -76,7 +76,7 @@ impl<S: Sha2> Drop for Hmac<S> {
 pub struct Value<S>(Zeroizing<Bytes<MAX_LEN>>, PhantomData<S>);
 
 impl<S: Sha2> Value<S> {
-    /// This byte in all places.
+    /// Makes a value with this byte in all places.
     pub(crate) fn filled(byte: u8) -> Self {
         Self(Zeroizing::new(Bytes([byte; MAX_LEN])), PhantomData)
     }
@@ -166,7 +166,7 @@ pub struct Hasher<S: Sha2> {
 }
 
 impl<S: Sha2> Hasher<S> {
-    /// After `len` bytes of whole blocks, which made `state`.
+    /// Makes the hasher after `len` bytes of whole blocks, which made `state`.
     #[inline]
     fn after(state: S::State, len: usize) -> Self {
         Self {

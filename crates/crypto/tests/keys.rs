@@ -1,4 +1,4 @@
-//! Loading of private keys: which are accepted, and what is said about the others.
+//! Loading of private keys: which are accepted, and the errors for the others.
 
 use aws_lc_rs::signature::{self, UnparsedPublicKey};
 use pkcs1::RsaPrivateKeyRef;

@@ -31,7 +31,7 @@ impl Root {
         }
     }
 
-    /// This folder.
+    /// Opens this folder as the root.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ use crate::machine::{Machine, wrappers};
 #[derive(Clone, Copy, Debug)]
 pub struct Montgomery<const L: usize> {
     digits: usize,
-    /// None in portable Rust.
+    /// Target of the kernels; `None` in portable Rust.
     target: Option<Target>,
     kernels: ModularKernels<Callable<L>>,
 }

@@ -26,7 +26,7 @@ kernels! {
             arrays: { state: writes(20, NUMBER), swaps: writes(1, LIMBS), x: reads(5, NUMBER) },
             body: |m| ladder_step(m, state, swaps, x),
         }
-        /// For a number of squarings.
+        /// Squares a number `n` times.
         Square(n: usize) {
             name: "sqr51x5by{n}",
             formula: "out := a^(2^n) mod p",
@@ -208,7 +208,7 @@ kernels! {
             },
             body: |m| scalar::digits(m, digits, scalar),
         }
-        /// Without T, which only additions need.
+        /// Doubles a point without T, which only additions need.
         Double {
             name: "edwards25519double",
             formula: "point := 2 point",

@@ -366,12 +366,12 @@ macro_rules! kernels {
                 }
             }
 
-            /// All of them, in groups that lie apart in a program.
+            /// Groups of all kernels that lie apart in a program.
             fn groups(self) -> Vec<Vec<T>> {
                 vec![$(vec![$(self.$field),+]),+]
             }
 
-            /// All of them.
+            /// Returns all kernels of the family.
             pub fn each(&self) -> impl Iterator<Item = &T> {
                 [$($(&self.$field),+),+].into_iter()
             }

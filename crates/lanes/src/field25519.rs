@@ -27,7 +27,7 @@ pub(crate) const BITS: u32 = 51;
 #[derive(Clone, Copy)]
 pub(crate) struct Product<V> {
     a: Number<V>,
-    /// None for a square.
+    /// Second factor; `None` for a square.
     b: Option<Number<V>>,
     bias: u64,
 }

@@ -185,7 +185,7 @@ kernels! {
             },
             body: |m| select(m, out, table, index, digits, entries),
         }
-        /// For `t < 2^(52 d) n`.
+        /// Reduces `t < 2^(52 d) n`.
         Redc(d: usize) {
             name: "redc52x{d}",
             formula: "out := t / 2^(52 d) mod n, in [0, 2 n)",
@@ -196,7 +196,7 @@ kernels! {
                 store_reduced(m, out, t, n, d);
             },
         }
-        /// For `a` and `b` in `[0, 2 n)`.
+        /// Subtracts, for `a` and `b` in `[0, 2 n)`.
         Subtract(d: usize) {
             name: "sub52x{d}",
             formula: "out := (a - b) mod n, in [0, n)",
@@ -214,7 +214,7 @@ kernels! {
                 store(m, out, &difference);
             },
         }
-        /// For a sum below `2^(104 d)`.
+        /// Multiplies and adds, for a sum below `2^(104 d)`.
         MulAdd(d: usize) {
             name: "muladd52x{d}",
             formula: "out := a b + c",

@@ -321,7 +321,7 @@ fn rows<M: Machine>(
 /// Place of other work in a pair of rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// After what the next quotient digits wait for.
+    /// Behind the operations for which the next quotient digits wait.
     AfterQuotients,
     AfterRows,
 }

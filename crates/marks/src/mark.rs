@@ -40,7 +40,7 @@ pub struct Marked {
 pub struct Spot(&'static Slot);
 
 impl Spot {
-    /// All of it, in nanoseconds.
+    /// Time that the brake took, in nanoseconds.
     pub fn taken(self) -> u64 {
         self.0.taken()
     }

@@ -43,7 +43,7 @@ impl Cpu {
     }
 }
 
-/// begin ∥ look and sleep: a brake that sleeps for ever hears of every mark that it must hear of.
+/// begin ∥ look and sleep: a brake that sleeps for ever is woken by every mark that must wake it.
 #[test]
 fn no_mark_is_missed() {
     // A mark reads when each kind was marked last: too many orders to try them all.

@@ -140,7 +140,7 @@ pub struct Slot {
     /// Nanoseconds that the brake took, and the part of them for throttling and halts.
     taken: AtomicU64,
     stalls: AtomicU64,
-    /// Not zero where the brake is at work.
+    /// Not zero while the brake is at work.
     braked: AtomicU32,
 }
 

@@ -94,5 +94,5 @@ pub(crate) const SEQUENCE: u8 = 0x30;
 const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
 const OCTET_STRING: u8 = 0x04;
-/// More than any of the forms above has.
+/// Most tags that are read: more than any of the forms above has.
 const MOST_TAGS: usize = 16;

@@ -91,7 +91,7 @@ struct Latch {
 }
 
 impl Latch {
-    /// For the calling thread; only that thread may wait for it.
+    /// Makes a latch for the calling thread; only that thread may wait for it.
     fn new() -> Self {
         Self {
             state: AtomicU8::new(PENDING),

@@ -132,7 +132,7 @@ impl Account {
     }
 }
 
-/// One, as a share.
+/// Share of one.
 pub(crate) const WHOLE: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ pub struct Summary {
     pub owed: u64,
     /// Time that the brake has taken.
     pub taken: u64,
-    /// For how long its core was at each level.
+    /// Time for which the CPU's core was at each level.
     pub levels: [u64; 3],
 }
 

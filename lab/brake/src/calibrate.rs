@@ -259,7 +259,7 @@ fn median(mut times: Vec<u64>) -> u64 {
     times[times.len() / 2]
 }
 
-/// Below the brake.
+/// Priority of the victim, below the brake's.
 const VICTIM: i32 = PRIORITY - 1;
 const TURNS: usize = 200;
 const FEWEST: usize = 20;
@@ -271,7 +271,7 @@ const REHEARSAL: u64 = 150_000_000;
 const ALONE: u64 = 50_000_000;
 const BURSTS: usize = 10;
 const ROUNDS: usize = 8;
-/// Both stalls are over after this.
+/// Time after which both stalls are over.
 const EDGE: u64 = 120_000;
 /// Longer than every tail of a processor that halts.
 const FORGOTTEN: Duration = Duration::from_millis(2);

@@ -15,7 +15,7 @@ pub(crate) struct Core {
     looked: u64,
 }
 
-/// One of its CPUs.
+/// CPU of a core.
 #[derive(Debug)]
 pub(crate) struct Cpu {
     pub(crate) number: usize,

@@ -44,7 +44,7 @@ pub enum ModelError {
         /// Name that was asked for.
         name: String,
     },
-    /// Several are.
+    /// Several models have such a name.
     #[error("{name:?} can be {}; say which", found.join(" or "))]
     Ambiguous {
         /// Name that was asked for.

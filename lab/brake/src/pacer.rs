@@ -65,7 +65,7 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// Nothing is taken yet.
+    /// Makes a controller that has taken nothing yet.
     pub fn new(costs: Costs) -> Self {
         Self {
             costs,

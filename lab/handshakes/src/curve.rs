@@ -153,7 +153,7 @@ pub(crate) fn measure(
     ))
 }
 
-/// One server's.
+/// Reports of one server.
 struct Curve {
     contender: Contender,
     knees: Vec<Value>,

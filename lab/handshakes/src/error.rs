@@ -77,7 +77,7 @@ pub enum TrialError {
         /// Time in seconds.
         seconds: f64,
     },
-    /// Nothing to start.
+    /// The program of a server is not installed.
     #[error("{0} is not installed; install it or leave it out of the comparison")]
     NoServer(&'static str),
     /// No other program of ours was named.

@@ -188,7 +188,7 @@ fn hold(listener: &UnixListener, stop: &AtomicBool) {
 
 /// The terminator's side and the backend's side of a connection.
 const DESCRIPTORS_EACH: u64 = 2;
-/// For everything else that a server opens.
+/// Descriptors for everything else that a server opens.
 const SPARE_DESCRIPTORS: u64 = 400;
 /// Long enough to open the connections and to look at them; the holder is stopped before.
 const HOLD: Duration = Duration::from_secs(120);

@@ -26,13 +26,13 @@ use traffic::{Client, Turn};
 /// A kind of relayed bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// From the backend to the client, AES-128-GCM.
+    /// Bytes from the backend to the client, AES-128-GCM.
     BulkDownload,
-    /// From the client to the backend, AES-128-GCM.
+    /// Bytes from the client to the backend, AES-128-GCM.
     BulkUpload,
-    /// From the backend to the client, ChaCha20-Poly1305.
+    /// Bytes from the backend to the client, ChaCha20-Poly1305.
     BulkDownloadChaCha20,
-    /// From the client to the backend, ChaCha20-Poly1305.
+    /// Bytes from the client to the backend, ChaCha20-Poly1305.
     BulkUploadChaCha20,
     /// Requests of 3 bytes with answers of 3 bytes on 64 kept connections, AES-128-GCM.
     SmallRequests,

@@ -158,7 +158,7 @@ pub(crate) fn measure(
 enum Arrangement {
     /// One thread, on each CPU in turn.
     One,
-    /// One on each CPU, as workers of one server.
+    /// One thread on each CPU, as workers of one server.
     Sharing,
     /// One on each CPU, each with an engine and a configuration of its own.
     Apart,

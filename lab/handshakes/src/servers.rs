@@ -45,7 +45,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// All of them.
+    /// All sides.
     pub const ALL: [Self; 10] = [
         Self::Alone,
         Self::Batched,

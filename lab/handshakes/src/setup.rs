@@ -24,7 +24,7 @@ pub(crate) enum Setting {
 }
 
 impl Setup {
-    /// Without tickets and without a backend.
+    /// Setup without tickets and without a backend.
     pub(crate) const BARE: Self = Self {
         setting: Setting::Bare,
         backend: None,

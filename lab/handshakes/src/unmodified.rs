@@ -37,7 +37,7 @@ pub enum Software {
 }
 
 impl Software {
-    /// All of them, in the order of tables.
+    /// All software, in the order of tables.
     pub const ALL: [Self; 4] = [Self::Nginx, Self::Haproxy, Self::Apache2, Self::Lighttpd];
 
     /// Name of the software in records, arguments and `widelane setup`.

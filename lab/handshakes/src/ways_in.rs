@@ -62,7 +62,7 @@ impl WaysInPlan {
 pub struct WaysIn {
     /// The record's path.
     pub record: PathBuf,
-    /// For people.
+    /// Table for people.
     pub table: String,
     /// Figures for programs.
     pub figures: Value,
@@ -245,7 +245,7 @@ fn ways(servers: &[Software], wanted: &[Condition]) -> Vec<Way> {
 struct Comparison {
     way: Way,
     sides: [Running; 2],
-    /// One for each number in flight.
+    /// Reports, one for each number in flight.
     rows: Vec<Row>,
 }
 

@@ -10,7 +10,7 @@ use libcrux_ml_kem::{mlkem512, mlkem768, mlkem1024};
 use std::hint::black_box;
 use widelane_speed::{Constructor, Done, Library, Prepared, Subject};
 
-/// All of them.
+/// All libraries.
 pub fn libraries() -> Vec<Library> {
     vec![Library {
         name: "libcrux",

@@ -40,8 +40,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "GHZ")]
     level1_ghz: Option<f64>,
 
-    /// Compare what `widelane probe` measures under the brake with what the brake was told, in so many
-    /// repetitions; status 1 if one of them is off
+    /// Compare the figures of `widelane probe` under the brake with those given to the brake, TIMES times; status 1 if
+    /// one of them is off
     #[arg(long, value_name = "TIMES", conflicts_with = "command",
         value_parser = clap::value_parser!(u16).range(1..))]
     check: Option<u16>,

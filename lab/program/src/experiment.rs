@@ -32,8 +32,8 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "model")]
     native: bool,
 
-    /// Of `cloudflare`: ChaCha20-Poly1305 in nginx, by Widelane's provider in its OpenSSL, and not in
-    /// `widelane serve` in front of it
+    /// For `cloudflare`: ChaCha20-Poly1305 in nginx, by Widelane's provider in its OpenSSL, and not in `widelane serve`
+    /// in front of it
     #[arg(long)]
     inside_nginx: bool,
 
@@ -69,7 +69,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// What a process of the experiment itself does
+    /// Order for a process of the experiment itself
     #[arg(long, hide = true)]
     worker: Option<Order>,
 }
@@ -85,7 +85,7 @@ enum Name {
     Xu,
     /// Full handshakes, alone and for each page, in software and in vector code (Intel, 2021)
     Intel,
-    /// What 256-bit light code gives back of the loss that `cloudflare` shows; only under a brake
+    /// Share of the loss that `cloudflare` shows which 256-bit light code gives back; only under a brake
     Remedy,
 }
 

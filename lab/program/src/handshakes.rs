@@ -234,7 +234,7 @@ enum Command {
         #[arg(long, default_value_t = 0.4)]
         seconds: f64,
     },
-    /// Whether times depend on secrets, by `widelane-lab timing`; writes a record
+    /// Test whether times depend on secrets, by `widelane-lab timing`; writes a record
     Timing {
         /// Folder of the record
         #[arg(long, default_value = "lab/records", value_name = "FOLDER")]

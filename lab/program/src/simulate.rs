@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MODEL", conflicts_with = "all")]
     machine: Option<String>,
 
-    /// Its physical cores
+    /// Physical cores of the processor
     #[arg(long, value_name = "N", conflicts_with = "all")]
     cores: Option<u32>,
 
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting, conflicts_with = "all")]
     set: Vec<(String, f64)>,
 
-    /// One parameter in five steps between two values, or in so many
+    /// One parameter in STEPS steps between two values (default: 5)
     #[arg(long, value_name = "NAME=A..B[:STEPS]", value_parser = sweep, conflicts_with = "all")]
     sweep: Option<Sweep>,
 
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["all", "sweep"])]
     placements: bool,
 
-    /// Of a fleet: requests a second to serve
+    /// Requests a second that a fleet must serve
     #[arg(long, value_name = "N", conflicts_with = "all")]
     rate: Option<f64>,
 

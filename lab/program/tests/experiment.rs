@@ -227,7 +227,7 @@ fn under_a_brake_predictions_come_before_the_turns() {
     assert!(all["level_share"][1].as_f64() > Some(0.0), "{all}");
 }
 
-/// One round tells nothing, and says so.
+/// One round has no interval, and the output states that.
 #[test]
 fn a_remedy_is_not_proved_by_one_round() {
     let args = brief("0.3", &["remedy"]);

@@ -94,7 +94,7 @@ impl Table {
         }
     }
 
-    /// With these rows, as a block.
+    /// Adds these rows, and makes the table a block.
     pub(crate) fn with(mut self, rows: impl IntoIterator<Item = Vec<Vec<Piece>>>) -> Block {
         self.rows.extend(rows);
         Block::Table(self)

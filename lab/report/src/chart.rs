@@ -51,7 +51,7 @@ pub(crate) enum Tone {
 }
 
 impl Tone {
-    /// All of them.
+    /// All tones.
     pub(crate) const ALL: [Self; 8] = [
         Self::Paper,
         Self::Ink,
@@ -364,12 +364,12 @@ fn ends(figure: &Figure) -> (f64, f64) {
 
 /// Lengths of a scale; what is beyond them has no place in a picture.
 const DRAWN: std::ops::Range<f64> = 1e-9..1e15;
-/// In pixels of a phone.
+/// Pixels of a phone.
 const WIDTH: u32 = 360;
 const ROW: f64 = 34.0;
 const FOOT: u32 = 22;
 const HEAD: u32 = 24;
-/// From one line of a label to the next.
+/// Distance from one line of a label to the next.
 const LINE: f64 = 13.0;
 /// plotters makes letters smaller than asked for: these have eleven pixels.
 const LETTERS: i32 = 14;

@@ -208,7 +208,7 @@ impl Figure {
         })
     }
 
-    /// For people.
+    /// Value of the figure for people.
     pub(crate) fn shown(&self) -> String {
         self.unit.shown(self.value)
     }

@@ -266,7 +266,7 @@ const P50: &str = "/report/p50_us";
 const P99: &str = "/report/p99_us";
 /// Times that a picture can show.
 const DRAWN: std::ops::Range<f64> = 1e-3..1e12;
-/// In pixels of a phone.
+/// Pixels of a phone.
 const WIDTH: u32 = 360;
 const HEIGHT: u32 = 240;
 const HEAD: u32 = 24;

@@ -17,7 +17,7 @@ pub(crate) struct Shelf<'a> {
 pub(crate) enum Near {
     /// A CPU of the same name.
     Same,
-    /// One of the same maker.
+    /// A machine of the same maker.
     Maker,
     Other,
 }
@@ -42,7 +42,7 @@ impl<'a> Shelf<'a> {
         Self { all }
     }
 
-    /// All of them.
+    /// All records.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&'a Record, &Rc<Source>)> {
         self.all.iter().map(|(record, source, _)| (*record, source))
     }

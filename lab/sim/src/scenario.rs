@@ -71,7 +71,7 @@ pub enum Value {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum SpreadText {
-    /// Always the same.
+    /// Constant cycles.
     Exactly(Value),
     /// Evenly from the first to the second.
     Evenly([Value; 2]),

@@ -41,7 +41,7 @@ pub fn unlimit_memory() {
 ///
 /// # Errors
 ///
-/// That of the last attempt.
+/// The error of the last attempt.
 pub fn persistently<T, E: Error + 'static>(mut load: impl FnMut() -> Result<T, E>) -> Result<T, E> {
     for _ in 1..ATTEMPTS {
         match load() {

@@ -67,7 +67,7 @@ pub enum Penalty {
         /// The largest loss that the intervals leave possible.
         at_most: f64,
     },
-    /// These do, the deepest first.
+    /// Classes that cost clock, the deepest loss first.
     Some(Vec<Depth>),
     /// Too little was measured.
     Unknown,

@@ -93,7 +93,7 @@ fn edge(class: Class, hertz: f64) -> Edge {
 }
 
 impl Edge {
-    /// With what scalar code found that came after the burst.
+    /// Adds the times of scalar code that ran after the burst.
     fn after_a_burst(self, after: &[u64], hertz: f64) -> Self {
         // Steady is how scalar code goes long after it.
         let steady = typical(&after[after.len() / 2..]);

@@ -79,7 +79,7 @@ impl Callers {
     }
 }
 
-/// Farther away than this, a name says nothing.
+/// Most steps to a named function: a name that is farther away is of no use.
 const MOST_STEPS: usize = 4;
 /// Most callers that are kept of functions to which more lead.
 const MOST_CALLERS: usize = 256;

@@ -391,7 +391,7 @@ impl fmt::Write for Short {
     }
 }
 
-/// Farther away than this, a label says nothing.
+/// Greatest distance of a label: one that is farther away is of no use.
 const NEAR: u64 = 24 << 10;
 /// Text that follows the name of a module in its label.
 const MARKS: [&[u8]; 2] = [b"for x86_64", b"for Intel"];

@@ -86,7 +86,7 @@ impl<'a> Plan<'a> {
     ///
     /// # Errors
     ///
-    /// With the first file that cannot be written.
+    /// When a file cannot be written: names the first one.
     pub fn check(&self) -> Result<(), SetupError> {
         for change in &self.changes {
             let checked = self.root.check_writable(&change.path);

@@ -40,7 +40,7 @@ pub enum SetupError {
         /// Library that the file should be.
         library: &'static Library,
     },
-    /// Others can change a library that the server is to load.
+    /// Other users can change a library that the server is to load.
     #[error(
         "other users can change {}, and with it what the server loads from {}; make root own it and take their \
          right to write (chmod go-w), or accept it with --force",

@@ -39,7 +39,7 @@ impl Parts {
     ///
     /// # Errors
     ///
-    /// With the file, or the folder above it, that they can change.
+    /// When others can change the file or a folder above it: names which.
     pub fn check(&self) -> Result<(), SetupError> {
         for library in [Some(&self.provider), self.shim.as_ref()]
             .into_iter()

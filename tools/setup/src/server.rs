@@ -16,7 +16,7 @@ pub enum Server {
 }
 
 impl Server {
-    /// All of them.
+    /// All servers.
     pub const ALL: [Self; 4] = [Self::Nginx, Self::Haproxy, Self::Apache2, Self::Lighttpd];
 
     /// The name of its unit, without `.service`.

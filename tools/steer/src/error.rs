@@ -25,7 +25,7 @@ pub enum SteerError {
         /// Error of the system.
         source: io::Error,
     },
-    /// Others could have written what is there.
+    /// Other users could have written the folder.
     #[error(
         "{path} belongs to another user, is a link, or other users can write to it, so that its content \
          cannot be trusted",
@@ -71,7 +71,7 @@ pub enum SteerError {
         /// Number of the process.
         pid: i32,
     },
-    /// Nothing tells who is wide.
+    /// No sensor finds the threads that are wide.
     #[error("cannot tell who uses wide registers: {reason}")]
     Sensor {
         /// Reason, and what to do.

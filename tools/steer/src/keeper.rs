@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// This folder.
+    /// Opens this folder.
     pub fn at(path: &Path) -> Self {
         Self(path.to_owned())
     }
@@ -84,7 +84,7 @@ impl Keeper {
         })
     }
 
-    /// For a process that steers its own descendants.
+    /// Makes a state file for a process that steers its own descendants.
     pub(crate) fn of_tree(folder: &Folder) -> Result<Self, SteerError> {
         folder.prepare()?;
         let name = format!("{TREE}{}.state", std::process::id());
@@ -106,7 +106,7 @@ impl Keeper {
         })
     }
 
-    /// Nothing is left to be undone.
+    /// Removes the file: nothing is left to be undone.
     pub(crate) fn clear(&self) {
         // If it stays, it names what is undone already, and undoing that again changes nothing.
         let _ = widelane_files::remove(&self.path);

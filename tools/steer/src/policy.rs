@@ -60,7 +60,7 @@ pub struct Plan {
     pub vector: Cpus,
     /// True if the vector cores have so little to do that scalar threads may use them too.
     pub open: bool,
-    /// One for each thread that was asked about, in the same order.
+    /// Place of each thread that was asked about, in the same order.
     pub places: Vec<Place>,
 }
 
@@ -121,7 +121,7 @@ struct History {
 }
 
 impl Policy {
-    /// Nothing is known yet.
+    /// Makes a policy without any history.
     pub fn new(limits: Limits, returning: Returning) -> Self {
         Self {
             limits,
@@ -214,7 +214,7 @@ impl Policy {
             }
         }
         let due = groups.due(&all, cpus);
-        // Both sides of a group get an equal part of what they want.
+        // Each side of a group gets the same share of what it wants.
         let of_group = |((due, wide), all): ((&f64, &f64), &f64)| match *all > 0.0 {
             true => due * wide / all,
             false => 0.0,

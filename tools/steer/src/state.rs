@@ -52,7 +52,7 @@ pub struct Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Original {
-    /// All that its cpuset allowed: the thread was not restricted.
+    /// All CPUs that the thread's cpuset allowed: the thread was not restricted.
     Whole,
     /// Exactly these CPUs, as a user or a program chose.
     Only(Cpus),

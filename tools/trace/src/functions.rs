@@ -16,7 +16,7 @@ pub struct Function {
     /// Name that is printed for the function, as `rsa sign`; `{size}` is replaced by a name for the size.
     #[serde(default)]
     pub name: Option<String>,
-    /// For [`Role::Handshake`]: client or server if the function tells.
+    /// Side of a [`Role::Handshake`]: client or server, if the function determines it.
     #[serde(default)]
     pub side: Option<Side>,
     /// Index of the argument that names the connection or context, from 0. Go's arguments are counted in registers:
@@ -92,7 +92,7 @@ impl Role {
         Self::Decapsulate,
     ];
 
-    /// These, and what tells how handshakes end.
+    /// Roles of the parts, and of functions that report how handshakes end.
     pub const OF_HANDSHAKES: [Self; 9] = [
         Self::Error,
         Self::Free,

@@ -26,7 +26,7 @@ use marked::Marked;
 
 /// Longest time after the end of a handshake until the enclosing call arrives, in nanoseconds.
 const SETTLED: u64 = 50_000_000;
-/// A little longer.
+/// Time after which to settle, a little longer than [`SETTLED`].
 const SETTLES: Duration = Duration::from_millis(60);
 /// Most connections that are known at a time.
 const MOST_CONNECTIONS: usize = 65_536;
@@ -92,7 +92,7 @@ pub struct Handshake {
     pub wall: u64,
     /// CPU time of the calls in nanoseconds, if it is known of all.
     pub cpu: Option<u64>,
-    /// Between the calls, in nanoseconds, if that is known.
+    /// Time between the calls, in nanoseconds, if that is known.
     pub waiting: Option<u64>,
     /// Cryptographic functions.
     pub functions: Vec<Operations>,

@@ -227,7 +227,7 @@ struct Waiting {
 }
 
 impl Nesting {
-    /// Nothing waits.
+    /// Starts without waiting children.
     pub fn new() -> Self {
         Self::default()
     }

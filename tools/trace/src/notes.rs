@@ -23,7 +23,7 @@ pub(crate) struct Note<'a> {
 pub enum Place {
     /// Not understood, such as beside a symbol.
     Unknown,
-    /// Always this value.
+    /// Constant value.
     Constant(i64),
     /// Lower bytes of a register.
     Register {

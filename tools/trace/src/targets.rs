@@ -158,8 +158,8 @@ pub enum TargetError {
 }
 
 impl Targets {
-    /// Nothing is known yet. Functions with the wanted roles are probed, the wanted static
-    /// probes, and what loads libraries.
+    /// Starts without any knowledge. Functions with the wanted roles are probed, the wanted static probes, and
+    /// functions that load libraries.
     pub fn new(table: Table, want: &Want) -> Self {
         let mut roles = want.roles.clone();
         roles.push(Role::Load);

@@ -12,7 +12,7 @@ use crate::interval::{Interval, Sampled, State, Use};
 pub enum Verdict {
     /// No: it has no such code, or was never found in it.
     Narrow,
-    /// Only in memory and string functions of the C library, probably.
+    /// The process has such code, probably only in memory and string functions of the C library.
     Copies,
     /// The code of the process could not be looked at.
     Unknown,

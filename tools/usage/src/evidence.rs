@@ -36,7 +36,7 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Nothing is known yet.
+    /// Starts without any knowledge.
     pub fn new() -> Self {
         let (questions, asked) = mpsc::channel();
         let (answer, answers) = mpsc::channel();

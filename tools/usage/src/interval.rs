@@ -37,12 +37,12 @@ pub enum State {
     High,
     /// Only mask registers.
     Masks,
-    /// Some of the first two: more is not said.
+    /// Some of the first two groups: more is not known.
     Undivided,
 }
 
 impl State {
-    /// All, in the order of the arrays that they index.
+    /// All states, in the order of the arrays that they index.
     pub const ALL: [Self; 4] = [Self::Upper, Self::High, Self::Masks, Self::Undivided];
 
     /// Name of the state for programs.
@@ -87,7 +87,7 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    /// All together.
+    /// Sum of all samples.
     pub fn all(self) -> u64 {
         self.wide + self.copies + self.other
     }

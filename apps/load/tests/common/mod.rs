@@ -55,7 +55,7 @@ impl Identity {
             .expect("a usable key")
     }
 
-    /// For both versions, and with every group that rustls knows.
+    /// Configuration for both versions, with every group that rustls knows.
     pub(crate) fn config_for_every_group(&self) -> ServerConfig {
         let provider = CryptoProvider {
             kx_groups: aws_lc_rs::ALL_KX_GROUPS.to_vec(),

@@ -56,7 +56,7 @@ pub enum Pace {
     Full,
     /// One cycle in [`Rules::throttle`] counts.
     Throttled,
-    /// None does.
+    /// No cycle counts.
     Halted,
 }
 
@@ -123,7 +123,7 @@ impl Request {
 pub struct Spread(Vec<(u32, u64)>);
 
 impl Spread {
-    /// Always the same time.
+    /// Makes a spread of one time, in nanoseconds.
     pub fn exactly(ns: u64) -> Self {
         Self(vec![(0, ns), (1000, ns)])
     }
@@ -174,12 +174,12 @@ pub struct Rules {
     pub to_level2: Spread,
     /// The last part of the way down, in which the core halts.
     pub halt_down: u64,
-    /// For how long a grant outlives the last instruction that asked for it.
+    /// Time that a grant outlives the last instruction that asked for it.
     pub tail: Spread,
-    /// For how long a core halts on its way up.
+    /// Time that a core halts on its way up.
     pub halt_up: u64,
-    /// For how long code is dense before it asks for [`Request::in_time`]; 512-bit code that has
-    /// reached level 1 asks without delay.
+    /// Time that code is dense before it asks for [`Request::in_time`]; 512-bit code that has reached level 1 asks
+    /// without delay.
     pub density: Spread,
 }
 

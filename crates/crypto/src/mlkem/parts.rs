@@ -10,7 +10,7 @@ pub(super) struct Parts<'a> {
     pub(super) encapsulation_key: &'a [u8],
     /// `H(ek)`.
     pub(super) hash: &'a [u8],
-    /// For implicit rejection.
+    /// Secret for implicit rejection.
     pub(super) z: &'a [u8],
 }
 

@@ -29,7 +29,7 @@ pub struct Encapsulate {
 /// Find the secret that a peer has chosen.
 #[derive(Clone, Debug)]
 pub struct Decapsulate {
-    /// One's own key.
+    /// Own key.
     pub key: DecapsulationKey,
     /// The peer's ciphertext, as received.
     pub ciphertext: Vec<u8>,

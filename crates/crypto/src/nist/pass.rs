@@ -116,19 +116,19 @@ impl<const L: usize> Memory for Space<L> {
 memory! {
     /// The numbers of a pass, by name. Each has as many of `digits` vectors as it says.
     struct Numbers(k: &NistCurve<L>) {
-        /// Three.
+        /// Three numbers.
         point: 3 * k.digits(),
-        /// Three.
+        /// Three numbers.
         other: 3 * k.digits(),
-        /// Four.
+        /// Four numbers.
         a: 4 * k.digits(),
-        /// Four.
+        /// Four numbers.
         b: 4 * k.digits(),
-        /// Four.
+        /// Four numbers.
         c: 4 * k.digits(),
-        /// Three: a signature and its defect.
+        /// Three numbers: a signature and its defect.
         first: 3 * k.digits(),
-        /// Three: the same, computed again.
+        /// Three numbers: the same, computed again.
         second: 3 * k.digits(),
         /// One vector per limb of a scalar.
         limbs: k.limbs(),
@@ -420,7 +420,7 @@ mod tests {
     use widelane_lanes::nist::Nist;
     use widelane_lanes::{Definition, Kernel};
 
-    /// By the kernel that enters the order's field.
+    /// Compares with the kernel that enters the order's field.
     #[test]
     fn digits_of_secrets_are_those_of_the_kernel() {
         for curve in Curve::ALL {

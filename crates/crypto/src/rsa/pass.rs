@@ -282,7 +282,7 @@ impl<const L: usize> Run<'_, L> {
 /// Values that lanes need beside a key's integers, derived when the key is first used.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// For p, then q.
+    /// Prime p, then q.
     primes: [Prime; 2],
     /// `1/q mod p`.
     coefficient: Digits,
@@ -309,7 +309,7 @@ type Digits = Zeroizing<Vec<u64>>;
 
 /// A random `r` modulo both primes.
 struct Blinding {
-    /// For p, then q.
+    /// Pair for p, then for q.
     pairs: [Pair; 2],
     /// Signatures made; before the first, the pairs hold `r` and `1/r`, plain.
     uses: u32,

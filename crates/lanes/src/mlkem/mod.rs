@@ -280,13 +280,13 @@ const fn words16(limit: u16) -> Holds {
 // Limits of what polynomials hold, in absolute value.
 /// Coefficients of 12 bits, reduced or not.
 const DECODED: Holds = words16(4095);
-/// After `Ntt`, and before: what is decoded is less.
+/// Bound after `Ntt`, and before: what is decoded is less.
 const TRANSFORMED: Holds = words16(6300);
-/// After `InverseNtt`, and before: products are less.
+/// Bound after `InverseNtt`, and before: products are less.
 const INVERSE: Holds = words16(15500);
-/// After `Product`.
+/// Bound after `Product`.
 const PRODUCT: Holds = words16(4096);
-/// After `Noise`.
+/// Bound after `Noise`.
 const NOISE: Holds = words16(3);
 /// Bits of any meaning.
 const ANY: Holds = Holds::Bits(64);

@@ -48,7 +48,7 @@ pub(super) struct State<V> {
 }
 
 impl<V: Copy> State<V> {
-    /// Before the first step, for a plain number below the modulus.
+    /// Makes the state before the first step, for a plain number below the modulus.
     pub(super) fn new<M: Machine<V = V>>(
         m: &mut M,
         curve: Curve,

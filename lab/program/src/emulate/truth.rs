@@ -215,7 +215,7 @@ fn lines(model: &Model, repetition: usize, rows: &[Row]) -> Result<String, Failu
 /// In microseconds: until every level is reached, and as long as the bursts of `probe`.
 const LONG: u64 = 20_000;
 const BURST: u64 = 600;
-/// Before other programs, and after the brake.
+/// Priority before other programs, and after the brake.
 const PRIORITY: &str = "40";
 /// Share of the CPU that others may take. Above it, the comparison cannot separate other losses from theirs.
 const BUSY: f64 = 0.03;

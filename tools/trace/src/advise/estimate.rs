@@ -19,7 +19,7 @@ pub enum Lanes {
         /// Cost in nanoseconds of a thread that sleeps until a pass has ended: [`hand_over`](super::hand_over).
         hand_over: f64,
     },
-    /// This CPU has none that Widelane uses, and this says why.
+    /// This CPU has no lanes that Widelane uses, for this reason.
     None(widelane_cpu::Lanes),
 }
 
@@ -315,7 +315,7 @@ fn engine_operations(name: &str, group: Option<&str>) -> &'static [&'static str]
 const LEAST_CPU: u64 = 200_000_000;
 /// Number of ready handshakes that fills passes.
 const FULL: f64 = 64.0;
-/// Nothing is busier than this for the length of queues.
+/// Greatest share of busy time in the formula for the length of queues.
 const MOST_BUSY: f64 = 0.99;
 /// Most rounds until queues and times, which depend on each other, agree. Fewer are enough.
 const ROUNDS: usize = 40;

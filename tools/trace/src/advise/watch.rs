@@ -21,7 +21,7 @@ pub struct Observed {
     pub program: Program,
     /// Processes of the server that did handshakes.
     pub processes: Vec<u32>,
-    /// For how long it was watched.
+    /// Time for which the server was watched, in seconds.
     pub seconds: f64,
     /// CPU time of these processes in nanoseconds, with what tracing adds.
     pub cpu: u64,
@@ -123,7 +123,7 @@ impl Watch {
                     self.sampler.seen().queues.take(bytes);
                 }
                 Event::Exit { pid } => self.sampler.seen().queues.forget(*pid),
-                // They tell of Widelane's own handshakes, which need no advice.
+                // These events report Widelane's own handshakes, which need no advice.
                 Event::Reached(_) => {}
             }
             let ended = self.handshakes.take(event);

@@ -108,7 +108,7 @@ fn draw(text: &mut String, times: &Histogram) {
             u64::MAX => "…".to_owned(),
             to => duration(to),
         };
-        // At least one column for what is there at all.
+        // A row that has any calls gets at least one column.
         let columns = (u128::from(*count) * u128::from(LONGEST)).div_ceil(u128::from(most));
         let bar = "█".repeat(columns as usize);
         let from = duration(*from);

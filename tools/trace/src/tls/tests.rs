@@ -213,10 +213,10 @@ fn message_record(kind: u8, body: &[u8]) -> Vec<u8> {
 #[test]
 fn resumed_handshakes_of_tls12() {
     let hello = |session: &[u8]| (Read, client_hello(session, b"a"));
-    // By the session that is echoed.
+    // Resumption is known by the session that is echoed.
     let echoed = facts(&[hello(&[4; 32]), (Written, tls12(&[4; 32], 0xc02f, &[]))]);
     assert_eq!((echoed.resumed, echoed.group), (Some(true), None));
-    // By what follows.
+    // Resumption is known by the next messages.
     let new_ticket = tls12(&[], 0xc02f, &[message(4, &[1; 60])]);
     assert_eq!(
         facts(&[hello(&[]), (Written, new_ticket)]).resumed,

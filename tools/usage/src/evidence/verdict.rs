@@ -27,11 +27,11 @@ pub(super) struct Ran {
 pub(super) struct Has {
     /// Memory and string functions with 512-bit code.
     pub(super) copies: bool,
-    /// Others, in words: the file with most of them.
+    /// Other functions, in words: the file with most of them.
     pub(super) others: Option<String>,
     /// Code without a file.
     pub(super) generated: bool,
-    /// Not everything could be looked at, and why.
+    /// Reason why not everything could be looked at.
     pub(super) unseen: Option<&'static str>,
 }
 
