@@ -3,7 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use widelane_status::{MOST_OPERATIONS, MOST_REASONS, Report, SIZE};
+use std::time::Duration;
+use widelane_status::{Asked, LONGEST, MOST_OPERATIONS, MOST_REASONS, Report, SIZE};
+
+const NOW: Duration = Duration::from_secs(1 << 20);
 
 fuzz_target!(|bytes: &[u8]| {
     // Most inputs are shorter than a page.
@@ -14,6 +17,9 @@ fuzz_target!(|bytes: &[u8]| {
             continue;
         };
         assert_eq!(bytes.len(), SIZE);
+        if let Asked::OffUntil(then) = report.asked(NOW) {
+            assert!(NOW < then && then <= NOW + LONGEST);
+        }
         assert!(report.operations.len() <= MOST_OPERATIONS);
         assert!(report.reasons.len() <= MOST_REASONS);
         assert!(

@@ -377,6 +377,7 @@ pub const UNSAFE_ROOMS: &[&str] = &[
     "crates/poison/src/request.rs",
     "crates/probes/src/sites.rs",
     "crates/stacks/src/guarded.rs",
+    "crates/status/src/mapping.rs",
     "crates/wide/src/job.rs",
     "lab/brake/src/realtime.rs",
     "tools/bpf/src/calls.rs",
@@ -400,6 +401,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (WIDE, &[CPU, MARKS, AFFINITY]),
     (STACKS, &[]),
+    (STATISTICS, &[]),
     (STATUS, &[]),
     (FILES, &[]),
     (FORKS, &[]),
@@ -423,7 +425,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "widelane-terminator",
-        &[AFFINITY, CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS],
+        &[AFFINITY, CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS, STATUS],
     ),
     ("widelane-load", &[AFFINITY, ENGINE, PEM, RUSTLS]),
     (CLI, &[CPU, MARKS, FILES, TEXT, FREQUENCY, SPEED]),
@@ -441,7 +443,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (SPEED, &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE, FILES]),
     ("widelane-peers", &[SPEED]),
-    ("widelane-samples", &[]),
+    (SAMPLES, &[STATISTICS]),
     (
         "widelane-report",
         &[CPU, SAMPLES, FREQUENCY, "widelane-sim"],
@@ -477,7 +479,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     // The adapter is for its tests: a process that counts.
     (
         "widelane-status-tool",
-        &[STATUS, THREADS, "widelane-openssl"],
+        &[STATISTICS, STATUS, THREADS, "widelane-openssl"],
     ),
     ("widelane-child", &[THREADS]),
     (
@@ -555,6 +557,7 @@ const WIDE: &str = "widelane-wide";
 const TABLES: &str = "widelane-openssl-tables";
 const SAMPLES: &str = "widelane-samples";
 const STACKS: &str = "widelane-stacks";
+const STATISTICS: &str = "widelane-statistics";
 const STATUS: &str = "widelane-status";
 const FILES: &str = "widelane-files";
 const FORKS: &str = "widelane-forks";

@@ -8,12 +8,12 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use widelane_crypto::{Backend, Preference};
-use widelane_engine::{Clock, Config, Engine, JobError, Placement, StartError, Worker};
+use widelane_engine::{Clock, Config, Engine, JobError, Placement, StartError, Switch, Worker};
 use widelane_forks::process_id;
 
 use crate::forked::Forked;
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
-use crate::log;
+use crate::{log, status};
 
 /// Chooses the code that does the arithmetic, and what decides its width, before the first job.
 pub(crate) fn choose(backend: Preference, clock: Clock) {
@@ -50,6 +50,7 @@ pub(crate) fn engine() -> Result<Engine, StartError> {
         placement: Placement::Inline,
         backend,
         clock,
+        switch: Switch(status::lanes_are_off),
         ..Config::default()
     })?;
     Ok(ENGINE.set(engine).clone())

@@ -17,7 +17,7 @@ use crate::family::Family;
 use crate::keys::{Key, Share};
 use crate::objects::{self, borrow, counted, guarded, on};
 use crate::params::Params;
-use crate::{engine, waiting};
+use crate::{engine, status, waiting};
 
 /// The functions that the family with this number offers: those that the default
 /// provider of this OpenSSL has, too. X25519 has no values that could be set.
@@ -212,7 +212,7 @@ unsafe extern "C" fn derive(
 ) -> c_int {
     // SAFETY: OpenSSL's contract.
     let context = unsafe { borrow::<Context>(object) };
-    on(context, |context| {
+    let result = on(context, |context| {
         if context.inner.is_some() {
             return derive_inner(context, secret, len, room);
         }
@@ -243,7 +243,11 @@ unsafe extern "C" fn derive(
         // SAFETY: the caller gives a place for the length.
         unsafe { *len = wanted };
         1
-    })
+    });
+    if result == 1 && !secret.is_null() {
+        status::count_agreed();
+    }
+    result
 }
 
 /// The default provider's agreement.

@@ -19,7 +19,7 @@ use crate::keymgmt::random_secret;
 use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::objects::{self, borrow, counted, guarded, on};
 use crate::params::{END, Params, described};
-use crate::{engine, waiting};
+use crate::{engine, status, waiting};
 
 /// The keys of the group with this number in [`GROUPS`].
 pub(crate) const fn keys<const GROUP: usize>() -> [Dispatch; 16] {
@@ -342,6 +342,7 @@ unsafe extern "C" fn encapsulate(
                     set_len(share_len, lens[0]);
                     set_len(secret_len, lens[1]);
                 }
+                status::count_agreed();
                 1
             }
             Err(failure) => {
@@ -386,6 +387,7 @@ unsafe extern "C" fn decapsulate(
                     slice::from_raw_parts_mut(secret, wanted).copy_from_slice(&agreed);
                     set_len(secret_len, wanted);
                 }
+                status::count_agreed();
                 1
             }
             Err(failure) => {

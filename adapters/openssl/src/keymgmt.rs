@@ -22,7 +22,7 @@ use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::objects::{self, borrow, counted, guarded, on};
 use crate::params::Params;
 use crate::provider::Instance;
-use crate::{engine, waiting};
+use crate::{engine, status, waiting};
 
 /// The table for the family with this number.
 pub(crate) const fn table<const FAMILY: usize>() -> [Dispatch; 22] {
@@ -270,7 +270,8 @@ impl Generation {
     }
 
     fn generate(&self, callback: *const c_void, argument: *mut c_void) -> Option<Key> {
-        let Some(curve) = self.curve.filter(|_| !self.is_special) else {
+        let is_ours = !self.is_special && !status::lanes_are_off();
+        let Some(curve) = self.curve.filter(|_| is_ours) else {
             return self.generate_inner(callback, argument);
         };
         if self.selection & PRIVATE_KEY == 0 {

@@ -22,6 +22,7 @@ use crate::family::Family;
 use crate::params::{OwnParams, Params, sized};
 use crate::prepared::{KeyInUse, PreparedKey};
 use crate::provider::LibraryContext;
+use crate::status;
 
 /// A key of any family. OpenSSL holds it by a counted pointer ([`crate::objects`]).
 pub(crate) struct Key {
@@ -149,11 +150,15 @@ impl Key {
         self.forms().share.as_ref().map(look)
     }
 
-    /// The share; of a key that came from elsewhere it is read once. `None` for curves without lanes, and
-    /// for keys of which a share would not tell all: another form of points, an explicit curve, a cofactor.
+    /// The share; of a key that came from elsewhere it is read once. `None` for curves without lanes, of such a
+    /// key while lanes are switched off, and for keys of which a share would not tell all: another form of points, an explicit curve, a cofactor.
     pub(crate) fn share(&self) -> Option<Share> {
         if let Some(share) = self.with_share(Share::clone) {
             return Some(share);
+        }
+        // Then a key that the default provider has made stays with it.
+        if status::lanes_are_off() {
+            return None;
         }
         let share = self.export(KEYPAIR | ALL_PARAMETERS, |params| {
             let is =

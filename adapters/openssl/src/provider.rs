@@ -127,6 +127,7 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
         openssl: version.clone(),
         backend: backend.to_string(),
         suspends: suspension::is_attached(),
+        serves: false,
         decisions: choices.lines(),
     });
     if OFFER.set(offer).is_ok() {

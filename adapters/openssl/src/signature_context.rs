@@ -9,7 +9,7 @@ use crate::abi::{MOST, Object, Param};
 use crate::defaults::{Defaults, SignatureFunctions};
 use crate::family::Family;
 use crate::keys::Key;
-use crate::log;
+use crate::{log, status};
 use crate::signers::{Attempt, DigestSigner, MessageSigner};
 
 /// A signature or verification under way.
@@ -151,7 +151,11 @@ impl Context {
             false => signer.sign(&[&signer.streamed, text].concat()),
         };
         // SAFETY: the caller's promise.
-        unsafe { hand_over(made, signature, len, room) }
+        let answer = unsafe { hand_over(made, signature, len, room) };
+        if answer == Some(1) {
+            status::count_signed();
+        }
+        answer
     }
 
     /// Signs a hash value, if lanes can; with no place for the signature, only tells its length.
@@ -210,11 +214,11 @@ impl Context {
 
     /// The default provider has signed a message, if `result` says so and there was a place for it.
     pub(crate) fn signed(&mut self, result: c_int, signature: *mut u8) {
-        if result == 1
-            && !signature.is_null()
-            && let Some(key) = self.signs.take()
-        {
-            key.signed();
+        if result == 1 && !signature.is_null() {
+            status::count_signed();
+            if let Some(key) = self.signs.take() {
+                key.signed();
+            }
         }
     }
 

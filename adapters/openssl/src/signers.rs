@@ -15,7 +15,7 @@ use widelane_crypto::sign::{self, Algorithm, Error, Input, Request, Scheme};
 use crate::family::Family;
 use crate::keys::Key;
 use crate::params::{OwnParams, Params, Value};
-use crate::{engine, waiting};
+use crate::{engine, status, waiting};
 
 /// A signature of one message.
 #[derive(Clone)]
@@ -67,8 +67,11 @@ impl Attempt {
 }
 
 impl MessageSigner {
-    /// A signer for this key and hash function; `None` if lanes do not sign so.
+    /// A signer for this key and hash function; `None` if lanes do not sign so, or are switched off.
     pub(crate) fn new(key: Arc<Key>, digest: Option<&CStr>, params: Params<'_>) -> Option<Self> {
+        if status::lanes_are_off() {
+            return None;
+        }
         let hash = match digest.and_then(|name| name.to_str().ok()).unwrap_or("") {
             "" => None,
             name => Some(hash_named(name)?),
@@ -165,7 +168,9 @@ impl DigestSigner {
             [only] => Some(*only),
             _ => self.settings.scheme(self.algorithm),
         };
-        if !is_whole || scheme.is_none() && (hash.is_some() || is_pss) {
+        let is_known = is_whole && (scheme.is_some() || hash.is_none() && !is_pss);
+        // A context for hash values may outlive what an operator asks for.
+        if !is_known || status::lanes_are_off() {
             return Attempt::NotInLanes;
         }
         let Some(key) = self.key.begin_signature() else {

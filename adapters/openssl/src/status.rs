@@ -8,21 +8,20 @@
 //! the figures of a process at rest are exact; while there are always some, every 10 ms. A copy takes
 //! 0.3 µs, and a call without one 0.15 µs, most of it for the number of the process.
 
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use std::sync::atomic::{
     Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
 };
 use std::thread;
+use std::time::Duration;
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::time::{ClockId, clock_gettime};
 use widelane_engine::Engine;
 use widelane_forks::process_id;
-use widelane_status::{Facts, NAME, Page, SIZE, Totals};
+use widelane_status::{Facts, Page, Totals};
 
 use crate::{engine, log};
 
@@ -45,6 +44,32 @@ pub(crate) fn count_reason(text: &str) {
     if let Some(page) = page(process) {
         WRITERS.wait(process, || page.count_reason(text));
     }
+}
+
+/// Counts a signature of a handshake, whoever made it.
+pub(crate) fn count_signed() {
+    if let Some(page) = page(process_id()) {
+        page.count_signed();
+    }
+}
+
+/// Counts a key exchange, whoever did it.
+pub(crate) fn count_agreed() {
+    if let Some(page) = page(process_id()) {
+        page.count_agreed();
+    }
+}
+
+/// Whether an operator has switched lanes off: what OpenSSL can do is OpenSSL's then, and the rest runs one
+/// by one. A forked process that has counted nothing yet heeds what was asked of its parent.
+pub(crate) fn lanes_are_off() -> bool {
+    // SAFETY: `make` has mapped a page there, which stays for ever, or there is none.
+    let page = unsafe { PAGE.load(Acquire).as_ref() };
+    page.is_some_and(|page| page.switch().is_off(monotonic))
+}
+
+fn monotonic() -> Duration {
+    Duration::from_millis(milliseconds())
 }
 
 /// A call that blocks its thread. The last one of those at the same time copies the counters.
@@ -148,42 +173,23 @@ fn page(process: u32) -> Option<&'static Page> {
 
 /// Maps a page for this process, in the place of its parent's if there is one.
 fn make(process: u32) -> Result<(), Errno> {
-    let name = NAME;
-    // Systems may insist on memory that is never executed; old ones do not know the flag.
-    let flags = MemfdFlags::CLOEXEC;
-    let memory = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-        Err(Errno::INVAL) => memfd_create(name, flags)?,
-        made => made?,
+    let inherited = NonNull::new(PAGE.load(Acquire));
+    // SAFETY: `make` has mapped it, here or before a fork, and it stays for ever.
+    let asked = inherited.map(|page| unsafe { page.as_ref() }.switch().word());
+    let page = match inherited {
+        None => widelane_status::map()?,
+        // SAFETY: as above.
+        Some(page) => unsafe { widelane_status::map_over(page)? },
     };
-    ftruncate(&memory, SIZE as u64)?;
-    let inherited = PAGE.load(Acquire);
-    let place = match inherited.is_null() {
-        true => MapFlags::empty(),
-        false => MapFlags::FIXED,
-    };
-    let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the kernel chooses an address, or the new page takes the place of the inherited one,
-    // which is as large, was mapped here, and is only reached as a `Page` of atomics. `SIZE` bytes
-    // at the start of a page of memory are aligned for it.
-    let page = unsafe {
-        mmap(
-            inherited.cast(),
-            SIZE,
-            access,
-            MapFlags::SHARED | place,
-            &memory,
-            0,
-        )
-    };
-    let page = page?.cast::<Page>();
-    PAGE.store(page, Release);
-    let facts = FACTS.get();
+    if let Some(asked) = asked {
+        page.switch().set(asked);
+    }
+    PAGE.store(ptr::from_ref(page).cast_mut(), Release);
     let unknown = Facts {
         provider: env!("CARGO_PKG_VERSION").to_owned(),
         ..Facts::default()
     };
-    // SAFETY: mapped above, with `SIZE` bytes of zeros.
-    unsafe { &*page }.begin(process, facts.unwrap_or(&unknown));
+    page.begin(process, FACTS.get().unwrap_or(&unknown));
     Ok(())
 }
 
@@ -251,7 +257,7 @@ mod tests {
     use std::sync::atomic::AtomicU8;
     use widelane_crypto::agreement::{Curve, Secret};
     use widelane_engine::Config;
-    use widelane_status::{MOST_OPERATIONS, Report};
+    use widelane_status::{Asked, MOST_OPERATIONS, Report, SIZE};
 
     fn report() -> Report {
         let page = page(std::process::id()).unwrap();
@@ -303,6 +309,38 @@ mod tests {
         assert_eq!((report.process, &*report.facts.openssl), (own, "3.0.2"));
         assert_eq!(count_of(&report, "of the parent"), 1);
         assert_eq!(count_of(&report, "of the child"), 0);
+    }
+
+    /// The child of a fork is asked for what its parent was asked for, until somebody asks the child.
+    #[test]
+    fn a_forked_process_inherits_the_switch() {
+        let own = page(std::process::id()).unwrap();
+        let _alone = crate::COUNTING
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        own.switch().set(Asked::Off.to_word());
+        // SAFETY: the child calls nothing but this module, and ends without clean-up.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            let before = lanes_are_off();
+            count_reason("of the child");
+            let after = lanes_are_off();
+            page(std::process::id()).map(|page| page.switch().set(Asked::On.to_word()));
+            let right = before && after && !lanes_are_off();
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(if right { 7 } else { 8 }) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for that child, with a place for its status.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        assert_eq!(libc::WEXITSTATUS(status), 7);
+        assert!(lanes_are_off(), "the parent's page is not the child's");
+        // Somebody who asked for a time and was killed has asked for no more than that.
+        let gone = Asked::OffUntil(monotonic().saturating_sub(Duration::from_millis(1)));
+        own.switch().set(gone.to_word());
+        assert!(!lanes_are_off());
+        own.switch().set(Asked::On.to_word());
     }
 
     #[test]

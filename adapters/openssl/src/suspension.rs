@@ -165,6 +165,10 @@ extern "C" fn prepare() {
     guarded((), comparison::calibrate);
 }
 
+extern "C" fn lanes_are_off() -> c_int {
+    guarded(0, || status::lanes_are_off().into())
+}
+
 fn with_worker<T: Default>(use_it: impl FnOnce(&Worker) -> T) -> T {
     match engine::worker() {
         Ok(Some(worker)) => use_it(&worker),
@@ -179,6 +183,7 @@ static PASSES: Passes = Passes {
     submitted,
     prepare_keys,
     prepare,
+    lanes_are_off,
 };
 
 static SUSPENSION: OnceLock<Option<&'static Suspension>> = OnceLock::new();

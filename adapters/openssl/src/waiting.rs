@@ -18,7 +18,7 @@ pub(crate) fn run<R: Request>(request: R) -> Result<R::Output, Failure> {
 
 /// Runs jobs that do not depend on one another.
 pub(crate) fn run_all<R: Request>(requests: Vec<R>) -> Result<Vec<R::Output>, Failure> {
-    if !has_lanes() {
+    if !has_lanes() || status::lanes_are_off() {
         return run_at_once(requests);
     }
     if let Some(frame) = suspension::current() {
@@ -31,7 +31,7 @@ pub(crate) fn run_all<R: Request>(requests: Vec<R>) -> Result<Vec<R::Output>, Fa
     Ok(status::blocking(&engine, || engine.run_all(requests))?)
 }
 
-/// The same where there are no lanes: nothing can be shared, so nothing waits.
+/// The same where there are no lanes, or an operator has switched them off: nothing can be shared, so nothing waits.
 fn run_at_once<R: Request>(requests: Vec<R>) -> Result<Vec<R::Output>, Failure> {
     let work = || {
         let engine = engine()?;

@@ -75,6 +75,11 @@ impl Driver {
         })
     }
 
+    /// The engine to which its jobs go.
+    pub fn engine(&self) -> &Engine {
+        self.worker.engine()
+    }
+
     /// Announces a handshake. Call it as soon as the socket is accepted, before waiting for its
     /// first bytes.
     ///

@@ -139,6 +139,8 @@ pub(crate) async fn serve(
         tls.handshake_kind(),
         accepted.elapsed(),
     );
+    let is_resumed = tls.handshake_kind() == Some(HandshakeKind::Resumed);
+    local.signing.count(is_resumed);
     note.complete(&tls);
     if presence == Presence::Gone {
         local.stats.closed_without_request.fetch_add(1, Relaxed);

@@ -43,6 +43,7 @@ mod number;
 mod ocsp;
 mod offer;
 mod opening;
+mod page;
 mod pace;
 mod pinned;
 mod privileges;

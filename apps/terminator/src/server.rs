@@ -157,6 +157,7 @@ impl Server {
         if !vector.is_empty() {
             tracing::info!(cpus = %vector, "vector cores");
         }
+        signing.begin_page(&config.batching);
         signing.calibrate();
         let shared = Arc::new(Shared::new(workers, signing));
         let mut keys = TicketKeys::default();

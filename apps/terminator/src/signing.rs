@@ -18,12 +18,13 @@ use rustls_pki_types::{PrivateKeyDer, ServerName};
 use widelane_batching::{self as batching, Placement, Records};
 use widelane_crypto::Backend;
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form, FormUnavailable};
-use widelane_engine::{CoreLending, Engine, OperationCounters, StartError};
+use widelane_engine::{CoreLending, Engine, OperationCounters, StartError, Switch};
 use widelane_rustls::{Driver, HandshakeError, Observed};
 use zeroize::Zeroizing;
 
 use crate::config::{Batching, Fault};
 use crate::lending::Borrowers;
+use crate::page;
 use crate::resumption::{Session, TicketRefusal};
 use crate::stats::encode_plain;
 use crate::transcript::Changed;
@@ -113,6 +114,7 @@ impl SigningSource {
                 rest: batching.rest,
             }),
             backend: batching.backend,
+            switch: Switch(page::lanes_are_off),
         });
         let engine = engine.map_err(|error| {
             let key = match error {
@@ -149,6 +151,13 @@ impl SigningSource {
             engine: None,
             has_lanes: false,
             has_profile: false,
+        }
+    }
+
+    /// Makes the page on which `widelane status` looks.
+    pub(crate) fn begin_page(&self, batching: &Batching) {
+        if let (Some(_), Ok(backend)) = (&self.engine, batching.backend.resolve()) {
+            page::begin(backend);
         }
     }
 
@@ -271,6 +280,13 @@ impl Signing {
         Handshake {
             session: Session::default(),
             part: self.part(),
+        }
+    }
+
+    /// A handshake has come to its end: counts it where `widelane status` looks.
+    pub(crate) fn count(&self, is_resumed: bool) {
+        if let Self::Batched(driver) = self {
+            page::count(driver.engine(), is_resumed);
         }
     }
 

@@ -1,19 +1,43 @@
 //! `widelane status`: whether the OpenSSL provider works.
 
+mod prove;
 mod show;
 
 use std::path::PathBuf;
+use std::time::Duration;
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
-use widelane_status_tool::{Survey, process, survey};
+use widelane_cli::values::seconds;
+use widelane_status_tool::{Asked, Server, Survey, process, survey};
+use widelane_text::escaped;
 
-/// Show which processes have loaded the OpenSSL provider, and what they do with it
+/// Show which processes have loaded the OpenSSL provider, and what they do with it; prove what lanes save
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Only this process
+    /// Only this process; with --prove, --off and --on, this one and those that it has forked
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
+
+    /// Switch lanes off and on again and again, and say what a handshake takes with and without
+    #[arg(long, conflicts_with_all = ["on", "off", "prometheus"])]
+    prove: bool,
+
+    /// How long --prove takes
+    #[arg(long = "for", value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    length: Duration,
+
+    /// The share of that time in which --prove switches lanes off
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
+    share: f64,
+
+    /// Switch lanes off, until --on
+    #[arg(long, requires = "pid", conflicts_with_all = ["on", "json", "prometheus"])]
+    off: bool,
+
+    /// Switch lanes on again
+    #[arg(long, requires = "pid", conflicts_with_all = ["json", "prometheus"])]
+    on: bool,
 
     /// Print a JSON object a line for each process
     #[arg(long)]
@@ -30,6 +54,12 @@ pub(crate) struct Args {
 
 /// Runs it.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if args.prove {
+        return prove::run(args.pid, args.length, args.share, args.json);
+    }
+    if let Some(pid) = args.pid.filter(|_| args.on || args.off) {
+        return switch(pid, if args.on { Asked::On } else { Asked::Off });
+    }
     let found = match args.pid {
         Some(pid) => Survey {
             processes: Vec::from_iter(process(pid).map_err(|error| Failure::from_error(&error))?),
@@ -73,6 +103,19 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }))
 }
 
+/// Asks a process and those that it has forked for lanes, or for none.
+fn switch(pid: u32, asked: Asked) -> Result<(), Failure> {
+    let server = Server::of(pid).map_err(|error| Failure::from_error(&error))?;
+    (server.ask(asked)).map_err(|error| Failure::from_error(&error))?;
+    let (pids, name) = server.processes();
+    let pids: Vec<_> = pids.iter().map(u32::to_string).collect();
+    let what = match asked {
+        Asked::On => "lanes are on",
+        _ => "lanes are off, until --on",
+    };
+    output::print(&format!("{} {}: {what}\n", escaped(name), pids.join(", ")))
+}
+
 const EXAMPLES: &str = "\
 Examples:
   widelane status
@@ -80,5 +123,8 @@ Examples:
   widelane status 4711
   widelane status --json
   widelane status --prometheus --output /var/lib/node_exporter/widelane-status.prom
+  sudo widelane status --prove 4711
+      what lanes save the server whose first process is 4711, under the load that it has
+  sudo widelane status --off 4711
 
 Exit status: 0 found, 1 no process has loaded the provider, 2 it was called wrongly.";

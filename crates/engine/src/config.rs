@@ -5,6 +5,25 @@ use widelane_crypto::Preference;
 
 use crate::lending::CoreLending;
 
+/// What tells an engine, before each job, whether an operator has switched lanes off.
+///
+/// Then the job runs on the thread that brings it, at once and without lanes, unless only a pass can do it: as on
+/// a CPU without lanes. Jobs that were accepted before run as they were to.
+#[derive(Clone, Copy, Debug)]
+pub struct Switch(pub fn() -> bool);
+
+impl Default for Switch {
+    fn default() -> Self {
+        Self(|| false)
+    }
+}
+
+impl PartialEq for Switch {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::fn_addr_eq(self.0, other.0)
+    }
+}
+
 /// How an engine runs. With [`Config::default`], passes run on the threads that submit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -24,6 +43,8 @@ pub struct Config {
     /// The code that does the arithmetic. [`Preference::Auto`] respects the environment variable
     /// `WIDELANE_CPU_DISABLE`.
     pub backend: Preference,
+    /// Whether an operator has switched lanes off. The default has no operator.
+    pub switch: Switch,
 }
 
 impl Default for Config {
@@ -34,6 +55,7 @@ impl Default for Config {
             queue_limit: DEFAULT_QUEUE_LIMIT,
             lending: None,
             backend: Preference::default(),
+            switch: Switch::default(),
         }
     }
 }

@@ -137,6 +137,9 @@ impl Engine {
     ///
     /// When the job is refused, or an accepted job does not end with an output.
     pub fn run<R: Request>(&self, request: R) -> Result<R::Output, JobError> {
+        if self.is_off() {
+            return self.run_at_once(request);
+        }
         match self.placement() {
             Placement::Inline => {
                 let route = self.route(&request)?;
@@ -157,7 +160,7 @@ impl Engine {
     /// When the engine has been shut down or serves no such request; the errors of the job.
     pub fn run_at_once<R: Request>(&self, request: R) -> Result<R::Output, JobError> {
         let (_, line) = self.route(&request)?;
-        line.run_at_once(&request)
+        line.run_at_once(&request, self.is_off())
     }
 
     /// The counters of each operation so far, in the order of registration.
@@ -197,6 +200,11 @@ impl Engine {
     /// their jobs.
     pub fn shutdown(&self) {
         self.core.shutdown();
+    }
+
+    /// Whether an operator has switched lanes off.
+    pub(crate) fn is_off(&self) -> bool {
+        (self.core.shared.config.switch.0)()
     }
 
     pub(crate) fn queue_limit(&self) -> usize {

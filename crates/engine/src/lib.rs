@@ -49,7 +49,7 @@ mod sync;
 mod vector;
 mod worker;
 
-pub use config::Config;
+pub use config::{Config, Switch};
 pub use cost::CostModel;
 pub use counters::{OperationCounters, OperationTotals};
 pub use engine::Engine;

@@ -359,10 +359,11 @@ impl<R: Request> Line<R> {
         let Batch {
             requests, replies, ..
         } = batch;
-        if !self.is_worth_a_pass(&requests) {
+        if !self.is_worth_a_pass(&requests, self.worth()) {
             let mut started = started;
             for (reply, request) in replies.into_iter().zip(&requests) {
-                reply.complete(self.run_one(request, started, std::mem::take(&mut queued)));
+                let queued = std::mem::take(&mut queued);
+                reply.complete(self.run_one(request, self.worth(), started, queued));
                 started = Instant::now();
             }
             return jobs;
@@ -400,22 +401,28 @@ impl<R: Request> Line<R> {
         let started = Instant::now();
         let queued = started.saturating_duration_since(job.since);
         self.counters.queued(queued);
-        let result = self.run_one(&job.request, started, queued);
+        let result = self.run_one(&job.request, self.worth(), started, queued);
         job.reply.complete(result);
         1
     }
 
-    /// Runs one job at once, because no other job could share its pass.
-    pub(crate) fn run_at_once(&self, request: &R) -> Result<R::Output, JobError> {
+    /// Runs one job at once, because no other job could share its pass, or lanes are switched off.
+    pub(crate) fn run_at_once(&self, request: &R, is_off: bool) -> Result<R::Output, JobError> {
         self.counters.at_once();
-        self.run_now(request)
+        let worth = if is_off { NEVER } else { self.worth() };
+        self.run_with(request, worth)
     }
 
     /// Runs one job now, in the cheaper way.
     pub(crate) fn run_now(&self, request: &R) -> Result<R::Output, JobError> {
+        self.run_with(request, self.worth())
+    }
+
+    /// Runs one job now, in a pass if that needs no more jobs than one.
+    fn run_with(&self, request: &R, worth: usize) -> Result<R::Output, JobError> {
         let job = std::ptr::from_ref(request).addr();
         sites::job_submitted(job, self.number);
-        let result = self.run_one(request, Instant::now(), Duration::ZERO);
+        let result = self.run_one(request, worth, Instant::now(), Duration::ZERO);
         sites::job_done(job, slot::ended(&result));
         result
     }
@@ -423,10 +430,11 @@ impl<R: Request> Line<R> {
     fn run_one(
         &self,
         request: &R,
+        worth: usize,
         started: Instant,
         queued: Duration,
     ) -> Result<R::Output, JobError> {
-        let output = if self.is_worth_a_pass(std::slice::from_ref(request)) {
+        let output = if self.is_worth_a_pass(std::slice::from_ref(request), worth) {
             let width = self.width(1);
             self.tell_begin(1, way(width), queued);
             let output = self.attempt_one(request, width);
@@ -454,11 +462,11 @@ impl<R: Request> Line<R> {
         sites::pass_ended(self.number, jobs, succeeded);
     }
 
-    fn is_worth_a_pass(&self, requests: &[R]) -> bool {
+    fn is_worth_a_pass(&self, requests: &[R], worth: usize) -> bool {
         let needs_lanes = |request| self.wide.operation.needs_lanes(request);
         let any_needs_lanes = || requests.iter().any(needs_lanes);
         // After a panic the jobs run one by one, where a second panic is assigned to its job.
-        requests.len() >= self.worth()
+        requests.len() >= worth
             || catch_unwind(AssertUnwindSafe(any_needs_lanes)).unwrap_or(false)
     }
 

@@ -100,10 +100,11 @@ impl Worker {
 
     /// Whether no other job could share a pass with a new one: no job waits here, and `others`, the
     /// number of tasks that may submit soon, is 0. Run such a job with [`Engine::run_at_once`].
-    /// Always false with vector cores, because this thread must not run passes then.
+    /// Always false with vector cores, because this thread must not run passes then; always true while lanes
+    /// are [switched off](crate::Switch).
     pub fn is_quiet(&self, others: usize) -> bool {
         let inline = matches!(self.engine.placement(), Placement::Inline);
-        inline && batching::quiet(self.waiting(), others)
+        self.engine.is_off() || inline && batching::quiet(self.waiting(), others)
     }
 
     /// Turns until the job of `ticket` has ended, on this thread or another.

@@ -10,7 +10,7 @@ use std::thread;
 
 use widelane_engine::{
     Config, CostModel, Costs, Cpus, Engine, Idle, JobError, Operation, OperationCounters,
-    Operations, Placement, Request, StartError, SubmitError, Ticket, Worker,
+    Operations, Placement, Request, StartError, SubmitError, Switch, Ticket, Worker,
 };
 
 #[test]
@@ -737,6 +737,36 @@ fn what_needs_lanes_gets_a_pass_of_its_own() {
     assert_eq!(engine.run(Word(0)), Ok(Way::Alone));
     let counters = of(&engine, "word");
     assert_eq!((counters.passes, counters.alone), (2, 1));
+}
+
+/// An operator takes lanes away while a job waits, and gives them back.
+#[test]
+fn lanes_that_are_switched_off_get_no_new_job() {
+    static OFF: AtomicBool = AtomicBool::new(false);
+    for placement in [
+        Placement::Inline,
+        Placement::VectorCores(Cpus::from_iter([0])),
+    ] {
+        let config = Config {
+            placement,
+            switch: Switch(|| OFF.load(Ordering::SeqCst)),
+            ..Config::default()
+        };
+        let (engine, _) = reluctant(config, 1);
+        let worker = engine.worker();
+        assert_eq!(engine.run(Word(0)), Ok(Way::Pass));
+        let waiting = worker.submit(Word(1)).unwrap();
+        OFF.store(true, Ordering::SeqCst);
+        assert!(worker.is_quiet(9), "no job can join a pass now");
+        assert_eq!(engine.run(Word(2)), Ok(Way::Alone));
+        assert_eq!(engine.run_at_once(Word(3)), Ok(Way::Alone));
+        assert_eq!(engine.run_at_once(Word(NEEDS_LANES)), Ok(Way::Pass));
+        assert_eq!(worker.wait(waiting), Ok(Way::Pass), "it had begun");
+        OFF.store(false, Ordering::SeqCst);
+        assert_eq!(engine.run(Word(4)), Ok(Way::Pass));
+        let counters = of(&engine, "word");
+        assert_eq!((counters.alone, counters.passes), (2, 4));
+    }
 }
 
 #[test]

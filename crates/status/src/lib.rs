@@ -4,19 +4,26 @@
 //! with atomics. Who looks at it takes the bytes from the process's memory and gives them to
 //! [`Report::parse`]: the process is not stopped, asked or locked out.
 //!
-//! What it is not: it neither maps memory nor finds processes. It depends on nothing of ours,
-//! because it is inside of other people's servers.
+//! One word goes the other way: by its [`Switch`] an operator takes lanes from a process and gives them back.
+//!
+//! What it is not: it finds no processes. It depends on nothing of ours, because it is inside of other
+//! people's servers.
 //!
 //! The bytes come from another process, which may be hostile: the reader refuses what a page cannot
 //! hold, and never panics.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+#[allow(unsafe_code)]
+mod mapping;
 mod page;
 mod report;
+mod switch;
 
+pub use mapping::{map, map_over};
 pub use page::{Facts, MOST_DECISIONS, MOST_OPERATIONS, MOST_REASONS, Page, Totals};
-pub use report::{BadPage, Operation, Reason, Report};
+pub use report::{BadPage, Operation, Reason, Report, SWITCH};
+pub use switch::{Asked, LONGEST, Switch};
 
 /// What the page's memory is called: the name for `memfd_create(2)`.
 pub const NAME: &str = "widelane-status";

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
+use crate::switch::Switch;
+
 /// The memory. Zeros are an empty page, which no reader takes for a whole one.
 ///
 /// Whatever changes here changes the number of the layout.
@@ -20,9 +22,25 @@ pub struct Page {
     pub(crate) provider: Text<VERSION>,
     pub(crate) openssl: Text<OPENSSL>,
     pub(crate) backend: Text<BACKEND>,
+    pub(crate) switch: OwnLine<Switch>,
+    pub(crate) handshakes: OwnLine<Handshakes>,
     pub(crate) operation_rows: [OperationRow; MOST_OPERATIONS],
     pub(crate) reason_rows: [ReasonRow; MOST_REASONS],
     pub(crate) decision_rows: [Text<DECISION>; MOST_DECISIONS],
+}
+
+/// What no other part of the page shares a cache line with: threads read the switch often, and write the
+/// counts of handshakes often.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct OwnLine<T>(pub(crate) T);
+
+/// Handshakes, as far as the process sees them.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Handshakes {
+    pub(crate) signed: AtomicU64,
+    pub(crate) agreed: AtomicU64,
 }
 
 /// One operation.
@@ -50,7 +68,7 @@ pub(crate) struct Text<const N: usize>([AtomicU8; N]);
 /// What does not change while a process runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The version of the provider.
+    /// The version of the provider, or of the terminator.
     pub provider: String,
     /// That of OpenSSL; empty if it is not known.
     pub openssl: String,
@@ -58,6 +76,8 @@ pub struct Facts {
     pub backend: String,
     /// Whether handshakes are suspended while they wait for a pass.
     pub suspends: bool,
+    /// Whether it is the terminator, not OpenSSL with the provider: then `openssl` and `decisions` are empty.
+    pub serves: bool,
     /// Who computes an operation, and why: a line for each. There is room for [`MOST_DECISIONS`].
     pub decisions: Vec<String>,
 }
@@ -123,7 +143,8 @@ impl Page {
         }
         let decisions = facts.decisions.len().min(MOST_DECISIONS) as u32;
         self.decisions.store(decisions, Release);
-        let flags = if facts.suspends { SUSPENDS } else { 0 };
+        let flag = |is, flag| if is { flag } else { 0 };
+        let flags = flag(facts.suspends, SUSPENDS) | flag(facts.serves, SERVES);
         self.flags.store(flags, Release);
     }
 
@@ -149,6 +170,21 @@ impl Page {
             row.name.set(name);
             self.operations.store(number as u32 + 1, Release);
         }
+    }
+
+    /// Whether an operator has switched lanes off.
+    pub fn switch(&self) -> &Switch {
+        &self.switch.0
+    }
+
+    /// Counts a signature of a handshake: a server makes one in each full handshake, and none in a resumed one.
+    pub fn count_signed(&self) {
+        self.handshakes.0.signed.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a key exchange: full handshakes have one, and so do most resumed ones.
+    pub fn count_agreed(&self) {
+        self.handshakes.0.agreed.fetch_add(1, Relaxed);
     }
 
     /// Counts a reason for which OpenSSL did something by itself. One thread writes at a time.
@@ -192,7 +228,7 @@ impl<const N: usize> Text<N> {
 /// Operations that a page has room for.
 pub const MOST_OPERATIONS: usize = 32;
 /// Reasons that a page has room for; others are only counted.
-pub const MOST_REASONS: usize = 39;
+pub const MOST_REASONS: usize = 38;
 
 /// Decisions that a page has room for.
 pub const MOST_DECISIONS: usize = 32;
@@ -200,9 +236,11 @@ pub const MOST_DECISIONS: usize = 32;
 /// `WIDELANE`, as bytes in memory.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"WIDELANE");
 /// The number of this layout.
-pub(crate) const LAYOUT: u32 = 2;
+pub(crate) const LAYOUT: u32 = 3;
 /// In `flags`: handshakes are suspended.
 pub(crate) const SUSPENDS: u32 = 1;
+/// In `flags`: the process is the terminator.
+pub(crate) const SERVES: u32 = 2;
 pub(crate) const TOTALS: usize = 8;
 /// Bytes of texts, each with a zero at its end.
 pub(crate) const VERSION: usize = 24;
@@ -234,6 +272,8 @@ pub(crate) mod tests {
             provider: no_text(),
             openssl: no_text(),
             backend: no_text(),
+            switch: OwnLine::default(),
+            handshakes: OwnLine::default(),
             operation_rows: std::array::from_fn(|_| OperationRow {
                 name: no_text(),
                 totals: Default::default(),
@@ -263,6 +303,16 @@ pub(crate) mod tests {
         page.provider.add_to(&mut bytes);
         page.openssl.add_to(&mut bytes);
         page.backend.add_to(&mut bytes);
+        let handshakes = &page.handshakes.0;
+        for line in [
+            &[&page.switch.0.0][..],
+            &[&handshakes.signed, &handshakes.agreed],
+        ] {
+            for word in line {
+                bytes.extend(word.load(Relaxed).to_ne_bytes());
+            }
+            bytes.resize(bytes.len().next_multiple_of(64), 0);
+        }
         for row in &page.operation_rows {
             row.name.add_to(&mut bytes);
             for total in &row.totals {

@@ -2,23 +2,32 @@
 
 use std::fmt;
 use std::mem::offset_of;
+use std::time::Duration;
 
 use crate::page::{
-    BACKEND, DECISION, Facts, LAYOUT, MAGIC, MOST_DECISIONS, MOST_OPERATIONS, MOST_REASONS,
-    OPENSSL, OPERATION, OperationRow, Page, REASON, ReasonRow, SUSPENDS, TOTALS, Totals, VERSION,
+    BACKEND, DECISION, Facts, Handshakes, LAYOUT, MAGIC, MOST_DECISIONS, MOST_OPERATIONS,
+    MOST_REASONS, OPENSSL, OPERATION, OperationRow, Page, REASON, ReasonRow, SERVES, SUSPENDS, TOTALS,
+    Totals, VERSION,
 };
+use crate::switch::Asked;
 
 /// What a page says.
 ///
 /// Each figure is whole. Together they are from within a few microseconds, because the process
 /// goes on while it is read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The process that counts on this page, by its number in its own PID namespace. A process that
     /// has just been forked has the page of its parent.
     pub process: u32,
     /// What does not change.
     pub facts: Facts,
+    /// What an operator has written into the switch: [`asked`](Self::asked) says what it means.
+    pub switch: u64,
+    /// Signatures of handshakes: a server makes one in each full handshake, and none in a resumed one.
+    pub signed: u64,
+    /// Key exchanges: full handshakes have one, and so do most resumed ones.
+    pub agreed: u64,
     /// In the order of the process; also those that did nothing.
     pub operations: Vec<Operation>,
     /// Why OpenSSL did something by itself.
@@ -77,6 +86,11 @@ impl fmt::Display for BadPage {
 impl std::error::Error for BadPage {}
 
 impl Report {
+    /// What an operator has asked for, at an instant of the process's monotonic clock.
+    pub fn asked(&self, now: Duration) -> Asked {
+        Asked::of_word(self.switch, now)
+    }
+
     /// Reads the bytes of a page.
     ///
     /// # Errors
@@ -104,7 +118,7 @@ impl Report {
             return Err(BadPage::Damaged("number of decisions"));
         }
         let flags = page.u32(offset_of!(Page, flags));
-        if flags & !SUSPENDS != 0 {
+        if flags & !(SUSPENDS | SERVES) != 0 {
             return Err(BadPage::Damaged("set of flags"));
         }
         let fact = |at, length, name| page.text(at, length).ok_or(BadPage::Damaged(name));
@@ -115,6 +129,7 @@ impl Report {
                 openssl: fact(offset_of!(Page, openssl), OPENSSL, "version of OpenSSL")?,
                 backend: fact(offset_of!(Page, backend), BACKEND, "backend")?,
                 suspends: flags & SUSPENDS != 0,
+                serves: flags & SERVES != 0,
                 decisions: (0..decisions)
                     .map(|number| {
                         let row = offset_of!(Page, decision_rows) + number * DECISION;
@@ -122,6 +137,9 @@ impl Report {
                     })
                     .collect::<Result<_, _>>()?,
             },
+            switch: page.u64(SWITCH),
+            signed: page.u64(offset_of!(Page, handshakes) + offset_of!(Handshakes, signed)),
+            agreed: page.u64(offset_of!(Page, handshakes) + offset_of!(Handshakes, agreed)),
             operations: (0..operations)
                 .map(|number| page.operation(number))
                 .collect::<Option<_>>()
@@ -134,6 +152,9 @@ impl Report {
         })
     }
 }
+
+/// Where a page has the word of its [`Switch`](crate::Switch): eight bytes.
+pub const SWITCH: usize = offset_of!(Page, switch);
 
 /// Bytes that are as many as a page has, so that what its fields name is within them.
 struct Bytes<'a>(&'a [u8]);
@@ -195,6 +216,7 @@ mod tests {
             openssl: "3.0.2".to_owned(),
             backend: "avx512ifma".to_owned(),
             suspends: true,
+            serves: true,
             decisions: vec!["rsa2048-sign: OpenSSL, as configured".to_owned()],
         }
     }
@@ -220,6 +242,9 @@ mod tests {
         page.count_reason("no lanes for it");
         page.count_reason("other");
         page.count_reason("no lanes for it");
+        page.count_signed();
+        page.count_agreed();
+        page.count_agreed();
         bytes(&page)
     }
 
@@ -242,6 +267,22 @@ mod tests {
             .collect();
         assert_eq!(reasons, [("no lanes for it", 2), ("other", 1)]);
         assert_eq!(report.unlisted, 0);
+        assert_eq!((report.signed, report.agreed), (1, 2));
+    }
+
+    #[test]
+    fn who_writes_into_the_switch_is_heeded() {
+        let now = Duration::from_secs(9);
+        let asked = |word: u64| {
+            let mut bytes = whole();
+            bytes[SWITCH..SWITCH + 8].copy_from_slice(&word.to_ne_bytes());
+            Report::parse(&bytes).unwrap().asked(now)
+        };
+        let soon = Asked::OffUntil(now * 2);
+        for wanted in [Asked::On, Asked::Off, soon] {
+            assert_eq!(asked(wanted.to_word()), wanted);
+        }
+        assert_eq!(asked(7), Asked::On);
     }
 
     #[test]
@@ -259,7 +300,7 @@ mod tests {
         assert_eq!(report.operations.len(), MOST_OPERATIONS);
         assert_eq!(report.reasons.len(), MOST_REASONS);
         assert_eq!((report.reasons[0].count, report.unlisted), (2, 2));
-        assert_eq!(report.reasons[38].text.len(), 119);
+        assert_eq!(report.reasons[37].text.len(), 119);
     }
 
     #[test]

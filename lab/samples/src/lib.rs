@@ -9,7 +9,6 @@
 #![forbid(unsafe_code)]
 
 mod record;
-mod statistics;
 
 pub use record::{Fault, Line, Record};
-pub use statistics::{interval_of_median, median, quotients};
+pub use widelane_statistics::{interval_of_median, median, quotients};

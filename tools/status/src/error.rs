@@ -4,6 +4,8 @@ use std::io;
 
 use rustix::io::Errno;
 
+use crate::server::NoSwitch;
+
 /// Why a process cannot be looked at.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -19,6 +21,14 @@ pub enum StatusError {
     NotAllowed {
         /// Its number.
         pid: u32,
+    },
+    /// It cannot be switched.
+    #[error("process {pid} {why}")]
+    NoSwitch {
+        /// Its number.
+        pid: u32,
+        /// Why.
+        why: NoSwitch,
     },
     /// Something else failed.
     #[error("cannot look at process {pid}: {cause}")]

@@ -85,7 +85,7 @@ pub fn survey() -> io::Result<Survey> {
                 survey.held_up += 1;
             }
             // It has ended meanwhile, or has no memory that could be listed.
-            Err(StatusError::NoProcess { .. } | StatusError::Unreadable { .. }) => {}
+            Err(_) => {}
         }
     }
     Ok(survey)
@@ -103,9 +103,8 @@ pub fn process(pid: u32) -> Result<Option<Process>, StatusError> {
         let mut names = memory.mappings.iter().filter_map(file_name);
         names.any(wanted)
     };
-    let pages: Vec<_> = memory.mappings.iter().filter(|one| is_page(one)).collect();
-    let state = if !pages.is_empty() {
-        page(pid, &memory, &pages, &proc)?
+    let state = if let Some((state, _)) = page_of(pid, &memory, &proc)? {
+        state
     } else if has(is_provider) {
         State::Uncounted
     } else if has(is_shim) {
@@ -125,26 +124,33 @@ pub fn process(pid: u32) -> Result<Option<Process>, StatusError> {
     }))
 }
 
-/// What the pages of a process say. There is one; others may be there if it was made by a process
-/// that means harm.
-fn page(pid: u32, memory: &Memory, pages: &[&Mapping], proc: &Proc) -> Result<State, StatusError> {
+/// The page of a process, and what it says; `None` if there is none. There is one; others may be there if it was
+/// made by a process that means harm.
+pub(crate) fn page_of<'a>(
+    pid: u32,
+    memory: &'a Memory,
+    proc: &Proc,
+) -> Result<Option<(State, &'a Mapping)>, StatusError> {
     let own = proc.own_number(pid).unwrap_or(pid);
-    let mut state = State::Uncounted;
-    for page in pages.iter().take(MOST_PAGES) {
-        let bytes = match memory.read(page, MOST_BYTES) {
-            Ok(bytes) => bytes,
+    let mut found = None;
+    let pages = memory.mappings.iter().filter(|one| is_page(one));
+    for page in pages.take(MOST_PAGES) {
+        let state = match memory.read(page, MOST_BYTES) {
+            Ok(bytes) => match Report::parse(&bytes) {
+                Ok(report) if report.process == own => {
+                    return Ok(Some((State::Counts(report), page)));
+                }
+                Ok(report) => State::Inherited(report),
+                Err(bad) => State::Damaged(bad),
+            },
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                return Ok(State::NotAllowed);
+                return Ok(Some((State::NotAllowed, page)));
             }
             Err(error) => return Err(StatusError::of(pid, error)),
         };
-        state = match Report::parse(&bytes) {
-            Ok(report) if report.process == own => return Ok(State::Counts(report)),
-            Ok(report) => State::Inherited(report),
-            Err(bad) => State::Damaged(bad),
-        };
+        found = Some((state, page));
     }
-    Ok(state)
+    Ok(found)
 }
 
 fn is_page(mapping: &Mapping) -> bool {

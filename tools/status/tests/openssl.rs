@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use server::{PATIENCE, Running, Server, folder, shake_hands, with_provider};
-use widelane_status_tool::{BadPage, Report, State, StatusError, process, survey};
+use widelane_status_tool::{Asked, BadPage, Report, State, StatusError, now, process, survey};
 use widelane_threads::Memory;
 
 #[test]
@@ -43,10 +43,72 @@ fn a_server_counts_and_its_figures_are_read_while_it_runs() {
 
     // What another process would do with the page.
     let page = Page::of(pid);
+    page.write(8, &2_u32.to_ne_bytes());
+    let older = widelane_status_tool::Server::of(pid).unwrap_err();
+    assert!(older.to_string().contains("layout 2"), "{older}");
+    page.write(8, &3_u32.to_ne_bytes());
     page.write(12, &u32::MAX.to_ne_bytes());
     assert!(matches!(state(pid), State::Inherited(_)));
     page.write(0, b"?");
     assert_eq!(state(pid), State::Damaged(BadPage::NoPage));
+}
+
+/// An operator takes lanes from a living server and gives them back.
+#[test]
+fn a_server_is_switched_off_and_on() {
+    let Some(folder) = folder() else { return };
+    let running = Server::start(&folder);
+    let pid = running.pid();
+    for _ in 0..3 {
+        shake_hands(running.port);
+    }
+    let Some(before) = counts(pid) else { return };
+    if before.facts.backend == "aws-lc" {
+        println!("SKIP: this CPU has no lanes, so that there is nothing to switch off");
+        return;
+    }
+    let switch = widelane_status_tool::Server::of(pid).unwrap();
+    assert_eq!(switch.processes(), (vec![pid], "openssl"));
+    switch.can_be_proved().unwrap();
+    // Handshakes, and what lanes and their code for one did of them.
+    let done = |asked: Asked| {
+        switch.ask(asked).unwrap();
+        let before = counts(pid).unwrap();
+        for _ in 0..2 {
+            shake_hands(running.port);
+        }
+        let after = counts(pid).unwrap();
+        assert_eq!(after.switch, asked.to_word());
+        let jobs = |report: &Report| -> u64 {
+            let jobs = report.operations.iter().map(|one| one.totals.jobs);
+            jobs.sum()
+        };
+        assert_eq!(after.agreed - before.agreed, 2);
+        (after.signed - before.signed, jobs(&after) - jobs(&before))
+    };
+    // A key, an agreement and a signature each.
+    assert_eq!(done(Asked::On), (2, 6));
+    assert_eq!(done(Asked::Off), (2, 0), "OpenSSL does all of it");
+    assert_eq!(done(Asked::OffUntil(now() + Duration::from_secs(300))), (2, 0));
+    let busy = widelane_status_tool::Server::of(pid).unwrap().can_be_proved();
+    assert!(busy.unwrap_err().to_string().contains("being proved"));
+    // Left behind by a program that was killed.
+    let gone = now().saturating_sub(Duration::from_millis(1));
+    assert_eq!(done(Asked::OffUntil(gone)), (2, 6));
+    assert_eq!(done(Asked::Off), (2, 0));
+    assert_eq!(done(Asked::On), (2, 6));
+}
+
+#[test]
+fn who_cannot_be_switched_is_named_with_the_reason() {
+    let said = |pid| {
+        let server = widelane_status_tool::Server::of(pid);
+        server.unwrap_err().to_string()
+    };
+    assert_eq!(said(u32::MAX), "there is no process 4294967295");
+    let own = std::process::id();
+    let none = said(own);
+    assert!(none.contains("has not loaded the provider"), "{none}");
 }
 
 #[test]

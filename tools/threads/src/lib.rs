@@ -10,7 +10,8 @@
 //! The formats that everybody parses are read by the crate `procfs-core`. This crate reads the few
 //! that it does not know, or whose content need not be text.
 //!
-//! This crate decides nothing and changes nothing. Sets of CPUs and affinities are
+//! This crate decides nothing, and changes nothing but a number in another process's memory, for who asks
+//! [`Memory::write`] to. Sets of CPUs and affinities are
 //! `widelane-affinity`'s.
 
 #![forbid(unsafe_code)]

@@ -199,6 +199,16 @@ impl Proc {
         Some(innermost.map_or(pid, |&number| number.unsigned_abs()))
     }
 
+    /// Whether a process reads the same monotonic clock as this program: not in a time namespace of its own. True
+    /// if the kernel does not tell.
+    pub fn has_our_clock(&self, pid: u32) -> bool {
+        let clock = |of: String| fs::read_link(self.root.join(of).join("ns/time"));
+        match (clock(pid.to_string()), clock("self".to_owned())) {
+            (Ok(one), Ok(other)) => one == other,
+            _ => true,
+        }
+    }
+
     /// A variable of the environment with which a process was started. `None` if it is not there or
     /// may not be read.
     pub fn variable(&self, pid: u32, name: &str) -> Option<OsString> {

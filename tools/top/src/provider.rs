@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Instant;
-use widelane_status_tool::{Process, Report, State, Totals, survey};
+use widelane_status_tool::{Asked, Process, Report, State, Totals, now, survey};
 
 /// What processes with the OpenSSL provider did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -24,6 +24,8 @@ pub struct Provider {
     pub name: String,
     /// The code that does the arithmetic; `None` if it is not known.
     pub backend: Option<String>,
+    /// Whether an operator has switched its lanes off, or a proof has for a moment.
+    pub lanes_off: bool,
     /// What it did, or why that is not known.
     #[serde(flatten)]
     pub work: Work,
@@ -131,7 +133,12 @@ fn reports(processes: &[Process]) -> BTreeMap<u32, Report> {
 /// counts less than then, began at 0 since.
 fn rates(before: &BTreeMap<u32, Report>, after: &[Process], seconds: f64) -> Vec<Provider> {
     let seconds = seconds.max(f64::MIN_POSITIVE);
-    let loaded = after.iter().filter(|one| one.state.is_loaded());
+    let is_terminator =
+        |state: &State| matches!(state, State::Counts(report) if report.facts.serves);
+    // `serve` has a part of its own.
+    let loaded = after
+        .iter()
+        .filter(|one| one.state.is_loaded() && !is_terminator(&one.state));
     loaded
         .map(|process| {
             let (facts, work) = match &process.state {
@@ -152,6 +159,10 @@ fn rates(before: &BTreeMap<u32, Report>, after: &[Process], seconds: f64) -> Vec
                 pid: process.pid,
                 name: process.name.clone(),
                 backend: backend.filter(|backend| !backend.is_empty()),
+                lanes_off: matches!(
+                    &process.state,
+                    State::Counts(report) if report.asked(now()) != Asked::On
+                ),
                 work,
             }
         })
@@ -265,6 +276,7 @@ mod tests {
                 count: 3 * times,
             }],
             unlisted: times,
+            ..Report::default()
         }
     }
 

@@ -128,8 +128,13 @@ fn providers(snapshot: &Snapshot) -> Vec<Line> {
             } => (&operations[..], format!("left to OpenSSL {fallbacks:.0}/s")),
         };
         lines.push(detail(format!(
-            "{:>8}  {:<16} {backend}, {told}",
-            process.pid, process.name
+            "{:>8}  {:<16} {backend}{}, {told}",
+            process.pid,
+            process.name,
+            match process.lanes_off {
+                true => " switched off",
+                false => "",
+            }
         )));
         lines.extend(widelane_cpu::caveats(backend).lines().map(note));
         if !operations.is_empty() {
@@ -408,6 +413,7 @@ pub(crate) mod specimens {
             pid: 812,
             name: "nginx\n".to_owned(),
             backend: Some("avx512ifma".to_owned()),
+            lanes_off: matches!(work, Work::Unknown { .. }),
             work,
         };
         let core = |cpu| Core {
@@ -570,7 +576,7 @@ mod tests {
         for expected in [
             "provider   900 jobs/s, alone 11/s, failed 2/s, left to OpenSSL 5/s; 2 processes\n",
             "\n       812  nginx\\n           avx512ifma, left to OpenSSL 5/s\n",
-            "\n       812  nginx\\n           avx512ifma, nothing done yet\n",
+            "\n       812  nginx\\n           avx512ifma switched off, nothing done yet\n",
             "3.9 of 4         2\n",
         ] {
             assert!(shown.contains(expected), "{expected}\n{shown}");

@@ -127,7 +127,7 @@ impl State {
 /// What a call gets that would do a part of a handshake; `None` if the original does it. A server's first
 /// handshake runs on its own stack until OpenSSL returns or it is suspended.
 pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
-    table::passes()?;
+    let passes = table::passes()?;
     if ssl.is_null() {
         return None;
     }
@@ -137,7 +137,9 @@ pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
     if unsafe { originals::ssl_in_init(ssl) } == 0 {
         return None;
     }
-    let Some(handshake) = find(ssl).or_else(|| begin(ssl)) else {
+    // While lanes are off nothing waits, and a stack would only cost time. One that has begun goes on.
+    let begin = || ((passes.lanes_are_off)() == 0).then(|| begin(ssl)).flatten();
+    let Some(handshake) = find(ssl).or_else(begin) else {
         if connections::is_under_way(ssl) {
             connections::moved();
             set_errno(libc::EAGAIN);

@@ -54,6 +54,8 @@ pub struct Passes {
     pub prepare_keys: extern "C" fn(c_int),
     /// Does what the first jobs of this process, and of those that it forks, would wait for.
     pub prepare: extern "C" fn(),
+    /// 1 while an operator has switched lanes off: then no handshake would be suspended.
+    pub lanes_are_off: extern "C" fn() -> c_int,
 }
 
 /// The version of what the functions mean. It changes with every change that leaves a table as large as it was.
@@ -100,6 +102,9 @@ mod tests {
         }
         extern "C" fn prepare_keys(_: c_int) {}
         extern "C" fn prepare() {}
+        extern "C" fn lanes_are_off() -> c_int {
+            0
+        }
         let of = |size| Passes {
             size,
             turn,
@@ -107,6 +112,7 @@ mod tests {
             submitted,
             prepare_keys,
             prepare,
+            lanes_are_off,
         };
         assert!(of(Passes::SIZE).fits());
         let next_version = ((VERSION as usize + 1) << 32) | size_of::<Passes>();

@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 use serde::Serialize;
 use std::fmt::Write as _;
 use widelane_cli::failure::Failure;
-use widelane_status_tool::{Facts, Operation, Process, Report, State, Totals};
+use widelane_status_tool::{Asked, Facts, Operation, Process, Report, State, Totals, now};
 use widelane_text::{escaped, json_line, label};
 
 /// A paragraph for each process.
@@ -39,6 +39,9 @@ pub(crate) fn table(processes: &[Process]) -> String {
         }
         match &process.state {
             State::Counts(report) => {
+                if let Some(line) = switched(report, process.pid) {
+                    let _ = writeln!(text, "  {line}");
+                }
                 counted(&mut text, report);
             }
             state => {
@@ -63,6 +66,9 @@ pub(crate) fn json(processes: &[Process]) -> Result<String, Failure> {
                 State::Counts(_) => None,
                 ref state => Some(explained(state)),
             },
+            switched_off: report.map(|report| report.asked(now()) != Asked::On),
+            signatures_of_handshakes: report.map(|report| report.signed),
+            key_exchanges: report.map(|report| report.agreed),
             facts: facts(&process.state).map(|facts| JsonFacts {
                 version: &facts.provider,
                 openssl: known(&facts.openssl),
@@ -148,6 +154,17 @@ pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
     Ok(text)
 }
 
+/// What an operator has switched off.
+fn switched(report: &Report, pid: u32) -> Option<String> {
+    match report.asked(now()) {
+        Asked::On => None,
+        Asked::Off => Some(format!(
+            "lanes are switched off; `widelane status --on {pid}` switches them on"
+        )),
+        Asked::OffUntil(_) => Some("lanes are switched off for a moment: --prove is at work".into()),
+    }
+}
+
 fn counted(text: &mut String, report: &Report) {
     let mut rows = active(report).peekable();
     if rows.peek().is_none() {
@@ -192,6 +209,10 @@ fn described(facts: &Facts) -> String {
         "" => "n/a".to_owned(),
         text => escaped(text),
     };
+    if facts.serves {
+        let [version, backend] = [&facts.provider, &facts.backend].map(|text| or_unknown(text));
+        return format!("widelane serve {version}, backend {backend}");
+    }
     format!(
         "provider {}, OpenSSL {}, backend {}, suspends handshakes: {}",
         or_unknown(&facts.provider),
@@ -290,6 +311,12 @@ struct Json<'a> {
     name: &'a str,
     state: &'static str,
     why: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    switched_off: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signatures_of_handshakes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_exchanges: Option<u64>,
     #[serde(flatten)]
     facts: Option<JsonFacts<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -373,8 +400,12 @@ mod tests {
                 openssl: "3.0.2".to_owned(),
                 backend: String::new(),
                 suspends: true,
+                serves: false,
                 decisions: vec!["x25519-derive: lanes (avx2), 1.6 × OpenSSL\x1b".to_owned()],
             },
+            switch: Asked::Off.to_word(),
+            signed: 31,
+            agreed: 33,
             operations: vec![operation("rsa2048-sign", 31), operation("x25519", 0)],
             reasons: vec![Reason {
                 text: "evil\x1b[2J\u{9b}\u{202e}".to_owned(),
@@ -413,10 +444,14 @@ mod tests {
             "    x25519-derive: lanes (avx2), 1.6 × OpenSSL\\u{1b}"
         );
         assert!(text.contains("\n  who computes what: as in 7\n"), "{text}");
-        let row: Vec<_> = lines[5].split_whitespace().collect();
+        assert_eq!(
+            lines[4],
+            "  lanes are switched off; `widelane status --on 7` switches them on"
+        );
+        let row: Vec<_> = lines[6].split_whitespace().collect();
         assert_eq!(row, ["rsa2048-sign", "31", "1", "4", "7.5", "of", "8", "0"]);
-        assert_eq!(lines[6], "         3 times: evil\\u{1b}[2J\\u{9b}\\u{202e}");
-        assert_eq!(lines[7], "         2 times: other reasons");
+        assert_eq!(lines[7], "         3 times: evil\\u{1b}[2J\\u{9b}\\u{202e}");
+        assert_eq!(lines[8], "         2 times: other reasons");
         assert!(!text.contains("  x25519 "), "it did nothing: {text}");
         assert!(text.contains("by its parent, nothing done yet"), "{text}");
         assert!(text.contains("does not begin as a page"), "{text}");
@@ -468,6 +503,7 @@ mod tests {
         assert_eq!(first["decisions"].as_array().unwrap().len(), 1);
         assert_eq!(first["operations"].as_array().unwrap().len(), 1);
         assert_eq!(first["operations"][0]["mean_fill"], 7.5);
+        assert!(first["switched_off"] == true && first["signatures_of_handshakes"] == 31);
         assert_eq!(first["fallbacks"][0]["count"], 3);
         assert_eq!(first["other_fallbacks"], 2);
         // The figures of its parent are not its own.

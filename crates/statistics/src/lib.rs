@@ -1,4 +1,9 @@
 //! Medians, quotients of paired rounds, and intervals that assume no distribution.
+//!
+//! For everything that measures and says how sure it is: the comparisons of the laboratory, and `widelane status
+//! --prove`. It measures nothing, and uses nothing of ours.
+
+#![forbid(unsafe_code)]
 
 /// The median; `None` of nothing.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {

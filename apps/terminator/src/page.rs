@@ -1,0 +1,90 @@
+//! The page on which other processes see what this one does in lanes, and its switch: `widelane status`.
+//!
+//! It belongs to the process, as the switch does; of several servers in one, all count on it. Handshakes are counted as they
+//! end. The engine's counters are copied then, too, at most every 10 ms: by that time, the figures of a server at rest can be
+//! behind.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use widelane_crypto::Backend;
+use widelane_engine::Engine;
+use widelane_status::{Facts, Page, Totals};
+
+/// Makes the page, if there is memory for it, and tells who does the arithmetic.
+pub(crate) fn begin(backend: Backend) {
+    let facts = Facts {
+        provider: env!("CARGO_PKG_VERSION").to_owned(),
+        backend: backend.to_string(),
+        suspends: true,
+        serves: true,
+        ..Facts::default()
+    };
+    let made = PAGE.get_or_init(|| {
+        let made = widelane_status::map();
+        if let Err(error) = made {
+            tracing::warn!(%error, "`widelane status` sees nothing of this process");
+        }
+        made.ok()
+    });
+    if let Some(page) = made {
+        page.begin(std::process::id(), &facts);
+    }
+}
+
+/// Whether an operator has switched lanes off.
+pub(crate) fn lanes_are_off() -> bool {
+    page().is_some_and(|page| page.switch().is_off(now))
+}
+
+/// A handshake has come to its end.
+pub(crate) fn count(engine: &Engine, is_resumed: bool) {
+    let Some(page) = page() else { return };
+    page.count_agreed();
+    if !is_resumed {
+        page.count_signed();
+    }
+    let now = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
+    if now.saturating_sub(COPIED.load(Relaxed)) < INTERVAL {
+        return;
+    }
+    // Another worker copies, and counts this handshake's jobs or not.
+    let Ok(_only) = COPYING.try_lock() else {
+        return;
+    };
+    COPIED.store(now, Relaxed);
+    let mut number = 0;
+    engine.for_each_totals(|of| {
+        let totals = Totals {
+            lanes: of.lanes as u64,
+            jobs: of.jobs,
+            alone: of.alone,
+            at_once: of.at_once,
+            passes: of.passes,
+            lanes_filled: of.lanes_filled,
+            failed: of.failed,
+            busy_ns: u64::try_from(of.kernel.as_nanos()).unwrap_or(u64::MAX),
+        };
+        page.set_operation(number, of.name, &totals);
+        number += 1;
+    });
+}
+
+fn page() -> Option<&'static Page> {
+    PAGE.get().copied().flatten()
+}
+
+fn now() -> Duration {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+static PAGE: OnceLock<Option<&'static Page>> = OnceLock::new();
+/// Who copies the engine's counters.
+static COPYING: Mutex<()> = Mutex::new(());
+/// When they were last copied, in milliseconds of the monotonic clock.
+static COPIED: AtomicU64 = AtomicU64::new(0);
+/// Milliseconds between copies.
+const INTERVAL: u64 = 10;

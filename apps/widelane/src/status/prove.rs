@@ -1,0 +1,316 @@
+//! `widelane status --prove`: what lanes save a living server.
+
+use crate::screen::Screen;
+use serde::Serialize;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::io::{IsTerminal, stderr};
+use std::time::Duration;
+use widelane_cli::failure::Failure;
+use widelane_cli::output;
+use widelane_status_tool::proof::{self, Counted, End, Estimate, Plan, Progress, Proof, Verdict};
+use widelane_status_tool::{Living, Server, only_server};
+use widelane_text::{escaped, json_line};
+
+/// Switches the lanes of a server off and on, and says what a handshake takes.
+pub(crate) fn run(
+    pid: Option<u32>,
+    length: Duration,
+    share: f64,
+    json: bool,
+) -> Result<(), Failure> {
+    let plan = Plan::new(length, share).map_err(|error| Failure::Usage(error.to_string()))?;
+    let pid = pid.map_or_else(only, Ok)?;
+    let server = Server::of(pid).map_err(|error| Failure::from_error(&error))?;
+    let can_be_proved = server.can_be_proved();
+    can_be_proved.map_err(|error| Failure::from_error(&error))?;
+    let (pids, name) = server.processes();
+    let named = Named {
+        name: name.to_owned(),
+        pids,
+    };
+    let screen = Screen::open(false)?;
+    let mut broken = None;
+    let mut living = Living {
+        server,
+        ended_before: |then| {
+            screen.ended_before(then).unwrap_or_else(|failure| {
+                broken = Some(failure);
+                true
+            })
+        },
+    };
+    let is_shown = stderr().is_terminal();
+    let (pairs, end) = proof::run(&mut living, &plan, drawn, |now| {
+        if is_shown {
+            output::progress(&at_work(&named, now));
+        }
+    });
+    if is_shown {
+        output::progress("");
+    }
+    if let Some(failure) = broken {
+        return Err(failure);
+    }
+    let proof = proof::prove(&pairs);
+    let text = match json {
+        true => json_line(&Json::of(&named, &proof)),
+        false => said(&named, &proof),
+    };
+    output::print(&text)?;
+    match end {
+        End::Failed(error) => Err(Failure::Failed(format!("the proof ended early: {error}"))),
+        End::Done | End::Asked => Ok(()),
+    }
+}
+
+/// A server, for people.
+struct Named {
+    name: String,
+    pids: Vec<u32>,
+}
+
+impl Named {
+    fn text(&self) -> String {
+        let name = escaped(&self.name);
+        match &*self.pids {
+            [] => name,
+            [pid] => format!("{name} {pid}"),
+            [first, ..] => format!("{name} {first} ({} processes)", self.pids.len()),
+        }
+    }
+}
+
+/// The only server that there is to prove.
+fn only() -> Result<u32, Failure> {
+    let found = only_server()
+        .map_err(|error| Failure::Failed(format!("processes cannot be listed: {error}")))?;
+    found.map_err(|several| {
+        let names: Vec<_> = several
+            .iter()
+            .map(|(pid, name)| format!("{pid} {}", escaped(name)))
+            .collect();
+        Failure::Failed(match names.is_empty() {
+            true => "no process that this user may look at has loaded the provider; see widelane setup".into(),
+            false => format!("several servers have loaded the provider; name one: {}", names.join(", ")),
+        })
+    })
+}
+
+/// A bit that nobody can foresee.
+fn drawn() -> bool {
+    RandomState::new().hash_one(()) & 1 == 1
+}
+
+/// The line on progress.
+fn at_work(named: &Named, now: Progress) -> String {
+    format!(
+        "{}: pair {} of {}, lanes {}, {} handshakes so far",
+        named.text(),
+        now.pair,
+        now.of,
+        if now.on { "on" } else { "off" },
+        with_commas(now.handshakes),
+    )
+}
+
+/// What a proof says, as a sentence.
+fn said(named: &Named, proof: &Proof) -> String {
+    let server = named.text();
+    let counted = format!(
+        "{} handshakes in {} blocks",
+        with_commas(proof.handshakes),
+        proof.blocks
+    );
+    let cannot_tell = |why: &str| format!("{server}: cannot be told: {why}\n");
+    let figures = proof.with.zip(proof.without).zip(proof.quotient);
+    let Some(((with, without), quotient)) = figures else {
+        return cannot_tell(&format!(
+            "{counted} are too few. Prove for longer (--for), or under more load."
+        ));
+    };
+    match proof.verdict {
+        Verdict::NotHeeded => {
+            return cannot_tell(
+                "jobs ran in lanes in the blocks without them, too. Has somebody else switched them on?",
+            );
+        }
+        Verdict::Unused => {
+            return cannot_tell(&format!(
+                "no handshake used lanes in {counted}: each came alone. Prove under more load."
+            ));
+        }
+        _ => {}
+    }
+    let each = match proof.counted {
+        Counted::Signatures => "a full handshake",
+        _ => "a handshake",
+    };
+    let saved = proof.saved.unwrap_or(0.0);
+    let conclusion = match proof.verdict {
+        Verdict::Differ if saved >= 0.0 => {
+            format!("Batching saves {saved:.2} of a CPU at this load.")
+        }
+        Verdict::Differ => format!("Lanes cost {:.2} of a CPU at this load.", -saved),
+        _ => format!(
+            "No difference is seen: without lanes, a handshake takes {:.2} to {:.2} times as much.",
+            quotient.low, quotient.high
+        ),
+    };
+    let others = match proof.others {
+        0 => String::new(),
+        others => format!(
+            " Their CPU time includes {} other key exchanges, as of resumed handshakes.",
+            with_commas(others)
+        ),
+    };
+    format!(
+        "{server}: {} of CPU {each} with lanes, {} without; {counted}. {conclusion}{others}\n",
+        microseconds(with),
+        microseconds(without),
+    )
+}
+
+fn microseconds(Estimate { middle, low, high }: Estimate) -> String {
+    format!("{middle:.0} µs ({low:.0} to {high:.0})")
+}
+
+fn with_commas(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    pids: &'a [u32],
+    name: &'a str,
+    verdict: &'static str,
+    counted: &'static str,
+    blocks: usize,
+    handshakes: u64,
+    other_key_exchanges: u64,
+    handshakes_per_s: f64,
+    cpu_us_with_lanes: Option<[f64; 3]>,
+    cpu_us_without_lanes: Option<[f64; 3]>,
+    quotient: Option<[f64; 3]>,
+    saved_cpus: Option<f64>,
+}
+
+impl<'a> Json<'a> {
+    fn of(named: &'a Named, proof: &Proof) -> Self {
+        let ends = |of: Option<Estimate>| of.map(|Estimate { middle, low, high }| [middle, low, high]);
+        Self {
+            pids: &named.pids,
+            name: &named.name,
+            verdict: match proof.verdict {
+                Verdict::Differ => "differ",
+                Verdict::Same => "same",
+                Verdict::TooFew => "too-few",
+                Verdict::Unused => "lanes-unused",
+                Verdict::NotHeeded => "not-heeded",
+                _ => "unknown",
+            },
+            counted: match proof.counted {
+                Counted::Signatures => "signatures",
+                _ => "key-exchanges",
+            },
+            blocks: proof.blocks,
+            handshakes: proof.handshakes,
+            other_key_exchanges: proof.others,
+            handshakes_per_s: proof.rate,
+            cpu_us_with_lanes: ends(proof.with),
+            cpu_us_without_lanes: ends(proof.without),
+            quotient: ends(proof.quotient),
+            saved_cpus: proof.saved,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(pids: &[u32]) -> Named {
+        Named {
+            name: "nginx\x1b".to_owned(),
+            pids: pids.to_vec(),
+        }
+    }
+
+    fn estimate(middle: f64, low: f64, high: f64) -> Option<Estimate> {
+        Some(Estimate { middle, low, high })
+    }
+
+    fn proof() -> Proof {
+        Proof {
+            verdict: Verdict::Differ,
+            counted: Counted::Signatures,
+            blocks: 12,
+            handshakes: 5812,
+            others: 0,
+            rate: 4327.0,
+            with: estimate(171.2, 168.0, 175.0),
+            without: estimate(379.0, 371.0, 388.4),
+            quotient: estimate(2.21, 2.15, 2.3),
+            saved: Some(0.899),
+        }
+    }
+
+    #[test]
+    fn a_proof_is_a_sentence() {
+        assert_eq!(
+            said(&named(&[4711]), &proof()),
+            "nginx\\u{1b} 4711: 171 µs (168 to 175) of CPU a full handshake with lanes, 379 µs (371 \
+             to 388) without; 5,812 handshakes in 12 blocks. Batching saves 0.90 of a CPU at this load.\n"
+        );
+        let costs = Proof {
+            counted: Counted::Exchanges,
+            saved: Some(-0.1),
+            others: 1200,
+            ..proof()
+        };
+        let text = said(&named(&[1, 2, 3]), &costs);
+        assert!(text.starts_with("nginx\\u{1b} 1 (3 processes): 171 µs (168 to 175) of CPU a handshake"));
+        assert!(text.contains("Lanes cost 0.10 of a CPU"), "{text}");
+        assert!(text.contains("includes 1,200 other key exchanges"), "{text}");
+    }
+
+    #[test]
+    fn what_cannot_be_told_says_why() {
+        let text = |verdict, with| {
+            let proof = Proof {
+                verdict,
+                with,
+                quotient: estimate(1.0, 0.98, 1.02),
+                ..proof()
+            };
+            said(&named(&[7]), &proof)
+        };
+        let with = proof().with;
+        let same = text(Verdict::Same, with);
+        assert!(same.contains("No difference is seen") && same.contains("0.98 to 1.02 times"));
+        for (verdict, with, words) in [
+            (Verdict::TooFew, None, "5,812 handshakes in 12 blocks are too few"),
+            (Verdict::Unused, with, "no handshake used lanes"),
+            (Verdict::NotHeeded, with, "in lanes in the blocks without them"),
+        ] {
+            let text = text(verdict, with);
+            assert!(text.contains("cannot be told") && text.contains(words), "{text}");
+        }
+    }
+
+    #[test]
+    fn json_has_the_figures() {
+        let text = json_line(&Json::of(&named(&[7]), &proof()));
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&json["verdict"], &json["blocks"]), (&"differ".into(), &12.into()));
+        assert_eq!(json["cpu_us_without_lanes"][2], 388.4);
+    }
+}

@@ -1,0 +1,362 @@
+//! Switching and measuring, block by block.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use widelane_status::Asked;
+
+use super::plan::Plan;
+use super::verdict::{Block, Pair};
+
+/// The server, and the time.
+pub trait World {
+    /// What can go wrong with it.
+    type Error;
+
+    /// The monotonic clock.
+    fn now(&self) -> Duration;
+
+    /// Waits until then; true if the user wants an end before.
+    fn ended_before(&mut self, then: Duration) -> bool;
+
+    /// Asks each process of the server for this.
+    ///
+    /// # Errors
+    ///
+    /// When none is left, or one cannot be asked.
+    fn ask(&mut self, asked: Asked) -> Result<(), Self::Error>;
+
+    /// Asks each process for what it was asked for before all this.
+    fn restore(&mut self);
+
+    /// What the processes have done since they began.
+    ///
+    /// # Errors
+    ///
+    /// When none is left, or one cannot be looked at.
+    fn look(&mut self) -> Result<Look, Self::Error>;
+}
+
+/// What each process of a server has done since it began, by its number.
+pub type Look = BTreeMap<u32, Counts>;
+
+/// What one process has done since it began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Signatures of handshakes.
+    pub signed: u64,
+    /// Key exchanges.
+    pub agreed: u64,
+    /// Jobs.
+    pub jobs: u64,
+    /// Those of them that ran in lanes.
+    pub in_lanes: u64,
+    /// CPU time of each thread, in nanoseconds.
+    pub threads: BTreeMap<u32, u64>,
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The pair that has begun, from 1 on.
+    pub pair: usize,
+    /// Of how many.
+    pub of: usize,
+    /// Whether lanes are on now.
+    pub on: bool,
+    /// Handshakes in the blocks so far: signatures, or else key exchanges.
+    pub handshakes: u64,
+}
+
+/// Why a run has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End<E> {
+    /// All blocks are done.
+    Done,
+    /// The user wants no more.
+    Asked,
+    /// The server cannot be switched or looked at any more.
+    Failed(E),
+}
+
+/// Runs a plan, and gives the pairs that are whole. `draw` says of each pair whether its block without lanes
+/// comes first.
+///
+/// However it ends, also by a panic, the server is restored. Should this program be killed, the last word that it
+/// has written has a time in it, soon after the end of the block.
+pub fn run<W: World>(
+    world: &mut W,
+    plan: &Plan,
+    mut draw: impl FnMut() -> bool,
+    mut progress: impl FnMut(Progress),
+) -> (Vec<Pair>, End<W::Error>) {
+    let restoring = Restoring(world);
+    let mut pairs = Vec::new();
+    let mut handshakes = 0;
+    for number in 1..=plan.pairs {
+        let off_first = draw();
+        let mut pair = Pair::default();
+        for on in [!off_first, off_first] {
+            progress(Progress {
+                pair: number,
+                of: plan.pairs,
+                on,
+                handshakes,
+            });
+            let length = if on { plan.on } else { plan.off };
+            let block = match block(restoring.0, on, length) {
+                Ok(Some(block)) => block,
+                Ok(None) => return (pairs, End::Asked),
+                Err(error) => return (pairs, End::Failed(error)),
+            };
+            handshakes += match block.signed {
+                0 => block.agreed,
+                signed => signed,
+            };
+            match on {
+                true => pair.with = block,
+                false => pair.without = block,
+            }
+        }
+        pairs.push(pair);
+    }
+    (pairs, End::Done)
+}
+
+/// One block; `None` if the user wants an end.
+fn block<W: World>(world: &mut W, on: bool, length: Duration) -> Result<Option<Block>, W::Error> {
+    let begun = world.now();
+    let ends = begun + length;
+    world.ask(match on {
+        true => Asked::On,
+        false => Asked::OffUntil(ends + MARGIN),
+    })?;
+    // Jobs that had begun run as they were to, and caches fill.
+    if world.ended_before(begun + length / LEFT_OUT) {
+        return Ok(None);
+    }
+    let (since, before) = (world.now(), world.look()?);
+    if world.ended_before(ends) {
+        return Ok(None);
+    }
+    let (now, after) = (world.now(), world.look()?);
+    Ok(Some(between(&before, &after, now.saturating_sub(since))))
+}
+
+/// What processes did between two looks that were there at both.
+fn between(before: &Look, after: &Look, lasted: Duration) -> Block {
+    let mut block = Block {
+        lasted,
+        ..Block::default()
+    };
+    for (pid, now) in after {
+        let Some(then) = before.get(pid) else {
+            continue;
+        };
+        block.signed += now.signed.saturating_sub(then.signed);
+        block.agreed += now.agreed.saturating_sub(then.agreed);
+        block.jobs += now.jobs.saturating_sub(then.jobs);
+        block.in_lanes += now.in_lanes.saturating_sub(then.in_lanes);
+        // Those of a thread that has ended are lost.
+        for (tid, ran) in &now.threads {
+            let earlier = then.threads.get(tid).copied().unwrap_or(0);
+            block.cpu += Duration::from_nanos(ran.saturating_sub(earlier));
+        }
+    }
+    block
+}
+
+/// Restores the server when it goes away.
+struct Restoring<'a, W: World>(&'a mut W);
+
+impl<W: World> Drop for Restoring<'_, W> {
+    fn drop(&mut self) {
+        self.0.restore();
+    }
+}
+
+/// One part in so many of a block is left out at its beginning.
+const LEFT_OUT: u32 = 10;
+/// For so long lanes stay off after the end of a block in which this program is killed.
+const MARGIN: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proof::{Verdict, prove};
+
+    /// A server with 500 handshakes a second, and a clock that only waiting moves.
+    struct Server {
+        now: Duration,
+        word: Asked,
+        /// What it was asked for before.
+        was: Asked,
+        asked: Vec<Asked>,
+        counts: Counts,
+        /// Microseconds of a handshake with lanes and without.
+        costs: [u64; 2],
+        /// The user wants an end at this time.
+        ends: Duration,
+        /// Its processes end at this time.
+        dies: Duration,
+    }
+
+    const NEVER: Duration = Duration::MAX;
+
+    impl Server {
+        fn new(costs: [u64; 2]) -> Self {
+            Self {
+                now: Duration::from_secs(1000),
+                word: Asked::Off,
+                was: Asked::Off,
+                asked: Vec::new(),
+                counts: Counts::default(),
+                costs,
+                ends: NEVER,
+                dies: NEVER,
+            }
+        }
+
+        fn runs(&mut self) -> (Vec<Pair>, End<&'static str>) {
+            let plan = Plan::new(Duration::from_secs(60), 0.5).unwrap();
+            let mut turn = 0;
+            let draw = || {
+                turn += 1;
+                turn % 3 == 0
+            };
+            run(self, &plan, draw, |_| {})
+        }
+    }
+
+    impl World for Server {
+        type Error = &'static str;
+
+        fn now(&self) -> Duration {
+            self.now
+        }
+
+        fn ended_before(&mut self, then: Duration) -> bool {
+            let then_or_end = then.min(self.ends).max(self.now);
+            let handshakes = (then_or_end - self.now).as_millis() as u64 / 2;
+            self.now = then_or_end;
+            let is_off = Asked::of_word(self.word.to_word(), self.now) != Asked::On;
+            self.counts.signed += handshakes;
+            self.counts.agreed += handshakes;
+            self.counts.jobs += 3 * handshakes;
+            self.counts.in_lanes += 3 * handshakes * u64::from(!is_off);
+            let ran = self.counts.threads.entry(7).or_default();
+            *ran += handshakes * self.costs[usize::from(is_off)] * 1000;
+            then > self.ends
+        }
+
+        fn ask(&mut self, asked: Asked) -> Result<(), Self::Error> {
+            if self.now >= self.dies {
+                return Err("it has ended");
+            }
+            self.word = asked;
+            self.asked.push(asked);
+            Ok(())
+        }
+
+        fn restore(&mut self) {
+            self.word = self.was;
+        }
+
+        fn look(&mut self) -> Result<Look, Self::Error> {
+            Ok(Look::from([(7, self.counts.clone())]))
+        }
+    }
+
+    #[test]
+    fn a_run_measures_both_kinds_of_blocks_and_restores() {
+        let mut server = Server::new([171, 379]);
+        let (pairs, end) = server.runs();
+        assert_eq!((pairs.len(), end), (15, End::Done));
+        let proof = prove(&pairs);
+        assert_eq!(proof.verdict, Verdict::Differ);
+        assert_eq!(proof.with.unwrap().middle.round(), 171.0);
+        assert_eq!(proof.without.unwrap().middle.round(), 379.0);
+        assert_eq!(proof.rate.round(), 500.0);
+        assert_eq!(server.word, Asked::Off, "as it was before");
+        assert_eq!(server.now, Duration::from_secs(1060));
+    }
+
+    #[test]
+    fn a_server_that_is_the_same_both_ways_shows_none() {
+        let (pairs, _) = Server::new([200, 200]).runs();
+        assert_eq!(prove(&pairs).verdict, Verdict::Same);
+    }
+
+    #[test]
+    fn lanes_that_are_off_come_back_by_themselves() {
+        let mut server = Server::new([1, 1]);
+        server.runs();
+        assert_eq!(server.asked.len(), 30);
+        let mut offs = 0;
+        for asked in &server.asked {
+            match asked {
+                Asked::On => {}
+                Asked::OffUntil(then) => {
+                    offs += 1;
+                    let block = Duration::from_secs(4) * (offs - 1);
+                    let begun = then.saturating_sub(Duration::from_secs(3));
+                    // In its pair, first or second.
+                    let pair = begun - Duration::from_secs(1000) - block;
+                    assert!(pair <= Duration::from_secs(2), "{pair:?}");
+                }
+                Asked::Off => panic!("nothing would switch them on again"),
+            }
+        }
+        assert_eq!(offs, 15);
+    }
+
+    #[test]
+    fn who_asks_for_an_end_gets_what_is_known() {
+        let mut server = Server::new([171, 379]);
+        server.ends = Duration::from_secs(1030);
+        let (pairs, end) = server.runs();
+        assert_eq!((pairs.len(), end), (7, End::Asked));
+        assert_eq!(server.word, Asked::Off);
+    }
+
+    #[test]
+    fn a_server_that_ends_leaves_what_is_known() {
+        let mut server = Server::new([171, 379]);
+        server.dies = Duration::from_secs(1030);
+        let (pairs, end) = server.runs();
+        assert_eq!((pairs.len(), end), (7, End::Failed("it has ended")));
+    }
+
+    #[test]
+    fn a_panic_restores() {
+        let mut server = Server::new([171, 379]);
+        let plan = Plan::new(Duration::from_secs(60), 0.5).unwrap();
+        let panics = std::panic::AssertUnwindSafe(|| {
+            run(&mut server, &plan, || true, |now| assert!(now.pair < 3));
+        });
+        assert!(std::panic::catch_unwind(panics).is_err());
+        assert_eq!(server.word, Asked::Off);
+    }
+
+    #[test]
+    fn threads_and_processes_come_and_go() {
+        let counts = |signed, threads: &[(u32, u64)]| Counts {
+            signed,
+            threads: threads.iter().copied().collect(),
+            ..Counts::default()
+        };
+        let before = Look::from([
+            (1, counts(5, &[(1, 100), (2, 70)])),
+            (2, counts(9, &[(3, 9)])),
+        ]);
+        let after = Look::from([
+            (1, counts(8, &[(1, 150), (4, 30)])),
+            (5, counts(7, &[(5, 1)])),
+        ]);
+        let block = between(&before, &after, Duration::from_secs(2));
+        assert_eq!((block.signed, block.cpu), (3, Duration::from_nanos(80)));
+        // A process that began anew has done nothing less.
+        let block = between(&after, &before, Duration::from_secs(2));
+        assert_eq!((block.signed, block.cpu), (0, Duration::from_nanos(70)));
+    }
+}
