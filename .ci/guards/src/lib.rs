@@ -414,10 +414,10 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[CPU, CRYPTO, ENGINE, FORKS, MARKS, STATUS, TABLES],
     ),
     (TABLES, &[]),
-    // The provider is for its tests.
+    // The provider and its page are for the tests.
     (
         "widelane-openssl-shim",
-        &[STACKS, TABLES, "widelane-openssl"],
+        &[STACKS, STATUS, TABLES, "widelane-openssl"],
     ),
     (
         "widelane-rustls",
@@ -425,7 +425,9 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "widelane-terminator",
-        &[AFFINITY, CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS, STATUS],
+        &[
+            AFFINITY, CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS, STATUS,
+        ],
     ),
     ("widelane-load", &[AFFINITY, ENGINE, PEM, RUSTLS]),
     (CLI, &[CPU, MARKS, FILES, TEXT, FREQUENCY, SPEED]),

@@ -9,8 +9,8 @@ use crate::abi::{MOST, Object, Param};
 use crate::defaults::{Defaults, SignatureFunctions};
 use crate::family::Family;
 use crate::keys::Key;
-use crate::{log, status};
 use crate::signers::{Attempt, DigestSigner, MessageSigner};
+use crate::{log, status};
 
 /// A signature or verification under way.
 pub(crate) struct Context {

@@ -109,7 +109,10 @@ fn a_terminator_is_shown_and_switched_off_and_on() {
     assert_eq!(jobs_of_a_handshake("--off"), (true, true, false));
     let table = String::from_utf8(status(&[&pid]).stdout).expect("text");
     assert!(table.contains(&format!("widelane serve {}", env!("CARGO_PKG_VERSION"))));
-    assert!(table.contains(&format!("`widelane status --on {pid}`")), "{table}");
+    assert!(
+        table.contains(&format!("`widelane status --on {pid}`")),
+        "{table}"
+    );
     assert_eq!(jobs_of_a_handshake("--on"), (false, false, true));
 }
 

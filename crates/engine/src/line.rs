@@ -466,8 +466,7 @@ impl<R: Request> Line<R> {
         let needs_lanes = |request| self.wide.operation.needs_lanes(request);
         let any_needs_lanes = || requests.iter().any(needs_lanes);
         // After a panic the jobs run one by one, where a second panic is assigned to its job.
-        requests.len() >= worth
-            || catch_unwind(AssertUnwindSafe(any_needs_lanes)).unwrap_or(false)
+        requests.len() >= worth || catch_unwind(AssertUnwindSafe(any_needs_lanes)).unwrap_or(false)
     }
 
     /// Counts a job that is about to be dropped without having run.

@@ -138,7 +138,11 @@ pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
         return None;
     }
     // While lanes are off nothing waits, and a stack would only cost time. One that has begun goes on.
-    let begin = || ((passes.lanes_are_off)() == 0).then(|| begin(ssl)).flatten();
+    let begin = || {
+        ((passes.lanes_are_off)() == 0)
+            .then(|| begin(ssl))
+            .flatten()
+    };
     let Some(handshake) = find(ssl).or_else(begin) else {
         if connections::is_under_way(ssl) {
             connections::moved();

@@ -18,6 +18,7 @@ use common::client::{self, Client, GROUPS, VERSIONS, Wish};
 use common::nginx::servers_of_each_kind;
 use common::nginx::{BAD, CERTIFICATE, KINDS, nginx, nginx_by_imports, nginx_with};
 use common::{Files, Kind, With};
+use widelane_status::Asked;
 
 #[test]
 fn full_handshakes_of_every_kind() {
@@ -49,6 +50,56 @@ fn full_handshakes_of_every_kind() {
             false => Err(format!("agreed on {:?}", answer.group)),
         }
     });
+    server.assert_log_without(BAD);
+}
+
+/// An operator takes lanes away and gives them back while handshakes wait for passes: none is lost, in whichever
+/// of its steps it is.
+#[test]
+fn handshakes_outlast_lanes_that_are_switched_off_and_on() {
+    if common::installed("nginx").is_none() {
+        return;
+    }
+    let files = Files::new();
+    let blocks = servers_of_each_kind(&files);
+    let http = format!("ssl_session_cache off; ssl_session_tickets off; {blocks}");
+    let server = nginx(files, &http);
+    if !server.has_lanes() {
+        println!("SKIP: this CPU has no lanes, so that there is nothing to switch off");
+        return;
+    }
+    let worker = server.process().only_child();
+    let clients = VERSIONS.map(|version| {
+        let wish = Wish {
+            version,
+            ..Wish::default()
+        };
+        wish.client(&server.files)
+    });
+    // Jobs so far, after so many handshakes more.
+    let handshakes = |count, asked: &(dyn Fn(usize) -> Option<Asked> + Sync)| {
+        common::load(64, count, |i| {
+            asked(i).into_iter().for_each(|asked| worker.ask(asked));
+            let (_, name) = KINDS[i % KINDS.len()];
+            let client = &clients[i / KINDS.len() % clients.len()];
+            client.expect(server.address, name, "/", name).map(drop)
+        });
+        let counted = worker.counts().operations.into_iter();
+        counted.map(|one| one.totals.jobs).sum::<u64>()
+    };
+    // The first ones prepare keys.
+    handshakes(64, &|_| None);
+    let often = |i| match i % 10 {
+        0 => Some(Asked::Off),
+        5 => Some(Asked::On),
+        _ => None,
+    };
+    handshakes(600, &often);
+    worker.ask(Asked::Off);
+    let jobs = handshakes(64, &|_| None);
+    assert_eq!(handshakes(64, &|_| None), jobs, "OpenSSL does all of it");
+    worker.ask(Asked::On);
+    assert!(handshakes(64, &|_| None) > jobs, "lanes are back");
     server.assert_log_without(BAD);
 }
 

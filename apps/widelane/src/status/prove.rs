@@ -91,8 +91,14 @@ fn only() -> Result<u32, Failure> {
             .map(|(pid, name)| format!("{pid} {}", escaped(name)))
             .collect();
         Failure::Failed(match names.is_empty() {
-            true => "no process that this user may look at has loaded the provider; see widelane setup".into(),
-            false => format!("several servers have loaded the provider; name one: {}", names.join(", ")),
+            true => {
+                "no process that this user may look at has loaded the provider; see widelane setup"
+                    .into()
+            }
+            false => format!(
+                "several servers have loaded the provider; name one: {}",
+                names.join(", ")
+            ),
         })
     })
 }
@@ -205,7 +211,8 @@ struct Json<'a> {
 
 impl<'a> Json<'a> {
     fn of(named: &'a Named, proof: &Proof) -> Self {
-        let ends = |of: Option<Estimate>| of.map(|Estimate { middle, low, high }| [middle, low, high]);
+        let ends =
+            |of: Option<Estimate>| of.map(|Estimate { middle, low, high }| [middle, low, high]);
         Self {
             pids: &named.pids,
             name: &named.name,
@@ -277,9 +284,16 @@ mod tests {
             ..proof()
         };
         let text = said(&named(&[1, 2, 3]), &costs);
-        assert!(text.starts_with("nginx\\u{1b} 1 (3 processes): 171 µs (168 to 175) of CPU a handshake"));
+        assert!(
+            text.starts_with(
+                "nginx\\u{1b} 1 (3 processes): 171 µs (168 to 175) of CPU a handshake"
+            )
+        );
         assert!(text.contains("Lanes cost 0.10 of a CPU"), "{text}");
-        assert!(text.contains("includes 1,200 other key exchanges"), "{text}");
+        assert!(
+            text.contains("includes 1,200 other key exchanges"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -297,12 +311,23 @@ mod tests {
         let same = text(Verdict::Same, with);
         assert!(same.contains("No difference is seen") && same.contains("0.98 to 1.02 times"));
         for (verdict, with, words) in [
-            (Verdict::TooFew, None, "5,812 handshakes in 12 blocks are too few"),
+            (
+                Verdict::TooFew,
+                None,
+                "5,812 handshakes in 12 blocks are too few",
+            ),
             (Verdict::Unused, with, "no handshake used lanes"),
-            (Verdict::NotHeeded, with, "in lanes in the blocks without them"),
+            (
+                Verdict::NotHeeded,
+                with,
+                "in lanes in the blocks without them",
+            ),
         ] {
             let text = text(verdict, with);
-            assert!(text.contains("cannot be told") && text.contains(words), "{text}");
+            assert!(
+                text.contains("cannot be told") && text.contains(words),
+                "{text}"
+            );
         }
     }
 
@@ -310,7 +335,10 @@ mod tests {
     fn json_has_the_figures() {
         let text = json_line(&Json::of(&named(&[7]), &proof()));
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!((&json["verdict"], &json["blocks"]), (&"differ".into(), &12.into()));
+        assert_eq!(
+            (&json["verdict"], &json["blocks"]),
+            (&"differ".into(), &12.into())
+        );
         assert_eq!(json["cpu_us_without_lanes"][2], 388.4);
     }
 }

@@ -161,7 +161,9 @@ fn switched(report: &Report, pid: u32) -> Option<String> {
         Asked::Off => Some(format!(
             "lanes are switched off; `widelane status --on {pid}` switches them on"
         )),
-        Asked::OffUntil(_) => Some("lanes are switched off for a moment: --prove is at work".into()),
+        Asked::OffUntil(_) => {
+            Some("lanes are switched off for a moment: --prove is at work".into())
+        }
     }
 }
 

@@ -1,9 +1,12 @@
 //! What the system says of a server's processes.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
+use widelane_status::{Asked, NAME, Report, SIZE, SWITCH};
 
 use super::{STEP, eventually};
 
@@ -101,6 +104,35 @@ impl Process {
         };
         let maps = maps.expect("a process that runs");
         maps.lines().filter(is_guard).count()
+    }
+
+    /// Its page of counters, and where in its memory that is.
+    fn page(self) -> (File, u64) {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.0));
+        let maps = maps.expect("a process that runs");
+        let page = maps.lines().find(|line| line.contains(NAME));
+        let start = page.and_then(|line| line.split('-').next());
+        let start = start.and_then(|text| u64::from_str_radix(text, 16).ok());
+        let mut options = File::options();
+        let memory = options.read(true).write(true);
+        let memory = memory.open(format!("/proc/{}/mem", self.0));
+        (memory.expect("root may"), start.expect("a page"))
+    }
+
+    /// What it has counted.
+    pub fn counts(self) -> Report {
+        let (memory, start) = self.page();
+        let mut bytes = vec![0; SIZE];
+        memory.read_exact_at(&mut bytes, start).expect("a page");
+        Report::parse(&bytes).expect("a whole page")
+    }
+
+    /// Asks it for lanes, or for none.
+    pub fn ask(self, asked: Asked) {
+        let (memory, start) = self.page();
+        let word = asked.to_word().to_ne_bytes();
+        let written = memory.write_all_at(&word, start + SWITCH as u64);
+        written.expect("a page");
     }
 
     /// Whether a file with this name is mapped.
