@@ -24,8 +24,11 @@ fn the_exit_status_tells_what_was_found() {
     assert!(complaint.contains("widelane setup"), "{complaint}");
     assert!(none.stdout.is_empty());
 
+    // A process without children that count.
+    let other = Process::start(std::process::Command::new("sleep").arg("60"));
+    let pid = other.child.id().to_string();
     for option in ["--on", "--off", "--prove"] {
-        let none = status(&[option, &own]);
+        let none = status(&[option, &pid]);
         let complaint = String::from_utf8_lossy(&none.stderr);
         assert_eq!(none.status.code(), Some(1), "{complaint}");
         assert!(complaint.contains("has no page of counters"), "{complaint}");

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::page::{
     BACKEND, DECISION, Facts, Handshakes, LAYOUT, MAGIC, MOST_DECISIONS, MOST_OPERATIONS,
-    MOST_REASONS, OPENSSL, OPERATION, OperationRow, Page, REASON, ReasonRow, SERVES, SUSPENDS, TOTALS,
-    Totals, VERSION,
+    MOST_REASONS, OPENSSL, OPERATION, OperationRow, Page, REASON, ReasonRow, SERVES, SUSPENDS,
+    TOTALS, Totals, VERSION,
 };
 use crate::switch::Asked;
 

@@ -231,11 +231,7 @@ impl<F: FnMut(Instant) -> bool> World for Living<F> {
     }
 
     fn look(&mut self) -> Result<Look, StatusError> {
-        Ok(self
-            .server
-            .each(Switched::counts)?
-            .into_iter()
-            .collect())
+        Ok(self.server.each(Switched::counts)?.into_iter().collect())
     }
 }
 

@@ -89,8 +89,13 @@ fn a_server_is_switched_off_and_on() {
     // A key, an agreement and a signature each.
     assert_eq!(done(Asked::On), (2, 6));
     assert_eq!(done(Asked::Off), (2, 0), "OpenSSL does all of it");
-    assert_eq!(done(Asked::OffUntil(now() + Duration::from_secs(300))), (2, 0));
-    let busy = widelane_status_tool::Server::of(pid).unwrap().can_be_proved();
+    assert_eq!(
+        done(Asked::OffUntil(now() + Duration::from_secs(300))),
+        (2, 0)
+    );
+    let busy = widelane_status_tool::Server::of(pid)
+        .unwrap()
+        .can_be_proved();
     assert!(busy.unwrap_err().to_string().contains("being proved"));
     // Left behind by a program that was killed.
     let gone = now().saturating_sub(Duration::from_millis(1));

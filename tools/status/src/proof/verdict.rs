@@ -297,7 +297,10 @@ mod tests {
         is_near(proof.without, 171.0 * 2.2);
         is_near(proof.quotient, 2.2);
         let saved = proof.saved.unwrap();
-        assert!((saved - 0.0001026 * proof.rate * 2.0).abs() < 0.2, "{saved}");
+        assert!(
+            (saved - 0.0001026 * proof.rate * 2.0).abs() < 0.2,
+            "{saved}"
+        );
     }
 
     #[test]
