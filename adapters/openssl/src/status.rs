@@ -46,14 +46,14 @@ pub(crate) fn count_reason(text: &str) {
     }
 }
 
-/// Counts a signature of a handshake, whoever made it.
+/// Counts a signature of a handshake, made in lanes, by AWS-LC or by OpenSSL.
 pub(crate) fn count_signed() {
     if let Some(page) = page(process_id()) {
         page.count_signed();
     }
 }
 
-/// Counts a key exchange, whoever did it.
+/// Counts a key exchange, done in lanes, by AWS-LC or by OpenSSL.
 pub(crate) fn count_agreed() {
     if let Some(page) = page(process_id()) {
         page.count_agreed();
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(count_of(&report, "of the child"), 0);
     }
 
-    /// The child of a fork is asked for what its parent was asked for, until somebody asks the child.
+    /// The child of a fork is asked for what its parent was asked for, until an operator asks the child.
     #[test]
     fn a_forked_process_inherits_the_switch() {
         let own = page(std::process::id()).unwrap();
@@ -336,7 +336,7 @@ mod tests {
         unsafe { libc::waitpid(child, &mut status, 0) };
         assert_eq!(libc::WEXITSTATUS(status), 7);
         assert!(lanes_are_off(), "the parent's page is not the child's");
-        // Somebody who asked for a time and was killed has asked for no more than that.
+        // A program that was killed has asked for no more than the time that it wrote.
         let gone = Asked::OffUntil(monotonic().saturating_sub(Duration::from_millis(1)));
         own.switch().set(gone.to_word());
         assert!(!lanes_are_off());

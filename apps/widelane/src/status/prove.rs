@@ -103,7 +103,7 @@ fn only() -> Result<u32, Failure> {
     })
 }
 
-/// A bit that nobody can foresee.
+/// A random bit.
 fn drawn() -> bool {
     RandomState::new().hash_one(()) & 1 == 1
 }
@@ -138,7 +138,7 @@ fn said(named: &Named, proof: &Proof) -> String {
     match proof.verdict {
         Verdict::NotHeeded => {
             return cannot_tell(
-                "jobs ran in lanes in the blocks without them, too. Has somebody else switched them on?",
+                "jobs ran in lanes in the blocks without them, too. Has another program switched them on?",
             );
         }
         Verdict::Unused => {
