@@ -326,7 +326,9 @@ mod tests {
             let before = lanes_are_off();
             count_reason("of the child");
             let after = lanes_are_off();
-            page(std::process::id()).map(|page| page.switch().set(Asked::On.to_word()));
+            if let Some(page) = page(std::process::id()) {
+                page.switch().set(Asked::On.to_word());
+            }
             let right = before && after && !lanes_are_off();
             // SAFETY: ends the process.
             unsafe { libc::_exit(if right { 7 } else { 8 }) };
