@@ -111,8 +111,9 @@ fn who_cannot_be_switched_is_named_with_the_reason() {
         server.unwrap_err().to_string()
     };
     assert_eq!(said(u32::MAX), "there is no process 4294967295");
-    let own = std::process::id();
-    let none = said(own);
+    // Not this process, whose children are the servers of other tests.
+    let other = Running(Command::new("sleep").arg("60").spawn().unwrap());
+    let none = said(other.0.id());
     assert!(none.contains("has not loaded the provider"), "{none}");
 }
 
