@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
     static TABLE: OnceLock<Table> = OnceLock::new();
     let table = TABLE.get_or_init(Table::builtin);
     let byte = |at: u64| data[usize::try_from(at).unwrap()];
-    if let Ok(image) = Image::of(data, Path::new("input"), table) {
+    if let Ok(image) = Image::of(data, table) {
         for one in &image.functions {
             let _ = byte(one.entry);
             if let Leaves::Returns(places) = &one.leaves {

@@ -49,7 +49,6 @@ pub(crate) fn link(
     path: &CStr,
     (offsets, cookies): (&[u64], &[u64]),
     pid: u32,
-    at_return: bool,
 ) -> io::Result<OwnedFd> {
     assert_eq!(offsets.len(), cookies.len(), "a cookie for each offset");
     let attributes = Link {
@@ -62,7 +61,7 @@ pub(crate) fn link(
         reference_counters_at: 0,
         cookies_at: address(cookies.as_ptr()),
         count: count(offsets.len())?,
-        multi_flags: u32::from(at_return),
+        multi_flags: 0,
         pid,
         unused: 0,
     };
@@ -140,7 +139,7 @@ struct Link {
     unused: u32,
 }
 
-// The numbers of linux/bpf.h. `BPF_F_UPROBE_MULTI_RETURN` is 1.
+// The numbers of linux/bpf.h.
 const PROGRAM_LOAD: libc::c_long = 5;
 const LINK_CREATE: libc::c_long = 28;
 const PROGRAM_KPROBE: u32 = 2;

@@ -21,7 +21,6 @@ use crate::{calls, persistently};
 #[derive(Debug)]
 pub struct MultiProgram {
     descriptor: OwnedFd,
-    at_return: bool,
 }
 
 /// The places of one link. They lose their probes when it is dropped.
@@ -41,8 +40,7 @@ pub struct Point {
 }
 
 impl MultiProgram {
-    /// Loads programs of an object file that aya has loaded before: each with its name, and whether it
-    /// is for the returns of functions.
+    /// Loads programs of an object file that aya has loaded before: each by its name.
     ///
     /// # Errors
     ///
@@ -51,7 +49,7 @@ impl MultiProgram {
         object: &[u8],
         btf: &Btf,
         loaded: &Ebpf,
-        names: [(&str, bool); N],
+        names: [&str; N],
     ) -> io::Result<[Self; N]> {
         let mut object = Object::parse(object).map_err(io::Error::other)?;
         object.relocate_btf(btf).map_err(io::Error::other)?;
@@ -67,7 +65,7 @@ impl MultiProgram {
             .and_then(|()| object.relocate_calls(&sections))
             .map_err(io::Error::other)?;
         let mut programs = Vec::with_capacity(N);
-        for (name, at_return) in names {
+        for name in names {
             let missing = || io::Error::other(format!("no program {name}"));
             let program = object.programs.get(name).ok_or_else(missing)?;
             let function = object.functions.get(&program.function_key());
@@ -75,10 +73,7 @@ impl MultiProgram {
             let load = || calls::load(instructions, &program.license, &mut []);
             let descriptor =
                 persistently(load).map_err(|error| said(error, instructions, &program.license))?;
-            programs.push(Self {
-                descriptor,
-                at_return,
-            });
+            programs.push(Self { descriptor });
         }
         programs
             .try_into()
@@ -96,7 +91,7 @@ impl MultiProgram {
         let offsets: Vec<u64> = points.iter().map(|point| point.offset).collect();
         let cookies: Vec<u64> = points.iter().map(|point| point.cookie).collect();
         let both = (&offsets[..], &cookies[..]);
-        let descriptor = calls::link(self.descriptor.as_fd(), &path, both, pid, self.at_return)?;
+        let descriptor = calls::link(self.descriptor.as_fd(), &path, both, pid)?;
         Ok(MultiLink {
             _descriptor: descriptor,
         })

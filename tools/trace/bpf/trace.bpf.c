@@ -613,7 +613,10 @@ struct call_with_data {
 	u8 data[CALL_DATA];
 };
 
-INLINE int leave(struct pt_regs *regs)
+/* At a `ret` instruction of a function, or after a call of it. There is no program for the kernel's return
+ * probes: they would change the stack of every process that meets the probe of a function. */
+SEC("uprobe")
+int leave(struct pt_regs *regs)
 {
 	u64 cookie = attach_cookie(regs);
 	u64 below = cookie & COOKIE_AT_RET ? 0 : 8;
@@ -700,19 +703,6 @@ int enter(struct pt_regs *regs)
 	}
 	keep_frame(&key, &frame);
 	return 0;
-}
-
-SEC("uretprobe")
-int leave_by_kernel(struct pt_regs *regs)
-{
-	return leave(regs);
-}
-
-/* At a `ret` instruction of a function, or after a call of it. */
-SEC("uprobe")
-int leave_at_place(struct pt_regs *regs)
-{
-	return leave(regs);
 }
 
 /* An argument of a static probe; 0 if it cannot be read. */

@@ -40,24 +40,20 @@ impl Expected {
     }
 
     /// Learns what a process with this program has. What has most of it tells most of the next.
-    ///
-    /// The next one may load something that changes its stacks, and return probes of the kernel would crash it
-    /// then. So what is expected is seen to return by its own instructions, or not at all.
     pub(crate) fn learn(&mut self, program: Identity, target: &Target) {
         let functions = target.probes.iter().map(|probe| probe.function.role);
         if !functions.into_iter().any(|role| role != Role::Load) && target.marks.is_empty() {
             return;
         }
-        let target = by_instructions(target);
         let worth = |target: &Target| target.probes.len() + target.marks.len();
         let known = self.programs.get(&program);
-        let stays = known.is_some_and(|known| worth(&known.target) >= worth(&target));
+        let stays = known.is_some_and(|known| worth(&known.target) >= worth(target));
         if stays || (known.is_none() && self.programs.len() >= MOST_PROGRAMS) {
             return;
         }
         let known = Known {
-            files: files(&target),
-            target: Arc::new(target),
+            files: files(target),
+            target: Arc::new(target.clone()),
             used: true,
         };
         self.programs.insert(program, known);
@@ -70,26 +66,17 @@ impl Expected {
     }
 }
 
-/// Changes the target so that functions return at their `ret` instructions.
-fn by_instructions(target: &Target) -> Target {
-    let mut target = target.clone();
-    target.probes.retain_mut(|probe| {
-        let places = match probe.function.role {
-            // Loading and freeing are known from the entry.
-            Role::Load | Role::Free => Some(Vec::new()),
-            _ => probe.rets.clone(),
-        };
-        let known = places.is_some();
-        probe.returns = Exits::At(places.unwrap_or_default());
-        known
-    });
-    target
-}
-
 /// Each file with a probe once.
 fn files(target: &Target) -> Vec<Arc<RegularFile>> {
     let of_marks = |mark: &MarkProbe| Arc::clone(&mark.file);
-    let files = target.probes.iter().map(|probe| Arc::clone(&probe.file));
+    let files = target.probes.iter().flat_map(|probe| {
+        let callers = match &probe.returns {
+            Exits::After(sites) => &sites[..],
+            Exits::At(_) => &[],
+        };
+        let callers = callers.iter().map(|site| &site.file);
+        [&probe.file].into_iter().chain(callers).map(Arc::clone)
+    });
     let mut seen = HashSet::new();
     files
         .chain(target.marks.iter().map(of_marks))
@@ -107,7 +94,7 @@ mod tests {
 
     use super::*;
     use crate::specimens::function;
-    use crate::targets::Probe;
+    use crate::targets::{Probe, Site};
 
     #[test]
     fn what_most_of_a_program_s_processes_had_is_expected_while_its_files_stay() {
@@ -128,14 +115,6 @@ mod tests {
         expected.learn(program, &target(&library, &[Role::Load, Role::Sign]));
         expected.learn(program, &target(&library, &[Role::Sign]));
         assert_eq!(probes(&mut expected), Some(2));
-        // Return probes of the kernel would crash the next one if that changes its stacks.
-        let known = expected.of(program).unwrap();
-        let returns: Vec<_> = known.probes.iter().map(|probe| &probe.returns).collect();
-        assert_eq!(returns, [&Exits::At(vec![]), &Exits::At(vec![7])]);
-        let mut unknown = target(&library, &[Role::Load, Role::Sign, Role::Derive]);
-        unknown.probes[2].rets = None;
-        expected.learn(program, &unknown);
-        assert_eq!(probes(&mut expected), Some(2));
         expected.forget_unused();
         assert_eq!(probes(&mut expected), Some(2));
         expected.forget_unused();
@@ -144,6 +123,20 @@ mod tests {
         expected.learn(program, &target(&library, &[Role::Sign]));
         assert_eq!(probes(&mut expected), Some(1));
         fs::write(&library, "another library").unwrap();
+        assert_eq!(probes(&mut expected), None);
+        // Places behind calls are in other files.
+        let caller = folder.path().join("caller");
+        fs::write(&caller, "caller").unwrap();
+        let mut called = target(&library, &[Role::Sign]);
+        let file = Arc::new(RegularFile::named(&caller).unwrap());
+        called.probes[0].returns = Exits::After(vec![Site {
+            path: file.link(),
+            file,
+            offset: 3,
+        }]);
+        expected.learn(program, &called);
+        assert_eq!(probes(&mut expected), Some(1));
+        fs::write(&caller, "another caller").unwrap();
         assert_eq!(probes(&mut expected), None);
     }
 
@@ -156,8 +149,7 @@ mod tests {
             file: Arc::clone(&file),
             shown: library.to_owned(),
             entry: 0,
-            returns: Exits::Kernel,
-            rets: Some(vec![7]),
+            returns: Exits::At(vec![7]),
             goroutine: false,
             state: None,
         };
@@ -166,7 +158,6 @@ mod tests {
             started: 1,
             probes: roles.iter().map(probe).collect(),
             marks: Vec::new(),
-            coroutines: None,
             notes: Vec::new(),
         }
     }

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use crate::entries;
@@ -23,9 +22,7 @@ pub struct Image {
     pub functions: Vec<Located>,
     /// Static probes of the table, by their place.
     pub marks: Vec<Marked>,
-    /// Reason why threads of a process that has this file mapped may have several stacks, if they may.
-    pub coroutines: Option<&'static str>,
-    /// True if the Go compiler made the file. Then stacks move.
+    /// True if the Go compiler made the file.
     pub go: bool,
     /// True if the file calls functions of the table in other files.
     pub imports: bool,
@@ -79,12 +76,12 @@ pub enum Leaves {
 pub struct ImageError(pub(crate) String);
 
 impl Image {
-    /// Looks through the bytes of a file; `path` is what the kernel calls it.
+    /// Looks through the bytes of a file.
     ///
     /// # Errors
     ///
     /// When they are no ELF program or library for x86-64.
-    pub fn of(bytes: &[u8], path: &Path, table: &Table) -> Result<Self, ImageError> {
+    pub fn of(bytes: &[u8], table: &Table) -> Result<Self, ImageError> {
         let elf = Elf::parse(bytes).map_err(ImageError)?;
         let mut search = Search::new(table);
         elf.symbols(|symbol| search.symbol(symbol.name, symbol.kind));
@@ -104,9 +101,8 @@ impl Image {
             Ok(_) => {}
         }
         let is_go = !matches!(go, Ok(None));
-        let file = File { elf, path, bytes };
+        let file = File { elf };
         Ok(Self {
-            coroutines: file.coroutines(&search),
             imports: search.imports,
             functions: file.locate(search, table, is_go),
             marks: file.marks(table),
@@ -127,8 +123,6 @@ impl Image {
 /// A file that is looked through.
 struct File<'a> {
     elf: Elf<'a>,
-    path: &'a Path,
-    bytes: &'a [u8],
 }
 
 impl File<'_> {
@@ -217,47 +211,12 @@ impl File<'_> {
         marks.dedup_by_key(|marked| marked.offset);
         marks
     }
-
-    /// Reason why threads may leave a stack and come back to it later, if the file lets them.
-    fn coroutines(&self, search: &Search<'_>) -> Option<&'static str> {
-        let name = self.path.file_name().unwrap_or_default();
-        let name = name.as_encoded_bytes();
-        // Linux appends this when the file was deleted or replaced since the process has mapped it.
-        let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
-        let soname = self.elf.soname().unwrap_or_default();
-        let begins = |start: &[u8]| name.starts_with(start) || soname.starts_with(start);
-        let mut folders = self.path.ancestors().skip(1).filter_map(Path::file_name);
-        let ours = begins(b"libwidelane")
-            || name == b"widelane"
-            || name == b"widelane.so" && folders.next().is_some_and(|it| it == "ossl-modules");
-        if ours {
-            return Some("Widelane suspends handshakes on stacks of its own");
-        }
-        if begins(b"qatengine") || begins(b"libqatengine") || begins(b"qatprovider") {
-            return Some("QAT pauses jobs of OpenSSL, which have stacks of their own");
-        }
-        if search.pauses && !begins(b"libcrypto") {
-            return Some("it pauses jobs of OpenSSL, which have stacks of their own");
-        }
-        if search.switches && !begins(b"libcrypto") && !begins(b"libc.so") {
-            return Some("it switches stacks");
-        }
-        // Rust's coroutines leave no symbol when a program is stripped, but the messages of their
-        // panics.
-        let read_only = self.elf.section(b".rodata").map(|(_, data)| data);
-        let named = |data: &[u8]| contains(data, b"corosensei-");
-        let coroutines = self.bytes.len() <= MOST_SEARCHED && read_only.is_some_and(named);
-        coroutines.then_some("it has coroutines")
-    }
 }
 
 /// Returns whether `wanted` is among the bytes.
 pub(crate) fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|window| window == wanted)
 }
-
-/// The programs that are looked through for the names of coroutines are smaller.
-const MOST_SEARCHED: usize = 128 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -268,12 +227,8 @@ mod tests {
 
     const RET: &[u8] = &[0xc3];
 
-    fn image_at(sample: &Sample, path: &str) -> Image {
-        Image::of(&sample.bytes(), Path::new(path), &Table::builtin()).unwrap()
-    }
-
     fn image(sample: &Sample) -> Image {
-        image_at(sample, "/usr/lib/libssl.so.3")
+        Image::of(&sample.bytes(), &Table::builtin()).unwrap()
     }
 
     fn found(image: &Image) -> Vec<(&str, &str, u64)> {
@@ -368,42 +323,6 @@ mod tests {
     }
 
     #[test]
-    fn files_with_several_stacks_for_a_thread_are_known() {
-        let plain = Sample::of(&[("f", RET)]);
-        let mut pausing = plain.clone();
-        pausing.dynamic.push(("ASYNC_pause_job", None, 0));
-        let mut switching = plain.clone();
-        switching.dynamic.push(("swapcontext", None, 0));
-        let mut rust = plain.clone();
-        let text = b"/registry/corosensei-0.3.4/src/lib.rs".to_vec();
-        rust.sections.push((".rodata", 0x50_0000, text));
-        for (sample, path, expected) in [
-            (&plain, "/usr/sbin/nginx", false),
-            (&pausing, "/usr/lib/libcrypto.so.3", false),
-            (&pausing, "/usr/lib/engines-3/dasync.so", true),
-            (&switching, "/usr/bin/qemu", true),
-            (&switching, "/usr/lib/libc.so.6", false),
-            (&rust, "/usr/bin/server", true),
-            (&plain, "/usr/lib/libwidelane_openssl.so", true),
-            (&plain, "/usr/bin/widelane (deleted)", true),
-            (
-                &plain,
-                "/usr/lib/x86_64-linux-gnu/ossl-modules/widelane.so",
-                true,
-            ),
-            (&plain, "/home/widelane/widelane.so", false),
-            (&plain, "/usr/lib/engines-3/qatengine.so", true),
-            (&plain, "/usr/lib/ossl-modules/qatprovider.so", true),
-        ] {
-            assert_eq!(
-                image_at(sample, path).coroutines.is_some(),
-                expected,
-                "{path}"
-            );
-        }
-    }
-
-    #[test]
     fn go_s_table_is_read_where_the_symbols_are_stripped() {
         let mut sample = Sample::of(&[("f", &[0x90, 0x90, 0xc3, 0x90, 0xc3])]);
         sample.dynamic.clear();
@@ -475,11 +394,11 @@ mod tests {
     #[test]
     fn whatever_is_cut_off_is_refused_or_found_in_part() {
         let (bytes, table) = (rich(), Table::builtin());
-        assert!(Image::of(&bytes, Path::new("x"), &table).is_ok());
+        assert!(Image::of(&bytes, &table).is_ok());
         assert!(Calls::of(&bytes, &table).is_ok());
         for length in (0..bytes.len()).filter(|length| *length < 200 || *length > 0x1000) {
             let cut = &bytes[..length];
-            let image = Image::of(cut, Path::new("x"), &table);
+            let image = Image::of(cut, &table);
             let places = image.iter().flat_map(|image| &image.functions);
             assert!(
                 places
@@ -488,7 +407,7 @@ mod tests {
             );
             let _ = Calls::of(cut, &table);
         }
-        let error = |bytes: &[u8]| Image::of(bytes, Path::new("x"), &table).unwrap_err();
+        let error = |bytes: &[u8]| Image::of(bytes, &table).unwrap_err();
         assert!(error(b"#!/bin/sh").to_string().contains("ELF mark"));
         let mut other = bytes.clone();
         other[18] = 0xb7;
@@ -510,7 +429,7 @@ mod tests {
                 bytes[*index.get(&interesting)] = value;
             }
             let table = Table::builtin();
-            if let Ok(image) = Image::of(&bytes, Path::new("x"), &table) {
+            if let Ok(image) = Image::of(&bytes, &table) {
                 for one in &image.functions {
                     prop_assert!(one.entry < bytes.len() as u64);
                 }

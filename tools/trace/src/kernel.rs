@@ -108,7 +108,7 @@ impl Programs {
             }
             _ => rights(&error).unwrap_or_else(|| kernel("loading BPF programs", &error)),
         };
-        for (name, _) in NAMES {
+        for name in NAMES {
             let program: &mut UProbe = program(&mut programs, name).map_err(refused)?;
             persistently(|| program.load()).map_err(refused)?;
         }
@@ -157,29 +157,9 @@ impl Programs {
         probes: &[&Probe],
         to: &mut Attached,
     ) -> Result<Vec<Refused>, TraceError> {
-        let mut cookies = Vec::with_capacity(probes.len());
-        for probe in probes {
-            cookies.push(self.cookie(probe)? | of_scope(scope));
-        }
+        let cookies = self.cookies(scope, probes)?;
         // The exits first: a call that is entered and never seen to return would stay in the map.
-        let mut leaving = Points::new();
-        for (of, probe) in probes.iter().enumerate() {
-            for (run, (path, offset), bits) in exits(probe) {
-                let cookie = cookies[of] | bits;
-                let points = leaving.entry((run, path)).or_default();
-                points.push((of, Point { offset, cookie }));
-            }
-        }
-        let mut seen: Vec<_> = probes.iter().map(|_| false).collect();
-        let mut missing = BTreeMap::new();
-        for (at, points) in &leaving {
-            // Some instructions cannot have a probe. Calls that return there are not reported.
-            let refused = self.attach_points(scope, *at, points, to)?;
-            let refused: BTreeMap<_, _> = refused.into_iter().collect();
-            let with_probe = (0..points.len()).filter(|point| !refused.contains_key(point));
-            with_probe.for_each(|point| seen[points[point].0] = true);
-            missing.extend(refused.into_iter().map(|(at, error)| (points[at].0, error)));
-        }
+        let (seen, mut missing) = self.attach_leaving(scope, (probes, &cookies), to)?;
         let mut entered = Points::new();
         let mut failed = Vec::new();
         for (of, probe) in probes.iter().enumerate() {
@@ -208,6 +188,54 @@ impl Programs {
             failed.extend(refused.into_iter().map(|(at, error)| (points[at].0, error)));
         }
         Ok(failed)
+    }
+
+    /// Puts probes on the exits alone of functions whose entries have probes. A place that cannot have one sees nothing.
+    pub(crate) fn attach_exits(
+        &mut self,
+        scope: Scope,
+        probes: &[&Probe],
+        to: &mut Attached,
+    ) -> Result<(), TraceError> {
+        let cookies = self.cookies(scope, probes)?;
+        self.attach_leaving(scope, (probes, &cookies), to)?;
+        Ok(())
+    }
+
+    fn cookies(&mut self, scope: Scope, probes: &[&Probe]) -> Result<Vec<u64>, TraceError> {
+        let cookies = probes.iter().map(|probe| self.cookie(probe));
+        cookies
+            .map(|cookie| Ok(cookie? | of_scope(scope)))
+            .collect()
+    }
+
+    /// Puts probes on the exits of functions. Returns for each whether one of its exits has a probe, and why others
+    /// have none.
+    fn attach_leaving(
+        &mut self,
+        scope: Scope,
+        (probes, cookies): (&[&Probe], &[u64]),
+        to: &mut Attached,
+    ) -> Result<(Vec<bool>, BTreeMap<usize, TraceError>), TraceError> {
+        let mut leaving = Points::new();
+        for (of, probe) in probes.iter().enumerate() {
+            for (run, (path, offset), bits) in exits(probe) {
+                let cookie = cookies[of] | bits;
+                let points = leaving.entry((run, path)).or_default();
+                points.push((of, Point { offset, cookie }));
+            }
+        }
+        let mut seen: Vec<_> = probes.iter().map(|_| false).collect();
+        let mut missing = BTreeMap::new();
+        for (at, points) in &leaving {
+            // Some instructions cannot have a probe. Calls that return there are not reported.
+            let refused = self.attach_points(scope, *at, points, to)?;
+            let refused: BTreeMap<_, _> = refused.into_iter().collect();
+            let with_probe = (0..points.len()).filter(|point| !refused.contains_key(point));
+            with_probe.for_each(|point| seen[points[point].0] = true);
+            missing.extend(refused.into_iter().map(|(at, error)| (points[at].0, error)));
+        }
+        Ok((seen, missing))
     }
 
     /// Puts probes on places of static probes. Those of the list that have none are returned.
@@ -403,15 +431,14 @@ fn exits(probe: &Probe) -> Vec<(Run, (&Path, u64), u64)> {
     match &probe.returns {
         // Functions that load libraries are probed at their entry only.
         _ if probe.function.role == Role::Load => Vec::new(),
-        Exits::Kernel => vec![(Run::LeaveByKernel, (own, probe.entry), 0)],
         Exits::At(offsets) => {
-            let place = |&offset| (Run::LeaveAtPlace, (own, offset), COOKIE_AT_RET);
+            let place = |&offset| (Run::Leave, (own, offset), COOKIE_AT_RET);
             offsets.iter().map(place).collect()
         }
         Exits::After(sites) => {
             let mut places = Vec::new();
             for Site { path, offset, .. } in sites {
-                places.push((Run::LeaveAtPlace, (path.as_path(), *offset), 0));
+                places.push((Run::Leave, (path.as_path(), *offset), 0));
             }
             places
         }
@@ -569,12 +596,15 @@ const OLDEST: (u32, u32) = (5, 15);
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::io::{Read, Write};
     use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
 
     use super::*;
     use crate::event::Direction;
+    use crate::returns::{MOST_IN_FILE, Ways};
+    use crate::symbols::Elf;
 
     #[test]
     fn releases_are_compared_by_their_numbers() {
@@ -614,7 +644,26 @@ mod tests {
         }
     }
 
-    /// A probe on a function of this program, which may be left by a return probe of the kernel.
+    /// Offsets of the instructions by which the function at an offset of this program returns.
+    fn returns_of(entry: u64) -> Vec<u64> {
+        let bytes = fs::read("/proc/self/exe").unwrap();
+        let elf = Elf::parse(&bytes).unwrap();
+        let mut codes = elf.codes();
+        let address = codes.find_map(|(start, code)| {
+            let into = entry.checked_sub(elf.offset(start)?)?;
+            (into < code.len() as u64).then_some(start + into)
+        });
+        let ways = Ways {
+            elf: &elf,
+            slot: &|_| None,
+            go: false,
+            left: Cell::new(MOST_IN_FILE),
+        };
+        let returns = ways.returns(address.unwrap(), 0).unwrap().into_iter();
+        returns.filter_map(|at| elf.offset(at)).collect()
+    }
+
+    /// A probe on a function of this program.
     fn probe_on(symbol: &str, address: u64) -> Probe {
         let function = Arc::new(Function {
             library: "test".to_owned(),
@@ -634,15 +683,15 @@ mod tests {
         let holds = |mapping: &&widelane_threads::Mapping| mapping.range.contains(&address);
         let mapping = code.mappings.iter().find(holds).unwrap();
         let file = Arc::new(code.open(mapping).unwrap());
+        let entry = address - mapping.range.start + mapping.offset;
         Probe {
             function,
             symbol: symbol.into(),
             path: file.link(),
             file,
             shown: mapping.path.clone().unwrap(),
-            entry: address - mapping.range.start + mapping.offset,
-            returns: Exits::Kernel,
-            rets: None,
+            entry,
+            returns: Exits::At(returns_of(entry)),
             goroutine: false,
             state: None,
         }

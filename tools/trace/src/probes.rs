@@ -18,8 +18,7 @@ use crate::ready::Ready;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Run {
     Enter,
-    LeaveByKernel,
-    LeaveAtPlace,
+    Leave,
     Loaded,
     Reached,
 }
@@ -196,7 +195,7 @@ fn single(
         location: UProbeAttachLocation::AbsoluteOffset(point.offset),
         cookie: Some(point.cookie),
     };
-    let (name, _) = NAMES[run as usize];
+    let name = NAMES[run as usize];
     let program: &mut UProbe = program(programs, name).map_err(failed)?;
     let link = program.attach(at, path, scope).map_err(failed)?;
     program.take_link(link).map_err(failed)
@@ -209,13 +208,7 @@ fn failed(error: &dyn std::error::Error) -> TraceError {
     }
 }
 
-/// The programs in the object file, and whether they are for the kernel's return probes.
-pub(crate) const NAMES: [(&str, bool); 5] = [
-    ("enter", false),
-    ("leave_by_kernel", true),
-    ("leave_at_place", false),
-    ("loaded", false),
-    ("reached", false),
-];
+/// The programs in the object file.
+pub(crate) const NAMES: [&str; 4] = ["enter", "leave", "loaded", "reached"];
 /// Threads that remove probes at the same time.
 const MOST_THREADS: usize = 64;

@@ -19,10 +19,6 @@ pub(crate) struct Search<'t> {
     found: Vec<Found<'t>>,
     /// True if a function of the table is imported.
     pub(crate) imports: bool,
-    /// True if the function that pauses OpenSSL's jobs is imported.
-    pub(crate) pauses: bool,
-    /// True if functions that switch stacks are here or imported.
-    pub(crate) switches: bool,
 }
 
 /// A symbol by which a library is known.
@@ -59,8 +55,6 @@ impl<'t> Search<'t> {
             marks: Vec::new(),
             found: Vec::new(),
             imports: false,
-            pauses: false,
-            switches: false,
         };
         for (row, function) in table.functions().iter().enumerate() {
             match Pattern::of(&function.symbol) {
@@ -112,11 +106,8 @@ impl<'t> Search<'t> {
                 let fits = |(pattern, _): &(Pattern<'_>, usize)| pattern.matches(name);
                 self.imports |=
                     self.whole.contains_key(name) || patterns && self.patterns.iter().any(fits);
-                self.pauses |= name == b"ASYNC_pause_job";
-                self.switches |= SWITCHES.contains(&name);
             }
             Kind::Function { address, size } => {
-                self.switches |= SWITCHES.contains(&name);
                 let exact = self.whole.get(name).into_iter().flatten().copied();
                 let mut rows: Vec<_> = exact.collect();
                 if patterns {
@@ -171,7 +162,5 @@ impl<'t> Search<'t> {
     }
 }
 
-/// Functions that leave a stack for another: the C library's, Boost's, and Corosensei's.
-const SWITCHES: [&[u8]; 3] = [b"swapcontext", b"jump_fcontext", b"ontop_fcontext"];
 /// A file may repeat its symbols for ever.
 const MOST_FUNCTIONS: usize = 4096;

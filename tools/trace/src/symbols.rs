@@ -4,7 +4,7 @@
 //! and no name is read farther than the longest that is wanted.
 
 use object::elf::{
-    DT_SONAME, EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PF_X, PT_INTERP, PT_LOAD, ProgramHeader64,
+    EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PF_X, PT_INTERP, PT_LOAD, ProgramHeader64,
     R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, SHN_UNDEF, SHT_DYNSYM, SHT_RELA, SHT_SYMTAB, STT_FUNC,
     STT_GNU_IFUNC, STT_NOTYPE, SectionHeader64, SectionType, Sym64,
 };
@@ -107,15 +107,6 @@ impl<'a> Elf<'a> {
     pub(crate) fn has_symbols(&self) -> bool {
         let mut kinds = self.sections.iter().map(|section| section.sh_type(ENDIAN));
         kinds.any(|kind| kind == SHT_SYMTAB)
-    }
-
-    /// The name by which other files know this library.
-    pub(crate) fn soname(&self) -> Option<&'a [u8]> {
-        let (entries, strings) = self.sections.dynamic(ENDIAN, self.data).ok()??;
-        let strings = self.section_data(strings)?;
-        let mut entries = entries.iter();
-        let entry = entries.find(|entry| entry.d_tag.get(ENDIAN) == DT_SONAME)?;
-        name_at(strings, entry.d_val.get(ENDIAN))
     }
 
     /// Shows every symbol of a function in both tables, local ones as well.

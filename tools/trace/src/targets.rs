@@ -1,6 +1,7 @@
 //! Finds what to probe in a process.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -50,8 +51,6 @@ pub struct Target {
     pub probes: Vec<Probe>,
     /// The static probes.
     pub marks: Vec<MarkProbe>,
-    /// Reason why return probes of the kernel must not be used in the process, if so.
-    pub coroutines: Option<&'static str>,
     /// Notes for the user. Safe to print.
     pub notes: Vec<String>,
 }
@@ -74,8 +73,6 @@ pub struct Probe {
     pub entry: u64,
     /// Places at which the function returns.
     pub returns: Exits,
-    /// Offsets of the `ret` instructions in the file, if these are all ways out of the function.
-    pub rets: Option<Vec<u64>>,
     /// True for a function of Go: arguments and results are in Go's registers, and a call belongs to a goroutine.
     pub goroutine: bool,
     /// Offset in the object, in bytes, at which the library notes that a handshake is under way. Calls at other times
@@ -98,11 +95,10 @@ pub struct MarkProbe {
     pub places: Vec<Place>,
 }
 
-/// Way to see that a function returns.
+/// Way to see that a function returns. Nothing on the stack is changed: return probes of the kernel would crash
+/// every process that has the file and suspends calls on stacks of their own, also those that are not traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exits {
-    /// Return probe of the kernel.
-    Kernel,
     /// Probe at each of these places in the file. All of them are `ret` instructions, where the stack pointer is what
     /// it was at the entry. If there are none, only the entry is seen.
     At(Vec<u64>),
@@ -131,6 +127,12 @@ impl PartialEq for Site {
 }
 
 impl Eq for Site {}
+
+impl Hash for Site {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.file.identity(), self.offset).hash(state);
+    }
+}
 
 /// Reason why nothing can be probed in a process.
 #[derive(Debug, thiserror::Error)]
@@ -185,31 +187,12 @@ impl Targets {
         }
     }
 
-    /// Finds probes that suit all processes: some may change their stacks, and return probes of the kernel would crash
-    /// those. So functions are seen to return by their own instructions.
-    #[cfg(programs)]
-    pub(crate) fn by_instructions(&mut self, proc: &Proc, pid: u32) -> Result<Target, TargetError> {
-        match self.find(proc, pid, Some("others that have its files"))? {
-            (target, false) => Ok(target),
-            (_, true) => Err(TargetError::NoProcess { pid }),
-        }
-    }
-
     /// Finds what to probe, and returns whether the process has ended meanwhile: then it is no target any more, but the
     /// next process with the same program will be like it.
     pub(crate) fn of_ending(
         &mut self,
         proc: &Proc,
         pid: u32,
-    ) -> Result<(Target, bool), TargetError> {
-        self.find(proc, pid, None)
-    }
-
-    fn find(
-        &mut self,
-        proc: &Proc,
-        pid: u32,
-        coroutines: Option<&'static str>,
     ) -> Result<(Target, bool), TargetError> {
         let no_process = || TargetError::NoProcess { pid };
         let stat = proc.stat_of(pid).filter(|stat| !stat.dead);
@@ -226,7 +209,6 @@ impl Targets {
             started: stat.start,
             probes: Vec::new(),
             marks: Vec::new(),
-            coroutines: None,
             notes: Vec::new(),
         };
         let mut files: Vec<File> = Vec::new();
@@ -238,7 +220,7 @@ impl Targets {
             .collect();
         for (mapping, file) in opened {
             let path = mapping.path.as_deref().unwrap_or(Path::new(""));
-            match file.and_then(|file| self.known(file, path)) {
+            match file.and_then(|file| self.known(file)) {
                 Ok(Some(known)) => files.push((path.to_owned(), known)),
                 Ok(None) => {}
                 // The process has ended, and its target would be incomplete: no model for others.
@@ -249,8 +231,6 @@ impl Targets {
                 )),
             }
         }
-        let mut reasons = files.iter().filter_map(|(_, known)| known.image.coroutines);
-        target.coroutines = coroutines.or_else(|| reasons.next());
         for (path, known) in &files {
             self.probe(&mut target, path, known, &files);
             self.mark(&mut target, known);
@@ -281,19 +261,18 @@ impl Targets {
         });
     }
 
-    fn known(&mut self, file: RegularFile, path: &Path) -> io::Result<Option<Arc<Known>>> {
+    fn known(&mut self, file: RegularFile) -> io::Result<Option<Arc<Known>>> {
         let identity = file.identity();
         if let Some(known) = self.known.get(&identity) {
             return Ok(known.clone());
         }
         let bytes = file.read(MOST_BYTES)?;
         // Fonts and archives of locales are mapped, too, if rarely as code.
-        let image = Image::of(&bytes, path, &self.table).ok();
+        let image = Image::of(&bytes, &self.table).ok();
         let matters = |image: &Image| {
             !image.functions.is_empty()
                 || !image.marks.is_empty()
                 || image.imports
-                || image.coroutines.is_some()
                 || image.blind.is_some()
         };
         let known = image.filter(matters).map(|image| {
@@ -312,10 +291,8 @@ impl Targets {
         let functions = known.image.functions.iter();
         for located in functions.filter(|located| self.is_wanted(&known.image, located)) {
             let role = located.function.role;
-            let by_kernel = !known.image.go && target.coroutines.is_none();
             let returns = match &located.leaves {
                 _ if self.handshakes_only && role == Role::Free => Ok(Exits::At(Vec::new())),
-                _ if by_kernel => Ok(Exits::Kernel),
                 Leaves::Returns(places) => match self.sites(&located.symbol, files) {
                     // A `ret` is executed in single step, and most places behind a call are not. That
                     // other files call the function is a sign that it is not called by a pointer.
@@ -340,10 +317,6 @@ impl Targets {
                     shown: path.to_owned(),
                     entry: located.probe,
                     returns,
-                    rets: match &located.leaves {
-                        Leaves::Returns(places) => Some(places.clone()),
-                        Leaves::Unknown(_) => None,
-                    },
                     goroutine: located.goroutine,
                     state: located.state.filter(|_| !self.roles.contains(&role)),
                 }),

@@ -24,7 +24,7 @@ use crate::kernel::{ProcessFlags, Programs};
 use crate::probes::{Attached, Refused, Scope, remove};
 use crate::record::{RawCall, Record};
 use crate::table::Table;
-use crate::targets::{Exits, MarkProbe, Probe, Target, TargetError, Targets};
+use crate::targets::{Exits, MarkProbe, Probe, Site, Target, TargetError, Targets};
 use crate::text::escaped;
 use crate::want::{Count, Want};
 
@@ -64,10 +64,8 @@ struct Traced {
     marks: Probed<Place>,
     /// True if the process has probes that are everywhere.
     everywhere: bool,
-    /// True if return probes of the kernel are among the probes.
-    by_kernel: bool,
-    /// Time at which the process got the probes of others with the same program, which cost more and may be fewer.
-    expected: Option<Instant>,
+    /// Places behind calls that have a probe, for functions that are seen to return there.
+    callers: HashMap<Key, HashSet<Site>>,
     inside: Inside,
 }
 
@@ -118,8 +116,7 @@ impl Traced {
             reads_and_writes: Probed::default(),
             marks: Probed::default(),
             everywhere: false,
-            by_kernel: false,
-            expected: None,
+            callers: HashMap::new(),
             inside: Inside::new(Instant::now()),
         }
     }
@@ -364,9 +361,6 @@ impl Tracer {
                         // More such processes may come soon.
                         self.programs.stay_ready();
                         self.put(pid, &expected)?;
-                        if let Some(traced) = self.processes.get_mut(&pid) {
-                            traced.expected = Some(Instant::now());
-                        }
                     }
                     None => self.look_at(pid)?,
                 }
@@ -480,17 +474,6 @@ impl Tracer {
         if !ended {
             target.notes.iter().for_each(|note| self.note(note.clone()));
         }
-        // The process has loaded code that changes stacks, and return probes of the kernel would crash it; or it stays,
-        // and gets the probes that cost least.
-        let is_replaced = self.processes.get(&pid).is_some_and(|traced| {
-            let stays = traced
-                .expected
-                .is_some_and(|since| since.elapsed() >= STAYS);
-            stays || (traced.by_kernel && target.coroutines.is_some())
-        });
-        if is_replaced {
-            self.let_go(pid);
-        }
         let failed = match ended {
             true => {
                 self.forget(pid);
@@ -542,11 +525,8 @@ impl Tracer {
 
     /// Puts the probes of a server into all processes, so that what it forks has them from its first
     /// instruction on. Others that have the same libraries, and are not traced, pay for them as well.
-    ///
-    /// Return probes of the kernel would crash processes that change their stacks: so functions are seen to
-    /// return by their own instructions.
     fn probe_everywhere(&mut self, server: u32) -> Result<(), TraceError> {
-        let Ok(target) = self.targets.by_instructions(&self.proc, server) else {
+        let Ok(target) = self.targets.of(&self.proc, server) else {
             return Ok(());
         };
         let probes = target.probes.iter().filter(|probe| !self.is_of_all(probe));
@@ -630,6 +610,15 @@ impl Tracer {
             (apart, &mut traced.probes),
             (inside, &mut traced.reads_and_writes),
         ] {
+            // The process may have loaded files since that call a known function.
+            let has_probe = probes
+                .iter()
+                .filter(|probe| known.keys.contains(&key(probe)));
+            let more = has_probe.filter_map(|probe| called_by_more(&mut traced.callers, probe));
+            let more: Vec<Probe> = more.collect();
+            let more: Vec<&Probe> = more.iter().collect();
+            self.programs
+                .attach_exits(scope, &more, &mut known.attached)?;
             let probes = known.missing(probes, key);
             let refused = self.programs.attach(scope, &probes, &mut known.attached)?;
             for (at, error) in &refused {
@@ -637,7 +626,10 @@ impl Tracer {
             }
             failed += refused.len();
             for probe in probes {
-                traced.by_kernel |= probe.returns == Exits::Kernel;
+                if let Exits::After(sites) = &probe.returns {
+                    let sites = sites.iter().cloned().collect();
+                    traced.callers.insert(key(probe), sites);
+                }
                 // One that cannot be made is not tried again: its exits are there already.
                 known.keys.insert(key(probe));
             }
@@ -700,6 +692,20 @@ fn key(probe: &Probe) -> Key {
     (probe.file.identity(), probe.entry, function)
 }
 
+/// A known function with those places behind calls of it that have no probe yet. They count as known from now on.
+fn called_by_more(callers: &mut HashMap<Key, HashSet<Site>>, probe: &Probe) -> Option<Probe> {
+    let Exits::After(sites) = &probe.returns else {
+        return None;
+    };
+    let known = callers.get_mut(&key(probe))?;
+    let more = sites.iter().filter(|site| known.insert((*site).clone()));
+    let more: Vec<Site> = more.cloned().collect();
+    (!more.is_empty()).then(|| Probe {
+        returns: Exits::After(more),
+        ..probe.clone()
+    })
+}
+
 fn place(probe: &MarkProbe) -> Place {
     (probe.file.identity(), probe.offset)
 }
@@ -750,8 +756,6 @@ const AFTER_START: [Duration; 4] = [
     Duration::from_millis(500),
     Duration::from_secs(3),
 ];
-/// A process that lives longer is no short one. Before the last look.
-const STAYS: Duration = Duration::from_millis(2500);
 const AFTER_LOADING: Duration = Duration::from_millis(5);
 /// Processes that end before files are forgotten that no process has.
 const FORGETS_AFTER: u64 = 256;

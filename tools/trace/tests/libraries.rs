@@ -16,7 +16,7 @@ fn image(name: &str) -> Option<Image> {
         println!("SKIP: it takes {}", path.display());
         return None;
     };
-    Some(Image::of(&bytes, &path, &Table::builtin()).expect("it is a library"))
+    Some(Image::of(&bytes, &Table::builtin()).expect("it is a library"))
 }
 
 fn symbols<'a>(images: &[&'a Image], library: &str) -> BTreeSet<&'a str> {
@@ -53,7 +53,7 @@ fn every_row_of_openssl_is_found_in_openssl_3_and_none_of_boringssl() {
                 .iter()
                 .all(|one| one.function.library == "openssl")
         );
-        assert!(image.coroutines.is_none() && !image.go && image.blind.is_none());
+        assert!(!image.go && image.blind.is_none());
     }
 }
 
@@ -179,7 +179,7 @@ fn go_s_functions_are_found_with_symbols_and_without() {
             continue;
         };
         let bytes = fs::read(&program).unwrap();
-        let image = Image::of(&bytes, &program, &Table::builtin()).unwrap();
+        let image = Image::of(&bytes, &Table::builtin()).unwrap();
         assert!(
             image.go && image.blind.is_none(),
             "{flags:?}: {:?}",

@@ -6,6 +6,7 @@ mod inside;
 mod marks;
 mod probes;
 mod programs;
+mod stacks;
 mod support;
 #[path = "../under_test/mod.rs"]
 mod under_test;

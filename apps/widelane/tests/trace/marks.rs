@@ -185,7 +185,7 @@ fn passes_are_as_many_as_the_engine_counts() {
 #[test]
 fn the_program_has_every_probe_with_all_its_arguments() {
     let path = Path::new(crate::under_test::PROGRAM);
-    let image = Image::of(&std::fs::read(path).unwrap(), path, &Table::builtin()).unwrap();
+    let image = Image::of(&std::fs::read(path).unwrap(), &Table::builtin()).unwrap();
     for tells in Tells::HANDSHAKES.into_iter().chain(Tells::PASSES) {
         let places: Vec<_> = (image.marks.iter())
             .filter(|one| one.mark.tells == tells)

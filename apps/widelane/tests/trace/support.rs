@@ -49,6 +49,11 @@ impl Running {
     pub(crate) fn pid(&self) -> String {
         self.id().to_string()
     }
+
+    /// Waits until it has ended by itself.
+    pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
+        self.child.wait().unwrap()
+    }
 }
 
 impl Drop for Running {
