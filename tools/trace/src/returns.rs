@@ -2,8 +2,7 @@
 //! `docs/decisions/return-probes.md`.
 //!
 //! The kernel's return probes replace the return address on the stack and expect that calls return in
-//! the reverse order of their entries. Where stacks move or a thread has several, a breakpoint at each
-//! `ret` does the same and changes no stack.
+//! the reverse order of their entries. A breakpoint at each `ret` tells the same and changes no stack.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};

@@ -779,6 +779,37 @@ mod tests {
         assert_eq!(probed.missing(&[1, 1, 3, 2, 1], key), [&1, &2]);
     }
 
+    /// A library that a process loads later may call a function that has probes already.
+    #[test]
+    fn calls_in_files_that_are_loaded_later_are_seen_once() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let file = Arc::new(RegularFile::named(file.path()).unwrap());
+        let site = |offset| Site {
+            path: file.link(),
+            file: Arc::clone(&file),
+            offset,
+        };
+        let probe = |returns| Probe {
+            function: crate::specimens::function("f", Role::Sign),
+            symbol: "f".into(),
+            path: file.link(),
+            file: Arc::clone(&file),
+            shown: "library".into(),
+            entry: 0,
+            returns,
+            goroutine: false,
+            state: None,
+        };
+        let after = |sites: &[u64]| probe(Exits::After(sites.iter().copied().map(site).collect()));
+        let mut callers = HashMap::from([(key(&after(&[])), HashSet::from([site(1)]))]);
+        let mut more = |probe: &Probe| called_by_more(&mut callers, probe).map(|one| one.returns);
+        assert_eq!(more(&after(&[1])), None);
+        assert_eq!(more(&after(&[1, 2])), Some(Exits::After(vec![site(2)])));
+        assert_eq!(more(&after(&[1, 2])), None);
+        // All its ways out have probes.
+        assert_eq!(more(&probe(Exits::At(vec![7]))), None);
+    }
+
     /// A function that returns -1 as an `int` may leave anything in the upper half.
     #[test]
     fn results_have_the_width_that_the_table_says() {
