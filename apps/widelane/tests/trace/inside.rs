@@ -110,8 +110,8 @@ fn reads_and_writes_are_probed_only_where_handshakes_are_in_them() {
     let before = probed_bytes(nginx.worker());
     eventually("reads and writes are free of probes", || {
         Client::to(nginx.port).run(&[]);
-        // Beginnings of SSL_read, SSL_read_ex, SSL_write and SSL_write_ex.
-        probed_bytes(nginx.worker()) + 4 == before
+        // The places at which SSL_read, SSL_read_ex, SSL_write and SSL_write_ex are entered, and those at which they return.
+        probed_bytes(nginx.worker()) + 4 < before
     });
     drop(tracer);
 }
