@@ -4,7 +4,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use std::path::Path;
 use std::sync::OnceLock;
 use widelane_trace::{Calls, Image, Leaves, Place, Table};
 
