@@ -70,6 +70,7 @@ const KINDS: &[&str] = &[
     "relay",
     "scaling",
     "speed",
+    "start",
     "timing",
     "ways-in",
     "ways-in-servers",
