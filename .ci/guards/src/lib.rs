@@ -397,7 +397,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (BATCHING, &[AFFINITY]),
     (
         "widelane-engine",
-        &[AFFINITY, CRYPTO, BATCHING, FILES, PROBES],
+        &[AFFINITY, CRYPTO, BATCHING, FILES, PROBES, STATUS],
     ),
     (WIDE, &[CPU, MARKS, AFFINITY]),
     (STACKS, &[]),

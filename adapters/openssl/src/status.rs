@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use widelane_engine::Engine;
 use widelane_forks::process_id;
-use widelane_status::{Facts, Page, Totals};
+use widelane_status::{Facts, Page};
 
 use crate::{engine, log};
 
@@ -111,31 +111,13 @@ fn count(engine: &Engine, process: u32, at_rest: bool) {
     while WANTED.load(SeqCst) {
         let copied = COPIERS.attempt(process, || {
             WANTED.store(false, SeqCst);
-            copy(engine, page);
+            engine
+                .for_each_totals(|number, name, totals| page.set_operation(number, name, &totals));
         });
         if !copied {
             return;
         }
     }
-}
-
-/// Copies the counters of the engine.
-fn copy(engine: &Engine, page: &Page) {
-    let mut number = 0;
-    engine.for_each_totals(|of| {
-        let totals = Totals {
-            lanes: of.lanes as u64,
-            jobs: of.jobs,
-            alone: of.alone,
-            at_once: of.at_once,
-            passes: of.passes,
-            lanes_filled: of.lanes_filled,
-            failed: of.failed,
-            busy_ns: u64::try_from(of.kernel.as_nanos()).unwrap_or(u64::MAX),
-        };
-        page.set_operation(number, of.name, &totals);
-        number += 1;
-    });
 }
 
 /// The page of this process; `None` if it could not be made.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use widelane_crypto::Backend;
 use widelane_engine::Engine;
-use widelane_status::{Facts, Page, Totals};
+use widelane_status::{Facts, Page};
 
 /// Makes the page, if there is memory for it, and tells who does the arithmetic.
 pub(crate) fn begin(backend: Backend) {
@@ -55,21 +55,7 @@ pub(crate) fn count(engine: &Engine, is_resumed: bool) {
         return;
     };
     COPIED.store(now, Relaxed);
-    let mut number = 0;
-    engine.for_each_totals(|of| {
-        let totals = Totals {
-            lanes: of.lanes as u64,
-            jobs: of.jobs,
-            alone: of.alone,
-            at_once: of.at_once,
-            passes: of.passes,
-            lanes_filled: of.lanes_filled,
-            failed: of.failed,
-            busy_ns: u64::try_from(of.kernel.as_nanos()).unwrap_or(u64::MAX),
-        };
-        page.set_operation(number, of.name, &totals);
-        number += 1;
-    });
+    engine.for_each_totals(|number, name, totals| page.set_operation(number, name, &totals));
 }
 
 fn page() -> Option<&'static Page> {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use widelane_batching::Width;
+use widelane_status::Totals;
 
 use crate::core;
 
@@ -48,30 +49,6 @@ pub struct OperationCounters {
     pub shut_down: u64,
     /// Time from submission to start, summed over the jobs that ran.
     pub queued: Duration,
-    /// Time in jobs, in passes and one by one.
-    pub kernel: Duration,
-}
-
-/// The sums of [`OperationCounters`], without what takes a list.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct OperationTotals {
-    /// The operation's name, such as `rsa2048-sign`.
-    pub name: &'static str,
-    /// Jobs that one pass takes.
-    pub lanes: usize,
-    /// Jobs answered.
-    pub jobs: u64,
-    /// Jobs that ran one by one because that was cheaper than a pass.
-    pub alone: u64,
-    /// Jobs run at once because no other job could share the pass.
-    pub at_once: u64,
-    /// Passes.
-    pub passes: u64,
-    /// Jobs in passes.
-    pub lanes_filled: u64,
-    /// Jobs without an output that were not cancelled: rejected, panicked or shut down.
-    pub failed: u64,
     /// Time in jobs, in passes and one by one.
     pub kernel: Duration,
 }
@@ -153,7 +130,7 @@ impl Counters {
         add(&self.shut_down, jobs);
     }
 
-    pub(crate) fn totals(&self, name: &'static str) -> OperationTotals {
+    pub(crate) fn totals(&self) -> Totals {
         let (mut passes, mut lanes_filled) = (0, 0);
         for (count, jobs) in self.fills.iter().zip(0..) {
             let count = count.load(Relaxed);
@@ -161,25 +138,24 @@ impl Counters {
             lanes_filled += count * jobs;
         }
         let failed = [&self.rejected, &self.panicked, &self.shut_down];
-        OperationTotals {
-            name,
-            lanes: self.fills.len() - 1,
+        Totals {
+            lanes: self.fills.len() as u64 - 1,
             jobs: self.jobs.load(Relaxed),
             alone: self.alone.load(Relaxed),
             at_once: self.at_once.load(Relaxed),
             passes,
             lanes_filled,
             failed: failed.iter().map(|count| count.load(Relaxed)).sum(),
-            kernel: Duration::from_nanos(self.kernel_ns.load(Relaxed)),
+            busy_ns: self.kernel_ns.load(Relaxed),
         }
     }
 
     pub(crate) fn snapshot(&self, name: &'static str) -> OperationCounters {
-        let totals = self.totals(name);
+        let totals = self.totals();
         let fills = self.fills.iter();
         OperationCounters {
             name,
-            lanes: totals.lanes,
+            lanes: self.fills.len() - 1,
             jobs: totals.jobs,
             alone: totals.alone,
             at_once: totals.at_once,
@@ -193,7 +169,7 @@ impl Counters {
             panicked: self.panicked.load(Relaxed),
             shut_down: self.shut_down.load(Relaxed),
             queued: Duration::from_nanos(self.queued_ns.load(Relaxed)),
-            kernel: totals.kernel,
+            kernel: Duration::from_nanos(totals.busy_ns),
         }
     }
 }

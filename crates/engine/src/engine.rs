@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use widelane_batching::Placement;
 use widelane_crypto::Request;
+use widelane_status::Totals;
 
 use crate::background;
 use crate::config::Config;
-use crate::counters::{OperationCounters, OperationTotals};
+use crate::counters::OperationCounters;
 use crate::error::{JobError, StartError, SubmitError};
 use crate::group::Group;
 use crate::lending::VectorCoreCounters;
@@ -174,11 +175,11 @@ impl Engine {
             .collect()
     }
 
-    /// Shows the sums of each operation so far, in the same order. Allocates nothing: for programs
+    /// Shows number, name and sums of each operation so far, in the same order. Allocates nothing: for programs
     /// that look often.
-    pub fn for_each_totals(&self, mut visit: impl FnMut(OperationTotals)) {
-        for line in &self.core.shared.registry.lines {
-            visit(line.totals());
+    pub fn for_each_totals(&self, mut visit: impl FnMut(usize, &'static str, Totals)) {
+        for (number, line) in self.core.shared.registry.lines.iter().enumerate() {
+            visit(number, line.name(), line.totals());
         }
     }
 

@@ -51,7 +51,7 @@ mod worker;
 
 pub use config::{Config, Switch};
 pub use cost::CostModel;
-pub use counters::{OperationCounters, OperationTotals};
+pub use counters::OperationCounters;
 pub use engine::Engine;
 pub use error::{JobError, StartError, SubmitError};
 pub use join::Tickets;

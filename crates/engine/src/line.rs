@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use widelane_batching::{self as batching, Clock, NEVER, Width};
 use widelane_crypto::{Backend, Operation, Request};
 use widelane_probes::{operations, sites};
+use widelane_status::Totals;
 
 use crate::background;
 use crate::calibration;
 use crate::core;
 use crate::cost::{self, CostModel};
-use crate::counters::{Counters, OperationCounters, OperationTotals};
+use crate::counters::{Counters, OperationCounters};
 use crate::error::{JobError, SubmitError};
 use crate::queue::Queue;
 use crate::slot::{self, Reply, Ticket};
@@ -545,7 +546,7 @@ pub(crate) trait AnyLine: Send + Sync {
     /// Whether the caller is to [calibrate](Self::calibrate) in the background; to one caller at most.
     fn claim_measurement(&self) -> bool;
     fn counters(&self) -> OperationCounters;
-    fn totals(&self) -> OperationTotals;
+    fn totals(&self) -> Totals;
     /// An empty gatherer for this operation.
     fn gatherer(self: Arc<Self>) -> Box<dyn AnyGatherer>;
     /// Jobs in the queue to the vector cores.
@@ -599,8 +600,8 @@ impl<R: Request> AnyLine for Line<R> {
         self.counters.snapshot(self.name)
     }
 
-    fn totals(&self) -> OperationTotals {
-        self.counters.totals(self.name)
+    fn totals(&self) -> Totals {
+        self.counters.totals()
     }
 
     fn gatherer(self: Arc<Self>) -> Box<dyn AnyGatherer> {

@@ -390,18 +390,19 @@ fn many_threads_block_without_losing_a_job() {
     assert_eq!(answered + panicked, 16_000);
     assert!(panicked > 0);
     let mut sums = Vec::new();
-    engine.for_each_totals(|totals| sums.push(totals));
+    engine.for_each_totals(|_, name, totals| sums.push((name, totals)));
     assert_eq!(sums.len(), all.len());
-    for (totals, line) in sums.iter().zip(&all) {
+    for ((name, totals), line) in sums.iter().zip(&all) {
         assert_eq!(
-            (totals.name, totals.lanes, totals.jobs, totals.alone),
-            (line.name, line.lanes, line.jobs, line.alone)
+            (*name, totals.lanes, totals.jobs, totals.alone),
+            (line.name, line.lanes as u64, line.jobs, line.alone)
         );
         assert_eq!(
             (totals.at_once, totals.passes, totals.lanes_filled),
             (line.at_once, line.passes, line.lanes_filled)
         );
-        assert_eq!((totals.failed, totals.kernel), (line.panicked, line.kernel));
+        assert_eq!(totals.failed, line.panicked);
+        assert_eq!(u128::from(totals.busy_ns), line.kernel.as_nanos());
     }
     for line in all {
         assert_eq!(
