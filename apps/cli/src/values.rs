@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-/// Reads a span of time in seconds, like `10` or `0.5`, up to a week.
+/// Reads a span of time in seconds, like `10`, `0.5` or `60s`, up to a week.
 ///
 /// # Errors
 ///
 /// A text for people: what is no number of seconds.
 pub fn seconds(text: &str) -> Result<Duration, String> {
-    text.parse::<f64>()
+    text.strip_suffix('s')
+        .unwrap_or(text)
+        .parse::<f64>()
         .ok()
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .filter(|span| *span <= LONGEST)
@@ -30,7 +32,8 @@ mod tests {
     #[test]
     fn spans_of_time() {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        for wrong in ["", "x", "-1", "inf", "NaN", "1e300"] {
+        assert_eq!(seconds("60s"), Ok(Duration::from_secs(60)));
+        for wrong in ["", "s", "1ss", "x", "-1", "inf", "NaN", "1e300"] {
             assert!(seconds(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -324,9 +324,11 @@ mod tests {
 
     #[test]
     fn the_system_knows_the_hosts_file_and_says_what_it_does_not_know() {
-        match ask_system("localhost") {
-            Ok(found) => assert!(found.iter().all(IpAddr::is_loopback) && !found.is_empty()),
-            Err(_) => println!("SKIP: this machine does not know localhost (/etc/hosts)"),
+        if std::net::ToSocketAddrs::to_socket_addrs(&("localhost", 0)).is_ok() {
+            let found = ask_system("localhost").unwrap();
+            assert!(found.iter().all(IpAddr::is_loopback) && !found.is_empty());
+        } else {
+            println!("SKIP: this machine does not know localhost (/etc/hosts)");
         }
         let passing =
             |kind| described(kind).map(|(kind, text)| is_passing(&io::Error::new(kind, text)));

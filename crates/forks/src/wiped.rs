@@ -2,9 +2,8 @@
 
 use std::io;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU64};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 

@@ -180,7 +180,10 @@ impl Switched {
 #[non_exhaustive]
 pub enum NoSwitch {
     /// It has no page.
-    #[error("has no page of counters: it has not loaded the provider, or with `statistics = off`")]
+    #[error(
+        "has no page of counters: it has not loaded the provider, or does not count (`statistics = off` of the \
+         provider, `batching.enabled = false` of `widelane serve`)"
+    )]
     NoPage,
     /// It has forked, and done nothing since.
     #[error("has done nothing yet; it follows its parent until then")]

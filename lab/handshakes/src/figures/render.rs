@@ -125,8 +125,9 @@ fn gains(root: &Path, up: &str, records: &[&str]) -> Result<Vec<Vec<String>>, St
         let mut row = vec![format!("[{cpu}]({up}{name})"), lanes.replace('_', " ")];
         for condition in conditions {
             for field in ["handshakes_per_s", SERVER_CPU] {
-                let quotients = quotients(&record, condition, field)?;
-                row.push(format!("{} ×", ratio(median(quotients))));
+                let middle = median(quotients(&record, condition, field)?);
+                let middle = middle.ok_or_else(|| format!("{name} has no pairs of {condition}"))?;
+                row.push(format!("{middle:.2} ×"));
             }
         }
         rows.push(row);
