@@ -8,14 +8,16 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
     RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, acceptfrom_with, recv, sendmsg,
 };
+use socket2::SockRef;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -100,12 +102,40 @@ impl Client {
 
     /// Ends our direction.
     pub(crate) fn shut_down(&self) -> io::Result<()> {
-        let fd = match &self.0 {
-            State::Bare(socket) => socket.as_fd(),
-            State::Watched(stream) => stream.as_fd(),
-            State::Lost => return Err(lost()),
+        Ok(rustix::net::shutdown(
+            self.fd()?,
+            rustix::net::Shutdown::Write,
+        )?)
+    }
+
+    /// Whether the client has closed or reset the connection, as far as no bytes of it lie before that.
+    pub(crate) fn has_gone(&self) -> bool {
+        let Ok(fd) = self.fd() else { return true };
+        match recv(fd, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Ok((_, read)) => read == 0,
+            Err(error) => error != Errno::AGAIN && error != Errno::INTR,
+        }
+    }
+
+    /// Ready when the client has closed or reset the connection. One that goes on to send is taken to be there.
+    pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.watch().is_err() {
+            return Poll::Ready(());
+        }
+        let Ok(stream) = self.stream() else {
+            return Poll::Ready(());
         };
-        Ok(rustix::net::shutdown(fd, rustix::net::Shutdown::Write)?)
+        match ready!(stream.poll_peek(cx, &mut ReadBuf::new(&mut [0; 1]))) {
+            Ok(read) if read > 0 => Poll::Pending,
+            Ok(_) | Err(_) => Poll::Ready(()),
+        }
+    }
+
+    /// Has the connection be reset when it is dropped, so that the client learns at once that it is not served.
+    pub(crate) fn reset(&self) {
+        if let Ok(fd) = self.fd() {
+            let _ = SockRef::from(&fd).set_linger(Some(Duration::ZERO));
+        }
     }
 
     /// `std::io`'s traits for rustls. `WouldBlock` means pending.
@@ -117,6 +147,14 @@ impl Client {
     /// once. The caller must end the stream.
     pub(crate) fn last_words(&self) -> LastWords<'_> {
         LastWords(self)
+    }
+
+    fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+        match &self.0 {
+            State::Bare(socket) => Ok(socket.as_fd()),
+            State::Watched(stream) => Ok(stream.as_fd()),
+            State::Lost => Err(lost()),
+        }
     }
 
     fn stream(&mut self) -> io::Result<&mut TcpStream> {
@@ -300,6 +338,44 @@ mod tests {
             peer.read_to_end(&mut heard).unwrap();
             assert_eq!(heard, b"ticketsclose_notify");
         }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_closes_is_seen_to_go_and_one_that_waits_or_sends_is_not() {
+        for watched in [false, true] {
+            let (mut peer, mut client) = pair();
+            if watched {
+                client.watch().unwrap();
+            }
+            assert!(!client.has_gone());
+            assert!(
+                poll_fn(|cx| Poll::Ready(client.poll_gone(cx)))
+                    .await
+                    .is_pending()
+            );
+            peer.shutdown(std::net::Shutdown::Write).unwrap();
+            poll_fn(|cx| client.poll_gone(cx)).await;
+            assert!(client.has_gone());
+
+            let (other, mut client) = pair();
+            peer = other;
+            peer.write_all(b"more").unwrap();
+            assert!(!client.has_gone());
+            assert!(
+                poll_fn(|cx| Poll::Ready(client.poll_gone(cx)))
+                    .await
+                    .is_pending()
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_is_not_served_gets_a_reset() {
+        let (mut peer, client) = pair();
+        client.reset();
+        drop(client);
+        let error = peer.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     }
 
     #[tokio::test]

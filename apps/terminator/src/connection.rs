@@ -4,7 +4,9 @@
 //! |-----------|------------------------------------------------|---------------------------------|
 //! | silence   | a PROXY header, if the peer is a load balancer | silence                         |
 //! | silence   | a bad header, or a limit of the real client    | closed                          |
-//! | silence   | a whole ClientHello, or what is none           | handshake                       |
+//! | silence   | a whole ClientHello, or what is none           | gate                            |
+//! | gate      | its turn (`gate.rs`)                           | handshake                       |
+//! | gate      | end, time limit; too long a wait in overload   | closed; reset                   |
 //! | silence   | end or close_notify, time limit, place needed  | closed                          |
 //! | handshake | complete, and the client is still there        | backend                         |
 //! | handshake | complete, but the client has closed by then    | closed, without a backend       |
@@ -40,6 +42,7 @@ use crate::admission::Admission;
 use crate::alert;
 use crate::client::Client;
 use crate::evictable::{Guest, Kind, MadeRoom};
+use crate::gate::{Network, Permit};
 use crate::introduction;
 use crate::local::Local;
 use crate::nearby::Expected;
@@ -64,7 +67,7 @@ pub(crate) async fn serve(
 ) {
     let accepted = Instant::now();
     let mut told = Told::default();
-    let (mut admission, (tls, mut opening)) = {
+    let (mut admission, permit, (tls, mut opening)) = {
         let silence_ends = accepted + site.limits.first_byte.min(site.limits.handshake);
         let first = match site.has_proxy(peer.ip()) {
             false => timeout_at(silence_ends, first_bytes(&mut client, local, &guest)).await,
@@ -76,8 +79,9 @@ pub(crate) async fn serve(
         };
         let begun = match first.unwrap_or_else(|_| Err(too_late(&site))) {
             Ok(early) => {
-                let hello_ends = accepted + site.limits.handshake;
-                begin(&mut client, early, &site, local, guest, hello_ends).await
+                let network = site.source.network(told.client(peer).ip());
+                let ends = accepted + site.limits.handshake;
+                begin(&mut client, early, &site, local, guest, network, ends).await
             }
             Err(not_begun) => Err(not_begun),
         };
@@ -108,6 +112,7 @@ pub(crate) async fn serve(
         &mut opening,
         speaks_first,
         &mut announced,
+        permit,
         local,
         &mut note,
     );
@@ -196,16 +201,17 @@ async fn first_bytes(
     Ok(received.await??)
 }
 
-/// Waits for the rest of a ClientHello, of which `early` has come, and makes the TLS state that reads it. So a client
-/// that says nothing, or not enough, costs no TLS state.
+/// Waits for the rest of a ClientHello, of which `early` has come, and for the handshake's turn, and makes the TLS state
+/// that reads it. So a client that says nothing, or not enough, or gives up, costs no TLS state.
 async fn begin(
     client: &mut Client,
     early: Vec<u8>,
     site: &Site,
     local: &Local,
     guest: Guest,
-    hello_ends: Instant,
-) -> Result<(Admission, Started), NotBegun> {
+    network: Network,
+    ends: Instant,
+) -> Result<(Admission, Permit, Started), NotBegun> {
     if alert::is_goodbye(&early) {
         return Err(Failure::Closed.into());
     }
@@ -222,10 +228,13 @@ async fn begin(
             Ok(())
         };
         // As a rule it comes in one piece, and most tasks need no room for more.
-        let rest = timeout_at(hello_ends, Box::pin(rest)).await;
+        let rest = timeout_at(ends, Box::pin(rest)).await;
         rest.unwrap_or(Err(NotBegun::Failed(Failure::Timeout)))?;
     }
-    Ok((guest.leave()?, start_tls(site, opening)?))
+    let admission = guest.leave()?;
+    let turn = timeout_at(ends, local.gate.enter(network, client)).await;
+    let permit = turn.unwrap_or(Err(Failure::Timeout))?;
+    Ok((admission, permit, start_tls(site, opening)?))
 }
 
 /// Reads once and has `take` take the bytes.
@@ -352,9 +361,11 @@ async fn handshake(
     opening: &mut Opening,
     speaks_first: bool,
     announced: &mut signing::Handshake,
+    permit: Permit,
     local: &Local,
     note: &mut Note,
 ) -> Result<(Box<ServerConnection>, Presence), HandshakeError> {
+    let mut permit = Some(permit);
     let closed = |_: io::Error| HandshakeError::from(Failure::Closed);
     let mut spoken = false;
     // rustls has the first bytes already.
@@ -384,6 +395,8 @@ async fn handshake(
         } else {
             (tls, result) = announced.process(tls).await;
         }
+        // What a handshake costs is done for the most part. A client may be slow to read or to answer.
+        drop(permit.take());
         note.handshake(&tls);
         if let Err(failure) = result {
             note.alert(refuse(client, &mut tls, &failure, opening.offer, spoken).await);

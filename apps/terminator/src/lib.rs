@@ -30,6 +30,7 @@ mod cores;
 mod demo;
 mod endpoint;
 mod evictable;
+mod gate;
 mod health;
 mod identity;
 mod introduction;

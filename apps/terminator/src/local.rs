@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use crate::buffer::Buffer;
 use crate::complaints::Complaints;
 use crate::evictable::Evictable;
+use crate::gate::Gate;
 use crate::nearby::Nearby;
 use crate::relay::{PLAIN_BYTES, SCRATCH_BYTES};
 use crate::shared::Shared;
@@ -29,6 +30,8 @@ pub(crate) struct Local {
     pub(crate) probe: Probe,
     /// Connections that can make room for others.
     pub(crate) evictable: Rc<Evictable>,
+    /// Where handshakes wait for their turn.
+    pub(crate) gate: Rc<Gate>,
     /// When this worker last complained about a backend or a load balancer: an outage must not flood
     /// the log.
     complained: Cell<Option<Instant>>,
@@ -48,14 +51,21 @@ pub(crate) struct Local {
 
 impl Local {
     pub(crate) fn new(shared: &Shared, worker: usize) -> Self {
+        let stats = &shared.stats[worker];
         Self {
             signing: Signing::new(&shared.signing),
             scratch: RefCell::new(Buffer::for_plaintext(SCRATCH_BYTES)),
             plain: RefCell::new(Buffer::for_decrypted(PLAIN_BYTES)),
-            stats: shared.stats[worker].clone(),
+            stats: stats.clone(),
             nearby: Nearby::new(),
             probe: Probe::default(),
             evictable: Rc::default(),
+            gate: Gate::new(
+                shared.handshake_wait,
+                shared.most_patient,
+                shared.signing.together(),
+                stats.clone(),
+            ),
             complained: Cell::new(None),
             certificates: Complaints::default(),
             worker,

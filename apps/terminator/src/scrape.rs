@@ -63,25 +63,25 @@ impl Scrape {
         Ok(())
     }
 
-    fn durations(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    fn histogram(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        (name, help): (&str, &str),
+        counts: impl Fn(&Stats) -> (&[AtomicU64; BUCKETS + 1], &AtomicU64),
+    ) -> fmt::Result {
         let mut buckets = Vec::with_capacity(BUCKETS + 1);
         let mut count = 0;
         for index in 0..=BUCKETS {
             let bound = BOUNDS_US
                 .get(index)
                 .map_or(f64::INFINITY, |&bound| bound as f64 / 1e6);
-            let inside = self.sum(|stats| &stats.durations[index]);
+            let inside = self.sum(|stats| &counts(stats).0[index]);
             count += inside;
             buckets.push((bound, inside));
         }
-        let sum = self.sum(|stats| &stats.duration_sum_us) as f64 / 1e6;
+        let sum = self.sum(|stats| counts(stats).1) as f64 / 1e6;
         encoder
-            .encode_descriptor(
-                "widelane_handshake_duration_seconds",
-                "Time from accept to the end of the handshake",
-                None,
-                MetricType::Histogram,
-            )?
+            .encode_descriptor(name, help, None, MetricType::Histogram)?
             .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
     }
 
@@ -420,7 +420,7 @@ impl Collector for Scrape {
         ];
         let counters = counters.map(|(name, help, value)| (name, help, ConstCounter::new(value)));
         encode_plain(&mut encoder, counters)?;
-        let gauges: [(_, _, i64); 4] = [
+        let gauges: [(_, _, i64); 5] = [
             (
                 "widelane_connections",
                 "Live connections",
@@ -430,6 +430,11 @@ impl Collector for Scrape {
                 "widelane_handshakes_pending",
                 "Connections inside their handshake",
                 self.0.live_handshakes() as i64,
+            ),
+            (
+                "widelane_overloaded_workers",
+                "Workers to which more handshakes come than they can finish, so that the newest go first",
+                self.0.overloaded_workers() as i64,
             ),
             (
                 "widelane_draining",
@@ -455,7 +460,20 @@ impl Collector for Scrape {
         );
         encode_plain(&mut encoder, [longest])?;
         self.handshakes(&mut encoder)?;
-        self.durations(&mut encoder)?;
+        let took = (
+            "widelane_handshake_duration_seconds",
+            "Time from accept to the end of the handshake",
+        );
+        self.histogram(&mut encoder, took, |stats| {
+            (&stats.durations, &stats.duration_sum_us)
+        })?;
+        let waited = (
+            "widelane_handshake_wait_seconds",
+            "Time for which handshakes waited for their turn on a worker",
+        );
+        self.histogram(&mut encoder, waited, |stats| {
+            (&stats.waits, &stats.wait_sum_us)
+        })?;
         let refusals =
             Refusal::ALL.map(|why| (why.label(), self.sum(|stats| &stats.refusals[why as usize])));
         self.labelled(

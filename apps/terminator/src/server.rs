@@ -159,7 +159,7 @@ impl Server {
         }
         signing.begin_page(&config.batching);
         signing.calibrate();
-        let shared = Arc::new(Shared::new(workers, signing));
+        let shared = Arc::new(Shared::new(workers, signing, &config.limits));
         let mut keys = TicketKeys::default();
         let log = shared.access_log.prepare(config).map_err(locate)?;
         let mut staples = Staples::default();
@@ -273,7 +273,7 @@ impl Server {
             config.chacha20poly1305,
         )
         .map_err(locate)?;
-        let shared = Shared::new(1, signing);
+        let shared = Shared::new(1, signing, &config.limits);
         let mut keys = TicketKeys::default();
         let mut staples = Staples::default();
         let mut stores = Stores::to_look_at();

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
@@ -27,6 +27,10 @@ use crate::upstream::Upstreams;
 pub(crate) struct Shared {
     pub(crate) stats: Vec<Arc<Stats>>,
     pub(crate) signing: SigningSource,
+    /// How long handshakes wait for their worker in calm; zero: there is no defence against overload.
+    pub(crate) handshake_wait: Duration,
+    /// The longest time for which a client may wait.
+    pub(crate) most_patient: Duration,
     pub(crate) reloads_ok: AtomicU64,
     pub(crate) reloads_failed: AtomicU64,
     /// Whether the configuration in use is what was given last, with the files of now.
@@ -156,8 +160,10 @@ impl Site {
 }
 
 impl Shared {
-    pub(crate) fn new(workers: usize, signing: SigningSource) -> Self {
+    pub(crate) fn new(workers: usize, signing: SigningSource, limits: &Limits) -> Self {
         Self {
+            handshake_wait: limits.handshake_wait,
+            most_patient: limits.handshake,
             stats: (0..workers).map(|_| Arc::default()).collect(),
             signing,
             reloads_ok: AtomicU64::new(0),
@@ -184,6 +190,14 @@ impl Shared {
 
     pub(crate) fn live_handshakes(&self) -> usize {
         self.handshakes.load(Relaxed)
+    }
+
+    pub(crate) fn overloaded_workers(&self) -> usize {
+        let overloaded = self
+            .stats
+            .iter()
+            .filter(|stats| stats.overloaded.load(Relaxed));
+        overloaded.count()
     }
 
     pub(crate) fn is_draining(&self) -> bool {

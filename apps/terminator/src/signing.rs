@@ -154,6 +154,15 @@ impl SigningSource {
         }
     }
 
+    /// The fewest handshakes under way on one worker that fill passes.
+    pub(crate) fn together(&self) -> usize {
+        match &self.engine {
+            Some(engine) if *engine.placement() != Placement::Inline => ON_VECTOR_CORES,
+            Some(_) if self.has_lanes => IN_LANES,
+            _ => 1,
+        }
+    }
+
     /// Makes the page on which `widelane status` looks.
     pub(crate) fn begin_page(&self, batching: &Batching) {
         if let (Some(_), Ok(backend)) = (&self.engine, batching.backend.resolve()) {
@@ -403,6 +412,11 @@ fn cipher(settings: &Batching, asked: Choice) -> Result<Cipher, FormUnavailable>
     };
     Cipher::new(Choice::Exactly(kept)).or_else(|_| Cipher::new(asked))
 }
+
+/// Lanes of the widest passes whose requests have a lane each.
+const IN_LANES: usize = 8;
+/// A vector core begins a pass while the worker prepares the next ones, for all of them.
+const ON_VECTOR_CORES: usize = 64;
 
 type Value = fn(&OperationCounters) -> u64;
 

@@ -3,7 +3,7 @@
 //! Every worker counts in its own cache lines; a scrape adds them up.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -30,6 +30,13 @@ pub(crate) struct Stats {
     pub(crate) tickets_refused: [AtomicU64; TicketRefusal::ALL.len()],
     /// Between an instant at which the worker had work and its event loop's next look at sockets and timers.
     pub(crate) longest_look: Longest,
+    /// How long handshakes waited for their turn.
+    pub(crate) waits: [AtomicU64; BUCKETS + 1],
+    pub(crate) wait_sum_us: AtomicU64,
+    /// Whether the newest handshakes go first.
+    pub(crate) overloaded: AtomicBool,
+    /// How often that has begun.
+    pub(crate) overloads: AtomicU64,
 }
 
 /// Why a handshake did not come to its end.
@@ -43,6 +50,10 @@ pub(crate) enum Failure {
     MadeRoom,
     /// The client went away.
     Closed,
+    /// The client went away while it waited for its turn.
+    GaveUp,
+    /// Under overload the client has waited for longer than clients do, and was refused.
+    Overload,
     /// A load balancer has sent no PROXY header, or a bad one.
     ProxyHeader,
     /// The client's bytes are not TLS, or not a TLS that we speak.
@@ -103,10 +114,12 @@ impl Stats {
         let tls12 = usize::from(version == Some(ProtocolVersion::TLSv1_2));
         let resumed = usize::from(kind == Some(HandshakeKind::Resumed));
         self.handshakes[2 * tls12 + resumed].fetch_add(1, Relaxed);
-        let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let bucket = BOUNDS_US.partition_point(|&bound| bound < took_us);
-        self.durations[bucket].fetch_add(1, Relaxed);
-        self.duration_sum_us.fetch_add(took_us, Relaxed);
+        add(&self.durations, &self.duration_sum_us, took);
+    }
+
+    /// A handshake had its turn after a wait.
+    pub(crate) fn waited(&self, wait: Duration) {
+        add(&self.waits, &self.wait_sum_us, wait);
     }
 
     pub(crate) fn failed(&self, why: Failure) {
@@ -127,11 +140,13 @@ impl Stats {
 }
 
 impl Failure {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Timeout,
         Self::Silent,
         Self::MadeRoom,
         Self::Closed,
+        Self::GaveUp,
+        Self::Overload,
         Self::ProxyHeader,
         Self::Protocol,
         Self::UnknownName,
@@ -145,6 +160,8 @@ impl Failure {
             Self::Silent => "silent",
             Self::MadeRoom => "made_room",
             Self::Closed => "closed",
+            Self::GaveUp => "gave_up",
+            Self::Overload => "overload",
             Self::ProxyHeader => "proxy_header",
             Self::Protocol => "protocol",
             Self::UnknownName => "unknown_name",
@@ -200,6 +217,14 @@ impl End {
             Self::Idle => "idle",
         }
     }
+}
+
+/// Adds a duration to a histogram.
+fn add(histogram: &[AtomicU64; BUCKETS + 1], sum_us: &AtomicU64, took: Duration) {
+    let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    let bucket = BOUNDS_US.partition_point(|&bound| bound < took_us);
+    histogram[bucket].fetch_add(1, Relaxed);
+    sum_us.fetch_add(took_us, Relaxed);
 }
 
 /// Encodes metrics without labels: name, help and value of each.

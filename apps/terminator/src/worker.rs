@@ -23,6 +23,7 @@ use crate::admission::Admission;
 use crate::client::Client;
 use crate::connection;
 use crate::evictable::Kind;
+use crate::gate::Gate;
 use crate::lending::Borrowers;
 use crate::local::{Alive, Local};
 use crate::resumption::roll_in_time;
@@ -117,6 +118,7 @@ async fn run(
 ) {
     let local = Rc::new(Local::new(&shared, index));
     spawn_local(give_back_memory(local.clone(), shared.clone()));
+    spawn_local(local.gate.clone().tend(index));
     if index == 0 {
         spawn_local(roll_in_time(shared.ticket_keys.subscribe()));
     }
@@ -159,6 +161,8 @@ async fn accept(
     mut spare: Option<Spare>,
     mut closing: oneshot::Receiver<()>,
 ) {
+    let gate = alive.0.gate.clone();
+    let (mut queued, mut turn) = (BACKLOG, 0);
     loop {
         tokio::select! {
             biased;
@@ -177,8 +181,19 @@ async fn accept(
                 biased;
                 _ = &mut closing => break true,
                 () = until(&mut spare, false) => break false,
-                accepted = watched.async_io(Interest::READABLE, Client::accept) => accepted,
+                backlog = gate.other_backlog(queued) => {
+                    queued = backlog;
+                    if let Err(error) = rustix::net::listen(watched.get_ref(), queued) {
+                        tracing::warn!(%error, "cannot change the length of a listening socket's queue");
+                    }
+                    continue;
+                }
+                accepted = next(&watched, &gate) => accepted,
             };
+            turn += 1;
+            if turn % ACCEPTS_A_TURN == 0 {
+                tokio::task::yield_now().await;
+            }
             match accepted {
                 Ok((client, peer)) => welcome(client, peer, &slot, &shared, &alive.0),
                 Err(error) => {
@@ -200,6 +215,12 @@ async fn accept(
         welcome(client, peer, &slot, &shared, &alive.0);
     })
     .await;
+}
+
+/// The next connection, when there is one and the worker has room for it.
+async fn next(socket: &AsyncFd<TcpListener>, gate: &Gate) -> io::Result<(Client, SocketAddr)> {
+    gate.room().await;
+    socket.async_io(Interest::READABLE, Client::accept).await
 }
 
 /// Has the event loop watch a listening socket. tokio's own listener would have it watch each

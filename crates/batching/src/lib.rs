@@ -1,9 +1,9 @@
 //! The policy of Widelane: which pass runs next, whether a pass is worth it, whether to wait for
 //! more jobs, and when to refuse work.
 //!
-//! Every function here is pure and total: it looks at counts and sequence numbers, uses no clock,
-//! thread, allocation or I/O, and returns an answer for every input. The engine calls exactly these
-//! functions and decides nothing itself, so their tests show what runs.
+//! Every function here is pure and total: it looks at counts, times and sequence numbers, uses no clock,
+//! thread or I/O, and returns an answer for every input. The engine calls exactly these
+//! functions and decides nothing itself, so their tests show what runs. Only [`Line`] allocates.
 //!
 //! It is *not* the mechanism. Queues, threads, wake-ups and counters live in `widelane-engine`.
 //!
@@ -22,7 +22,8 @@
 //! [`Costs`] tells how many jobs are worth a pass, by the costs of passes and single jobs on a
 //! machine. [`Methods`] finds the fastest of several ways to run passes. [`Clock`] holds what wide
 //! code costs beyond its own time; [`placement()`] decides by it where passes run. [`wake`] and
-//! [`Idleness`] decide how many vector cores are at work.
+//! [`Idleness`] decide how many vector cores are at work. [`Overload`] tells when more handshakes arrive
+//! than are finished, and [`Line`] who is next then.
 
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,7 @@ mod clock;
 mod cores;
 mod costs;
 mod methods;
+mod overload;
 mod passes;
 mod placement;
 
@@ -37,6 +39,7 @@ pub use clock::{Clock, ClockPenalty, Core, Records, Width, records, width};
 pub use cores::{Idleness, Sleeper, VectorCores, passes, usual_rest, wake};
 pub use costs::{Costs, NEVER, Split, worth_in_either};
 pub use methods::{Methods, TRIAL_EVERY};
+pub use overload::{Line, Overload, Place, Turn, under_way, worth_queueing};
 pub use passes::{BYPASS_LIMIT, Idle, Lead, Pass, Waiting, admit, lead, next_pass, quiet};
 pub use placement::{
     Form, Placement, PlacementChoice, PlacementError, Topology, TransferCosts, form, placement,

@@ -11,7 +11,9 @@ use widelane_crypto::chacha20poly1305::Choice;
 
 use super::batching::Batching;
 use super::listener::Listener;
-use super::values::{LogFormat, LogTarget, choice, metrics_address, seconds};
+use widelane_batching::Overload;
+
+use super::values::{LogFormat, LogTarget, choice, metrics_address, seconds, seconds_or_none};
 
 /// Keys of the process. They come first in the file, before any section.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -101,6 +103,15 @@ pub struct Limits {
     /// From accept to the end of the handshake.
     #[serde(rename = "handshake_seconds", deserialize_with = "seconds")]
     pub handshake: Duration,
+    /// How long a handshake may wait for its worker before a queue that grows counts as overload
+    /// ([running.md](running.md#overload)): from then on the newest go first, and what cannot be served in time is
+    /// left to the kernel or refused. 0: handshakes begin in the order in which they come, however many there are.
+    /// *Restart.*
+    #[serde(
+        rename = "handshake_wait_seconds",
+        deserialize_with = "seconds_or_none"
+    )]
+    pub handshake_wait: Duration,
     /// Without a byte in either direction.
     #[serde(rename = "idle_seconds", deserialize_with = "seconds")]
     pub idle: Duration,
@@ -168,6 +179,7 @@ impl Default for Limits {
             source: PerSource::default(),
             first_byte: Duration::from_secs(5),
             handshake: Duration::from_secs(10),
+            handshake_wait: Duration::from_nanos(Overload::TARGET),
             idle: Duration::from_secs(300),
             backend_connect: Duration::from_secs(5),
         }

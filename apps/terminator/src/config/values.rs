@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -557,6 +558,29 @@ pub(super) fn optional_seconds<'de, D: Deserializer<'de>>(
 
 /// Whole or fractional seconds, more than none and at most a year.
 pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let value = number_of_seconds(deserializer)?;
+    if !SECONDS.contains(&value) {
+        return Err(serde::de::Error::custom(
+            "out of range, expected seconds between 0.001 and 31536000 (a year)",
+        ));
+    }
+    Ok(Duration::from_secs_f64(value))
+}
+
+/// The same, or zero.
+pub(super) fn seconds_or_none<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Duration, D::Error> {
+    let value = number_of_seconds(deserializer)?;
+    if value != 0.0 && !SECONDS.contains(&value) {
+        return Err(serde::de::Error::custom(
+            "out of range, expected seconds between 0.001 and 31536000 (a year), or 0 to switch this off",
+        ));
+    }
+    Ok(Duration::from_secs_f64(value))
+}
+
+fn number_of_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     #[derive(Deserialize)]
     #[serde(
         untagged,
@@ -566,18 +590,13 @@ pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dura
         Whole(i64),
         Fraction(f64),
     }
-    let value = match Number::deserialize(deserializer)? {
+    Ok(match Number::deserialize(deserializer)? {
         Number::Whole(value) => value as f64,
         Number::Fraction(value) => value,
-    };
-    if !(0.001..=31_536_000.0).contains(&value) {
-        return Err(serde::de::Error::custom(
-            "out of range, expected seconds between 0.001 and 31536000 (a year)",
-        ));
-    }
-    Ok(Duration::from_secs_f64(value))
+    })
 }
 
+const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;
 /// Of `::ffff:0:0/96` (RFC 4291, section 2.5.5.2).
 const MAPPED_PREFIX: u8 = 96;
 /// Of the path of a UNIX socket, with a zero behind it, or of an abstract name, with a zero before it (`unix(7)`).

@@ -1,0 +1,591 @@
+//! When handshakes arrive faster than a worker can finish them, and which of them it begins then.
+//!
+//! A worker that begins handshakes in the order in which they came finishes all of them too late as soon as more
+//! come than it can do: clients give up while they wait, and the work for them is lost. The worker is busy and
+//! serves nobody. Serving the newest first keeps those that are served quick, and the rest give up as they would
+//! have anyway (Maurer, "Fail at Scale", ACM Queue 13(8), 2015: adaptive LIFO).
+//!
+//! A queue alone is no overload: a burst passes, and clients that each wait for their answer before they ask again
+//! keep a queue of constant length. So [`Overload`] begins when a queue *stands*, by CoDel's rule (Nichols and
+//! Jacobson, "Controlling Queue Delay", ACM Queue 10(5), 2012; RFC 8289, section 4): the wait was never below a
+//! target for a whole interval; and when, beyond that, the queue has grown for some intervals, or clients give up.
+//! Once it has begun, arrivals are held back, so growth says nothing any more; it ends when the queue has been empty
+//! once in each interval of a second.
+//!
+//! [`Line`] is the queue: oldest first in calm; under overload newest first, the sources of connections in turn.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Whether more handshakes arrive than are finished. All times are in nanoseconds of one clock.
+#[derive(Clone, Debug)]
+pub struct Overload {
+    target: u64,
+    is_on: bool,
+    /// The begin of the interval under way.
+    since: u64,
+    /// The shortest that the oldest has waited at any look of this interval.
+    shortest: u64,
+    arrived: u64,
+    served: u64,
+    gave_up: u64,
+    /// Intervals in a row in which a standing queue has grown.
+    growing: u32,
+    /// Intervals in a row in which the queue was empty once.
+    emptied: u32,
+    patience: u64,
+}
+
+/// What a look at the queue has brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// From now on the newest come first.
+    Begins,
+    /// From now on the oldest come first.
+    Ends,
+}
+
+impl Overload {
+    /// The longest that handshakes wait for their worker in calm, unless told otherwise: 20 milliseconds. CoDel's
+    /// target is a tenth of its interval at most (RFC 8289, section 4.3), of packets; a handshake also waits for
+    /// those with which it shares passes.
+    pub const TARGET: u64 = 20 * MILLISECOND;
+
+    /// CoDel's interval (RFC 8289, section 4.2).
+    pub const INTERVAL: u64 = 100 * MILLISECOND;
+
+    /// Calm, at `now`. `target`: how long the oldest may wait in a queue that does not stand; `most_patient`: for how
+    /// long a client waits if none is known to have given up.
+    pub fn new(now: u64, target: u64, most_patient: u64) -> Self {
+        Self {
+            target,
+            is_on: false,
+            since: now,
+            shortest: u64::MAX,
+            arrived: 0,
+            served: 0,
+            gave_up: 0,
+            growing: 0,
+            emptied: 0,
+            patience: most_patient,
+        }
+    }
+
+    /// Whether the newest come first.
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// How long clients wait before they give up, as far as is known: four fifths of the shortest wait after which
+    /// one has. One that has waited for longer is likely to be lost.
+    pub fn patience(&self) -> u64 {
+        self.patience
+    }
+
+    /// A handshake has arrived.
+    pub fn arrived(&mut self) {
+        self.arrived += 1;
+    }
+
+    /// A handshake has had its turn.
+    pub fn served(&mut self) {
+        self.served += 1;
+    }
+
+    /// A client has gone away after it had waited for `wait`.
+    pub fn gave_up(&mut self, wait: u64) {
+        self.gave_up += 1;
+        // A client that crashes early says nothing of others.
+        self.patience = self.patience.min((wait / 5 * 4).max(self.least_patience()));
+    }
+
+    /// A look at the queue, of which the oldest arrival has waited for `oldest`; `None`: it is empty.
+    pub fn look(&mut self, now: u64, oldest: Option<u64>) -> Option<Turn> {
+        self.shortest = self.shortest.min(oldest.unwrap_or(0));
+        let lasted = now.saturating_sub(self.since);
+        if lasted < Self::INTERVAL {
+            return None;
+        }
+        let stands = self.shortest >= self.target.max(1);
+        let has_grown = self.arrived > self.served + self.served / 8;
+        let is_lost = self.gave_up > self.served / 8;
+        self.growing = if stands && has_grown {
+            self.growing + 1
+        } else {
+            0
+        };
+        // A worker that had nothing to do did not look.
+        let intervals = u32::try_from(lasted / Self::INTERVAL).unwrap_or(u32::MAX);
+        self.emptied = match self.shortest {
+            0 => self.emptied.saturating_add(intervals),
+            _ => 0,
+        };
+        (self.arrived, self.served, self.gave_up) = (0, 0, 0);
+        (self.since, self.shortest) = (now, u64::MAX);
+        let before = self.is_on;
+        if !self.is_on {
+            self.is_on = self.growing >= GROWING || (stands && is_lost);
+        } else if self.emptied >= EMPTIED {
+            self.is_on = false;
+        }
+        match (before, self.is_on) {
+            (false, true) => {
+                self.emptied = 0;
+                Some(Turn::Begins)
+            }
+            (true, false) => {
+                self.growing = 0;
+                Some(Turn::Ends)
+            }
+            _ => None,
+        }
+    }
+
+    fn least_patience(&self) -> u64 {
+        self.target.saturating_mul(LEAST_PATIENCE)
+    }
+}
+
+/// How many handshakes of a worker may be under way at once, if one takes `cost` nanoseconds of it: as many as keep
+/// its event loop from its sockets for `look` nanoseconds, but enough to fill passes of `lanes`.
+pub fn under_way(cost: u64, look: u64, lanes: usize) -> usize {
+    let most = look.checked_div(cost).unwrap_or(u64::MAX);
+    usize::try_from(most)
+        .unwrap_or(usize::MAX)
+        .clamp(lanes.max(1), MOST_UNDER_WAY.max(lanes))
+}
+
+/// How many connections are worth a place in a queue of at most `wait` nanoseconds, if a handshake takes `cost`.
+pub fn worth_queueing(cost: u64, wait: u64) -> usize {
+    let most = wait.checked_div(cost).unwrap_or(u64::MAX);
+    usize::try_from(most)
+        .unwrap_or(usize::MAX)
+        .clamp(LEAST_QUEUED, MOST_QUEUED)
+}
+
+/// The place of one in a [`Line`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    since: u64,
+    number: u64,
+}
+
+/// Those that wait, each with its source and the time since when.
+#[derive(Clone, Debug)]
+pub struct Line<S, T> {
+    next: u64,
+    waiting: BTreeMap<Place, (S, T)>,
+    /// Those that arrived at this place or after it are fresh.
+    fresh_from: Place,
+    /// The places of the fresh, by source.
+    fresh: BTreeMap<S, BTreeSet<Place>>,
+    fresh_count: usize,
+    /// The source whose turn was last.
+    last: Option<S>,
+}
+
+impl<S: Ord + Copy, T> Line<S, T> {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self {
+            next: 0,
+            waiting: BTreeMap::new(),
+            fresh_from: Place {
+                since: 0,
+                number: 0,
+            },
+            fresh: BTreeMap::new(),
+            fresh_count: 0,
+            last: None,
+        }
+    }
+
+    /// Adds one that waits since `now`.
+    pub fn push(&mut self, now: u64, source: S, item: T) -> Place {
+        // A clock that went back must not let it overtake others.
+        let latest = self.waiting.last_key_value();
+        let since = latest
+            .map_or(now, |(latest, _)| now.max(latest.since))
+            .max(self.fresh_from.since);
+        let place = Place {
+            since,
+            number: self.next,
+        };
+        self.next += 1;
+        self.waiting.insert(place, (source, item));
+        self.fresh.entry(source).or_default().insert(place);
+        self.fresh_count += 1;
+        place
+    }
+
+    /// Takes out one that waits no more.
+    pub fn remove(&mut self, place: Place) -> Option<T> {
+        let (source, item) = self.waiting.remove(&place)?;
+        self.forget(source, place);
+        Some(item)
+    }
+
+    /// The one that has waited longest, and since when it waits.
+    pub fn pop_oldest(&mut self) -> Option<(u64, T)> {
+        let (place, _) = self.waiting.first_key_value()?;
+        let place = *place;
+        Some((place.since, self.remove(place)?))
+    }
+
+    /// The newest of the next source that has fresh ones, or else the newest of all.
+    pub fn pop_newest(&mut self) -> Option<(u64, T)> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let next = self.last.and_then(|last| {
+            let mut later = self.fresh.range((Excluded(last), Unbounded));
+            later.next()
+        });
+        let next = next.or_else(|| self.fresh.first_key_value());
+        let place = match next {
+            Some((source, places)) => {
+                self.last = Some(*source);
+                *places.last()?
+            }
+            None => *self.waiting.last_key_value()?.0,
+        };
+        Some((place.since, self.remove(place)?))
+    }
+
+    /// Has all that arrived before `since` be fresh no more, and hands them to `late`.
+    pub fn age(&mut self, since: u64, mut late: impl FnMut(&T)) {
+        let until = Place { since, number: 0 };
+        if until <= self.fresh_from {
+            return;
+        }
+        let from = std::mem::replace(&mut self.fresh_from, until);
+        let aged = self.waiting.range(from..until);
+        for (place, (source, item)) in aged {
+            if remove_from(&mut self.fresh, *source, *place) {
+                self.fresh_count -= 1;
+            }
+            late(item);
+        }
+    }
+
+    /// Since when the one waits that has waited longest.
+    pub fn oldest(&self) -> Option<u64> {
+        self.waiting.first_key_value().map(|(place, _)| place.since)
+    }
+
+    /// Since when the one waits that has waited longest of the fresh.
+    pub fn oldest_fresh(&self) -> Option<u64> {
+        let mut fresh = self.waiting.range(self.fresh_from..);
+        fresh.next().map(|(place, _)| place.since)
+    }
+
+    /// How many are fresh.
+    pub fn fresh(&self) -> usize {
+        self.fresh_count
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    fn forget(&mut self, source: S, place: Place) {
+        if place >= self.fresh_from && remove_from(&mut self.fresh, source, place) {
+            self.fresh_count -= 1;
+        }
+    }
+}
+
+impl<S: Ord + Copy, T> Default for Line<S, T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn remove_from<S: Ord>(fresh: &mut BTreeMap<S, BTreeSet<Place>>, source: S, place: Place) -> bool {
+    let Some(places) = fresh.get_mut(&source) else {
+        return false;
+    };
+    let was_there = places.remove(&place);
+    if places.is_empty() {
+        fresh.remove(&source);
+    }
+    was_there
+}
+
+const MILLISECOND: u64 = 1_000_000;
+/// Half a second of growth: a crowd that comes back after a restart has arrived by then.
+const GROWING: u32 = 5;
+/// A second without a standing queue.
+const EMPTIED: u32 = 10;
+/// A client that gives up before it has waited for this many targets has another reason.
+const LEAST_PATIENCE: u64 = 10;
+/// More handshakes at once fill no pass better.
+const MOST_UNDER_WAY: usize = 64;
+/// Fewer would leave a worker idle between two looks.
+const LEAST_QUEUED: usize = 32;
+const MOST_QUEUED: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PATIENT: u64 = 10_000 * MILLISECOND;
+
+    /// A worker that finishes one handshake in each of these steps, with a queue of its own.
+    struct Worker {
+        overload: Overload,
+        line: Line<u8, u64>,
+        now: u64,
+        step: u64,
+        turns: Vec<Turn>,
+    }
+
+    impl Worker {
+        fn new(step: u64) -> Self {
+            Self {
+                overload: Overload::new(0, Overload::TARGET, PATIENT),
+                line: Line::new(),
+                now: 0,
+                step,
+                turns: Vec::new(),
+            }
+        }
+
+        /// One step, in which so many arrive. Clients give up after `patience`. Returns how long the one that was
+        /// served has waited.
+        fn step(&mut self, arrived: usize, patience: u64) -> Option<u64> {
+            self.now += self.step;
+            for _ in 0..arrived {
+                self.overload.arrived();
+                self.line.push(self.now, 0, self.now);
+            }
+            let oldest = self.line.oldest().map(|since| self.now - since);
+            self.turns.extend(self.overload.look(self.now, oldest));
+            loop {
+                let next = match self.overload.is_on() {
+                    true => self.line.pop_newest(),
+                    false => self.line.pop_oldest(),
+                };
+                let (since, _) = next?;
+                let wait = self.now - since;
+                if wait <= patience {
+                    self.overload.served();
+                    return Some(wait);
+                }
+                self.overload.gave_up(patience);
+            }
+        }
+    }
+
+    #[test]
+    fn a_burst_is_no_overload() {
+        let mut worker = Worker::new(MILLISECOND);
+        worker.step(1000, PATIENT);
+        for _ in 0..1000 {
+            worker.step(0, PATIENT);
+        }
+        assert_eq!(worker.turns, []);
+        assert!(worker.line.is_empty());
+    }
+
+    #[test]
+    fn clients_that_each_wait_for_their_answer_are_no_overload() {
+        let mut worker = Worker::new(MILLISECOND);
+        worker.step(1000, PATIENT);
+        for _ in 0..20_000 {
+            // Who is served comes again.
+            worker.step(1, PATIENT);
+        }
+        assert_eq!(worker.turns, []);
+        assert_eq!(worker.line.len(), 999);
+    }
+
+    #[test]
+    fn more_than_can_be_served_is_overload_after_half_a_second() {
+        let mut worker = Worker::new(MILLISECOND);
+        while worker.turns.is_empty() {
+            worker.step(2, PATIENT);
+        }
+        assert_eq!(worker.turns, [Turn::Begins]);
+        let since = worker.now / MILLISECOND;
+        assert!((500..=800).contains(&since), "{since} ms");
+        // The newest come first now.
+        assert_eq!(worker.step(2, PATIENT), Some(0));
+    }
+
+    #[test]
+    fn clients_that_give_up_make_a_standing_queue_an_overload() {
+        let mut worker = Worker::new(MILLISECOND);
+        worker.step(1000, PATIENT);
+        for _ in 0..2000 {
+            worker.step(1, 900 * MILLISECOND);
+        }
+        assert_eq!(worker.turns[0], Turn::Begins);
+        assert_eq!(worker.overload.patience(), 720 * MILLISECOND);
+    }
+
+    #[test]
+    fn a_queue_that_is_empty_again_and_again_ends_the_overload() {
+        let mut worker = Worker::new(MILLISECOND);
+        while worker.turns.is_empty() {
+            worker.step(3, PATIENT);
+        }
+        let began = worker.now;
+        while worker.turns.len() == 1 {
+            worker.step(0, PATIENT);
+        }
+        assert_eq!(worker.turns[1], Turn::Ends);
+        assert!(worker.line.is_empty());
+        assert!(worker.now - began >= 1000 * MILLISECOND);
+    }
+
+    #[test]
+    fn an_early_crash_says_little_of_patience() {
+        let mut overload = Overload::new(0, Overload::TARGET, PATIENT);
+        overload.gave_up(0);
+        assert_eq!(overload.patience(), 200 * MILLISECOND);
+    }
+
+    #[test]
+    fn sources_take_turns_under_overload_only() {
+        let mut line = Line::new();
+        for at in 0..100 {
+            line.push(at, b'a', at);
+        }
+        line.push(100, b'b', 100);
+        line.push(101, b'a', 101);
+        let mut order: Vec<_> = (0..3).filter_map(|_| line.pop_newest()).collect();
+        order.extend(line.pop_oldest());
+        let order: Vec<_> = order.into_iter().map(|(_, item)| item).collect();
+        assert_eq!(order, [101, 100, 99, 0]);
+    }
+
+    #[test]
+    fn those_that_are_late_come_after_the_fresh() {
+        let mut line = Line::new();
+        let places: Vec<_> = (0..6).map(|at| line.push(at, 0, at)).collect();
+        let mut late = Vec::new();
+        line.age(3, |item| late.push(*item));
+        assert_eq!(late, [0, 1, 2]);
+        assert_eq!(
+            (line.fresh(), line.oldest_fresh(), line.oldest()),
+            (3, Some(3), Some(0))
+        );
+        assert_eq!(line.remove(places[4]), Some(4));
+        assert_eq!(line.remove(places[1]), Some(1));
+        assert_eq!(line.remove(places[1]), None);
+        let rest = std::iter::from_fn(|| line.pop_newest()).map(|(_, item)| item);
+        assert_eq!(rest.collect::<Vec<_>>(), [5, 3, 2, 0]);
+        assert_eq!((line.fresh(), line.len()), (0, 0));
+    }
+
+    #[test]
+    fn places_are_bounded_on_both_sides() {
+        assert_eq!(under_way(170_000, 2_000_000, 8), 11);
+        assert_eq!(under_way(1_200_000, 2_000_000, 8), 8);
+        assert_eq!(under_way(1_200_000, 2_000_000, 1), 1);
+        assert_eq!(under_way(0, 2_000_000, 1), MOST_UNDER_WAY);
+        assert_eq!(worth_queueing(0, 1), MOST_QUEUED);
+        assert_eq!(worth_queueing(1_000_000, Overload::TARGET), LEAST_QUEUED);
+        assert_eq!(worth_queueing(100_000, Overload::TARGET), 200);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push(u64, u8),
+        Oldest,
+        Newest,
+        Age(u64),
+        Remove(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0u64..1000, 0u8..4).prop_map(|(at, source)| Step::Push(at, source)),
+            1 => Just(Step::Oldest),
+            1 => Just(Step::Newest),
+            1 => (0u64..1000).prop_map(Step::Age),
+            1 => (0usize..50).prop_map(Step::Remove),
+        ]
+    }
+
+    proptest! {
+        /// Each that was pushed comes out once; the oldest are the oldest; none of a source that has fresh ones
+        /// is passed over twice by the same other source.
+        #[test]
+        fn none_is_lost_and_none_comes_twice(steps in proptest::collection::vec(step(), 0..200)) {
+            let mut line = Line::new();
+            let mut inside: Vec<(Place, u8)> = Vec::new();
+            for (number, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Push(at, source) => {
+                        let place = line.push(at, source, number);
+                        prop_assert!(inside.iter().all(|(other, _)| *other < place));
+                        inside.push((place, source));
+                    }
+                    Step::Oldest => {
+                        let popped = line.pop_oldest().map(|(since, _)| since);
+                        prop_assert_eq!(popped, inside.first().map(|(place, _)| place.since));
+                        if popped.is_some() {
+                            inside.remove(0);
+                        }
+                    }
+                    Step::Newest => {
+                        let before = line.waiting.keys().copied().collect::<Vec<_>>();
+                        let popped = line.pop_newest();
+                        prop_assert_eq!(popped.is_some(), !before.is_empty());
+                        inside.retain(|(place, _)| line.waiting.contains_key(place));
+                    }
+                    Step::Age(until) => line.age(until, |_| {}),
+                    Step::Remove(index) => {
+                        if let Some((place, _)) = inside.get(index).copied() {
+                            prop_assert!(line.remove(place).is_some());
+                            inside.remove(index);
+                        }
+                    }
+                }
+                prop_assert_eq!(line.len(), inside.len());
+                let fresh = inside.iter().filter(|(place, _)| *place >= line.fresh_from).count();
+                prop_assert_eq!(line.fresh(), fresh);
+                prop_assert_eq!(line.fresh.values().map(BTreeSet::len).sum::<usize>(), fresh);
+            }
+        }
+
+        /// In calm nobody starves: whoever waits is served after those that came earlier, whatever comes later.
+        #[test]
+        fn in_calm_each_is_served_in_its_turn(arrivals in proptest::collection::vec(0usize..3, 1..300)) {
+            let mut worker = Worker::new(MILLISECOND);
+            let mut served = Vec::new();
+            for arrived in arrivals {
+                if let Some(wait) = worker.step(arrived, PATIENT) {
+                    served.push(worker.now - wait);
+                }
+                if worker.overload.is_on() {
+                    break;
+                }
+            }
+            prop_assert!(served.is_sorted());
+        }
+
+        /// Under any load the one that is served under overload has waited less than the least patient client does.
+        #[test]
+        fn under_overload_who_is_served_has_not_waited_long(factor in 2usize..10) {
+            let mut worker = Worker::new(MILLISECOND);
+            let (mut waits, mut steps) = (Vec::new(), 0);
+            while steps < 3000 {
+                let wait = worker.step(factor, 1000 * MILLISECOND);
+                if worker.overload.is_on() {
+                    steps += 1;
+                    waits.extend(wait);
+                }
+            }
+            prop_assert_eq!(waits.len(), 3000);
+            prop_assert!(waits.iter().all(|wait| *wait < Overload::TARGET));
+        }
+    }
+}
