@@ -38,6 +38,12 @@ pub(crate) struct Gate {
     began: Instant,
     line: RefCell<Line<Network, Rc<Waiter>>>,
     under_way: Cell<usize>,
+    /// When handshakes last got their turns.
+    looked: Cell<u64>,
+    /// When the kernel last had no connection for this worker.
+    emptied: Cell<u64>,
+    /// Handshakes that have begun since the event loop last looked at its sockets.
+    begun: Cell<usize>,
     pace: RefCell<Pace>,
     /// For [`Gate::tend`]: one waits, or a place is free.
     work: Notify,
@@ -104,6 +110,9 @@ impl Gate {
             began: Instant::now(),
             line: RefCell::default(),
             under_way: Cell::new(0),
+            looked: Cell::new(0),
+            emptied: Cell::new(0),
+            begun: Cell::new(0),
             pace: RefCell::default(),
             work: Notify::new(),
             changed: Notify::new(),
@@ -121,9 +130,9 @@ impl Gate {
             return Ok(Permit(None));
         };
         defence.borrow_mut().arrived();
-        let is_free = self.line.borrow().is_empty() && self.under_way.get() < self.most();
-        if is_free {
+        if self.line.borrow().is_empty() && self.has_place() {
             self.stats.waited(Duration::ZERO);
+            defence.borrow_mut().served();
             return Ok(self.permit());
         }
         // In memory of its own: most connections never wait, and must not keep room for it.
@@ -141,7 +150,7 @@ impl Gate {
         let answer = poll_fn(|cx| waiting.waiter.poll(cx, client)).await;
         let wait = self.now().saturating_sub(since);
         let permit = waiting.leave();
-        if answer == Answer::Gone || (wait > self.late() && client.has_gone()) {
+        if answer == Answer::Gone || client.has_gone() {
             defence.borrow_mut().gave_up(wait);
             return Err(Failure::GaveUp);
         }
@@ -159,6 +168,24 @@ impl Gate {
         while self.is_full() {
             self.changed.notified().await;
         }
+    }
+
+    /// A connection was refused by a limit.
+    pub(crate) fn turned_away(&self) {
+        if let Some(defence) = &self.defence {
+            defence.borrow_mut().arrived();
+        }
+    }
+
+    /// The kernel has no connection for this worker, which waits for the next look at the sockets.
+    pub(crate) fn nothing_queued(&self) {
+        self.emptied.set(self.now());
+        self.looked();
+    }
+
+    /// The event loop has looked at its sockets.
+    pub(crate) fn looked(&self) {
+        self.begun.set(0);
     }
 
     /// How many connections the kernel is to queue for a listening socket.
@@ -207,6 +234,7 @@ impl Gate {
             // Established connections have their turn first: the event loop looks at its sockets before this
             // goes on.
             tokio::task::yield_now().await;
+            self.looked();
             self.look(&mut defence.borrow_mut(), worker);
         }
     }
@@ -220,7 +248,11 @@ impl Gate {
             true => line.oldest_fresh(),
             false => line.oldest(),
         };
+        // The kernel does not say since when its first one waits: since it last had none, at most.
+        let queued = Some(self.emptied.get()).filter(|since| *since < self.looked.get());
+        let oldest = oldest.into_iter().chain(queued).min();
         let turn = overload.look(now, oldest.map(|since| now.saturating_sub(since)));
+        self.looked.set(now);
         if let Some(turn) = turn {
             self.told(turn, line.len(), worker);
         }
@@ -236,13 +268,13 @@ impl Gate {
                 waiter.turn(State::Refused);
             }
         }
-        while self.under_way.get() < self.most() {
+        while self.has_place() {
             let next = match overload.is_on() {
                 true => line.pop_newest(),
                 false => line.pop_oldest(),
             };
             let Some((_, waiter)) = next else { break };
-            self.under_way.set(self.under_way.get() + 1);
+            self.begin();
             waiter.turn(State::Granted);
         }
         let is_busy = !line.is_empty();
@@ -268,11 +300,19 @@ impl Gate {
     }
 
     fn permit(self: &Rc<Self>) -> Permit {
-        self.under_way.set(self.under_way.get() + 1);
-        if let Some(defence) = &self.defence {
-            defence.borrow_mut().served();
-        }
+        self.begin();
         Permit(Some(self.clone()))
+    }
+
+    fn begin(&self) {
+        self.under_way.set(self.under_way.get() + 1);
+        self.begun.set(self.begun.get() + 1);
+    }
+
+    /// Whether one more handshake may begin. A worker whose operations are not gathered finishes each as soon as it
+    /// has begun, so those since the last look count as well.
+    fn has_place(&self) -> bool {
+        self.under_way.get().max(self.begun.get()) < self.most()
     }
 
     fn is_overloaded(&self) -> bool {

@@ -2,8 +2,10 @@
 //! connections to their end.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -193,6 +195,7 @@ async fn accept(
             turn += 1;
             if turn % ACCEPTS_A_TURN == 0 {
                 tokio::task::yield_now().await;
+                gate.looked();
             }
             match accepted {
                 Ok((client, peer)) => welcome(client, peer, &slot, &shared, &alive.0),
@@ -220,7 +223,15 @@ async fn accept(
 /// The next connection, when there is one and the worker has room for it.
 async fn next(socket: &AsyncFd<TcpListener>, gate: &Gate) -> io::Result<(Client, SocketAddr)> {
     gate.room().await;
-    socket.async_io(Interest::READABLE, Client::accept).await
+    let mut accepted = pin!(socket.async_io(Interest::READABLE, Client::accept));
+    poll_fn(|cx| {
+        let polled = accepted.as_mut().poll(cx);
+        if polled.is_pending() {
+            gate.nothing_queued();
+        }
+        polled
+    })
+    .await
 }
 
 /// Has the event loop watch a listening socket. tokio's own listener would have it watch each
@@ -297,6 +308,7 @@ fn welcome(client: Client, peer: SocketAddr, slot: &Slot, shared: &Arc<Shared>, 
             });
         }
         Err(refusal) => {
+            local.gate.turned_away();
             local.stats.refused(refusal);
             note.refused(refusal);
         }

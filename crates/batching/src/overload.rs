@@ -8,7 +8,8 @@
 //! A queue alone is no overload: a burst passes, and clients that each wait for their answer before they ask again
 //! keep a queue of constant length. So [`Overload`] begins when a queue *stands*, by CoDel's rule (Nichols and
 //! Jacobson, "Controlling Queue Delay", ACM Queue 10(5), 2012; RFC 8289, section 4): the wait was never below a
-//! target for a whole interval; and when, beyond that, the queue has grown for some intervals, or clients give up.
+//! target for a whole interval; and when, beyond that, it has grown for some intervals. It also begins when clients give
+//! up while they wait.
 //! Once it has begun, arrivals are held back, so growth says nothing any more; it ends when the queue has been empty
 //! once in each interval of a second.
 //!
@@ -30,6 +31,8 @@ pub struct Overload {
     gave_up: u64,
     /// Intervals in a row in which a standing queue has grown.
     growing: u32,
+    /// Intervals in a row in which more than a few clients have given up.
+    losing: u32,
     /// Intervals in a row in which the queue was empty once.
     emptied: u32,
     patience: u64,
@@ -65,6 +68,7 @@ impl Overload {
             served: 0,
             gave_up: 0,
             growing: 0,
+            losing: 0,
             emptied: 0,
             patience: most_patient,
         }
@@ -113,6 +117,7 @@ impl Overload {
         } else {
             0
         };
+        self.losing = if is_lost { self.losing + 1 } else { 0 };
         // A worker that had nothing to do did not look.
         let intervals = u32::try_from(lasted / Self::INTERVAL).unwrap_or(u32::MAX);
         self.emptied = match self.shortest {
@@ -123,7 +128,7 @@ impl Overload {
         (self.since, self.shortest) = (now, u64::MAX);
         let before = self.is_on;
         if !self.is_on {
-            self.is_on = self.growing >= GROWING || (stands && is_lost);
+            self.is_on = self.growing >= GROWING || self.losing >= LOSING;
         } else if self.emptied >= EMPTIED {
             self.is_on = false;
         }
@@ -133,7 +138,7 @@ impl Overload {
                 Some(Turn::Begins)
             }
             (true, false) => {
-                self.growing = 0;
+                (self.growing, self.losing) = (0, 0);
                 Some(Turn::Ends)
             }
             _ => None,
@@ -145,13 +150,14 @@ impl Overload {
     }
 }
 
-/// How many handshakes of a worker may be under way at once, if one takes `cost` nanoseconds of it: as many as keep
-/// its event loop from its sockets for `look` nanoseconds, but enough to fill passes of `lanes`.
+/// How many handshakes of a worker may be under way at once, if one takes `cost` nanoseconds of it (0: not known): as
+/// many as keep its event loop from its sockets for `look` nanoseconds, but enough to fill passes of `lanes`.
 pub fn under_way(cost: u64, look: u64, lanes: usize) -> usize {
-    let most = look.checked_div(cost).unwrap_or(u64::MAX);
-    usize::try_from(most)
-        .unwrap_or(usize::MAX)
-        .clamp(lanes.max(1), MOST_UNDER_WAY.max(lanes))
+    let most = match cost {
+        0 => UNKNOWN_UNDER_WAY,
+        cost => usize::try_from(look / cost).unwrap_or(usize::MAX),
+    };
+    most.clamp(lanes.max(1), MOST_UNDER_WAY.max(lanes))
 }
 
 /// How many connections are worth a place in a queue of at most `wait` nanoseconds, if a handshake takes `cost`.
@@ -318,10 +324,14 @@ fn remove_from<S: Ord>(fresh: &mut BTreeMap<S, BTreeSet<Place>>, source: S, plac
 const MILLISECOND: u64 = 1_000_000;
 /// Half a second of growth: a crowd that comes back after a restart has arrived by then.
 const GROWING: u32 = 5;
+/// A monitor that closes what it has opened is no client that gives up.
+const LOSING: u32 = 2;
 /// A second without a standing queue.
 const EMPTIED: u32 = 10;
 /// A client that gives up before it has waited for this many targets has another reason.
 const LEAST_PATIENCE: u64 = 10;
+/// Few enough that some wait as soon as there are many, so that the cost is measured.
+const UNKNOWN_UNDER_WAY: usize = 16;
 /// More handshakes at once fill no pass better.
 const MOST_UNDER_WAY: usize = 64;
 /// Fewer would leave a worker idle between two looks.
@@ -419,14 +429,22 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_give_up_make_a_standing_queue_an_overload() {
-        let mut worker = Worker::new(MILLISECOND);
-        worker.step(1000, PATIENT);
-        for _ in 0..2000 {
-            worker.step(1, 900 * MILLISECOND);
+    fn clients_that_give_up_again_and_again_are_an_overload() {
+        let mut overload = Overload::new(0, Overload::TARGET, PATIENT);
+        let mut turns = Vec::new();
+        for interval in 1..=4 {
+            for _ in 0..80 {
+                overload.arrived();
+                overload.served();
+            }
+            // Once they are too few.
+            for _ in 0..if interval == 2 { 10 } else { 11 } {
+                overload.gave_up(900 * MILLISECOND);
+            }
+            turns.push(overload.look(interval * Overload::INTERVAL, None));
         }
-        assert_eq!(worker.turns[0], Turn::Begins);
-        assert_eq!(worker.overload.patience(), 720 * MILLISECOND);
+        assert_eq!(turns, [None, None, None, Some(Turn::Begins)]);
+        assert_eq!(overload.patience(), 720 * MILLISECOND);
     }
 
     #[test]
@@ -489,7 +507,8 @@ mod tests {
         assert_eq!(under_way(170_000, 2_000_000, 8), 11);
         assert_eq!(under_way(1_200_000, 2_000_000, 8), 8);
         assert_eq!(under_way(1_200_000, 2_000_000, 1), 1);
-        assert_eq!(under_way(0, 2_000_000, 1), MOST_UNDER_WAY);
+        assert_eq!(under_way(0, 2_000_000, 1), UNKNOWN_UNDER_WAY);
+        assert_eq!(under_way(1, 2_000_000, 1), MOST_UNDER_WAY);
         assert_eq!(worth_queueing(0, 1), MOST_QUEUED);
         assert_eq!(worth_queueing(1_000_000, Overload::TARGET), LEAST_QUEUED);
         assert_eq!(worth_queueing(100_000, Overload::TARGET), 200);
