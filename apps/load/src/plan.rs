@@ -268,7 +268,7 @@ const DEFAULT_WARMUP: Duration = Duration::from_secs(1);
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The last wait is then two minutes.
 const MOST_RETRIES: u32 = 10;
-const DEFAULT_MAX_IN_FLIGHT: usize = 10_000;
+const DEFAULT_MAX_IN_FLIGHT: usize = 50_000;
 
 /// One start in eleven days. With lower rates, the time between starts could exceed what a clock
 /// can count.

@@ -438,7 +438,7 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 /// For how long handshakes may keep the event loop from its sockets, in nanoseconds.
-const LOOK: u64 = 2_000_000;
+const LOOK: u64 = 1_500_000;
 /// One that has waited for so many targets is late.
 const LATE_TARGETS: u64 = 5;
 /// What the kernel queues under overload, in targets.

@@ -37,8 +37,8 @@ pub(crate) struct SigningSource {
     pub(crate) groups: Vec<&'static dyn SupportedKxGroup>,
     /// Shut down when the server is dropped. `None`: AWS-LC, one by one.
     engine: Option<Engine>,
-    /// Whether the engine's passes have lanes.
-    has_lanes: bool,
+    /// The lanes of the engine's passes; 1: there are none.
+    lanes: usize,
     /// Whether a profile says what wide code does to the clock.
     has_profile: bool,
 }
@@ -127,7 +127,7 @@ impl SigningSource {
             provider: widelane_rustls::provider(&engine),
             groups: widelane_rustls::kx_groups(&engine),
             engine: Some(engine),
-            has_lanes: batching.backend.resolve() != Ok(Backend::AwsLc),
+            lanes: batching.backend.resolve().map_or(1, lanes),
             has_profile: batching.clock.is_some(),
         })
     }
@@ -149,7 +149,7 @@ impl SigningSource {
             },
             groups,
             engine: None,
-            has_lanes: false,
+            lanes: 1,
             has_profile: false,
         }
     }
@@ -158,8 +158,7 @@ impl SigningSource {
     pub(crate) fn together(&self) -> usize {
         match &self.engine {
             Some(engine) if *engine.placement() != Placement::Inline => ON_VECTOR_CORES,
-            Some(_) if self.has_lanes => IN_LANES,
-            _ => 1,
+            _ => self.lanes,
         }
     }
 
@@ -190,7 +189,7 @@ impl SigningSource {
             (
                 "widelane_lanes",
                 "1 if passes have lanes, 0 if AWS-LC does all operations, as on CPUs without lanes that Widelane uses",
-                i64::from(self.has_lanes),
+                i64::from(self.lanes > 1),
             ),
             (
                 "widelane_profile",
@@ -403,6 +402,10 @@ where
     (tls, result.map(drop).map_err(ProcessFailure::from))
 }
 
+fn lanes(backend: Backend) -> usize {
+    backend.target().map_or(1, |target| target.lanes())
+}
+
 /// The configured code of ChaCha20-Poly1305, or the widest that does not slow down other code.
 fn cipher(settings: &Batching, asked: Choice) -> Result<Cipher, FormUnavailable> {
     let kept = match (asked, batching::records(&settings.clock())) {
@@ -413,8 +416,6 @@ fn cipher(settings: &Batching, asked: Choice) -> Result<Cipher, FormUnavailable>
     Cipher::new(Choice::Exactly(kept)).or_else(|_| Cipher::new(asked))
 }
 
-/// Lanes of the widest passes whose requests have a lane each.
-const IN_LANES: usize = 8;
 /// A vector core begins a pass while the worker prepares the next ones, for all of them.
 const ON_VECTOR_CORES: usize = 64;
 

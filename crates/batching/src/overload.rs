@@ -151,13 +151,15 @@ impl Overload {
 }
 
 /// How many handshakes of a worker may be under way at once, if one takes `cost` nanoseconds of it (0: not known): as
-/// many as keep its event loop from its sockets for `look` nanoseconds, but enough to fill passes of `lanes`.
+/// many as keep its event loop from its sockets for `look` nanoseconds, but as many as fill passes of `lanes`.
 pub fn under_way(cost: u64, look: u64, lanes: usize) -> usize {
     let most = match cost {
         0 => UNKNOWN_UNDER_WAY,
         cost => usize::try_from(look / cost).unwrap_or(usize::MAX),
     };
-    most.clamp(lanes.max(1), MOST_UNDER_WAY.max(lanes))
+    let lanes = lanes.max(1);
+    let full = most.min(MOST_UNDER_WAY) / lanes * lanes;
+    full.max(lanes)
 }
 
 /// How many connections are worth a place in a queue of at most `wait` nanoseconds, if a handshake takes `cost`.
@@ -504,7 +506,9 @@ mod tests {
 
     #[test]
     fn places_are_bounded_on_both_sides() {
-        assert_eq!(under_way(170_000, 2_000_000, 8), 11);
+        assert_eq!(under_way(170_000, 2_000_000, 8), 8);
+        assert_eq!(under_way(70_000, 2_000_000, 8), 24);
+        assert_eq!(under_way(1, 2_000_000, 128), 128);
         assert_eq!(under_way(1_200_000, 2_000_000, 8), 8);
         assert_eq!(under_way(1_200_000, 2_000_000, 1), 1);
         assert_eq!(under_way(0, 2_000_000, 1), UNKNOWN_UNDER_WAY);
