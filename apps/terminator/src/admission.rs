@@ -68,6 +68,11 @@ impl Admission {
         self.places.take(site, source)
     }
 
+    /// A number for the source: most sources have others.
+    pub(crate) fn source(&self) -> u16 {
+        self.places.handshake.as_ref().map_or(0, Place::cell)
+    }
+
     /// Ends the handshake's share; the connection's remains.
     pub(crate) fn handshake_done(&mut self) {
         self.handshake_failed();

@@ -42,7 +42,7 @@ use crate::admission::Admission;
 use crate::alert;
 use crate::client::Client;
 use crate::evictable::{Guest, Kind, MadeRoom};
-use crate::gate::{Network, Permit};
+use crate::gate::Permit;
 use crate::introduction;
 use crate::local::Local;
 use crate::nearby::Expected;
@@ -79,9 +79,8 @@ pub(crate) async fn serve(
         };
         let begun = match first.unwrap_or_else(|_| Err(too_late(&site))) {
             Ok(early) => {
-                let network = site.source.network(told.client(peer).ip());
                 let ends = accepted + site.limits.handshake;
-                begin(&mut client, early, &site, local, guest, network, ends).await
+                begin(&mut client, early, &site, local, guest, ends).await
             }
             Err(not_begun) => Err(not_begun),
         };
@@ -108,11 +107,10 @@ pub(crate) async fn serve(
     let speaks_first = site.speaks_first;
     let shaken = handshake(
         &mut client,
-        tls,
+        (tls, permit),
         &mut opening,
         speaks_first,
         &mut announced,
-        permit,
         local,
         &mut note,
     );
@@ -209,7 +207,6 @@ async fn begin(
     site: &Site,
     local: &Local,
     guest: Guest,
-    network: Network,
     ends: Instant,
 ) -> Result<(Admission, Permit, Started), NotBegun> {
     if alert::is_goodbye(&early) {
@@ -232,8 +229,7 @@ async fn begin(
         rest.unwrap_or(Err(NotBegun::Failed(Failure::Timeout)))?;
     }
     let admission = guest.leave()?;
-    let turn = timeout_at(ends, local.gate.enter(network, client)).await;
-    let permit = turn.unwrap_or(Err(Failure::Timeout))?;
+    let permit = local.gate.enter(admission.source(), client, ends).await?;
     Ok((admission, permit, start_tls(site, opening)?))
 }
 
@@ -357,11 +353,10 @@ impl From<Failure> for HandshakeError {
 
 async fn handshake(
     client: &mut Client,
-    mut tls: Box<ServerConnection>,
+    (mut tls, permit): (Box<ServerConnection>, Permit),
     opening: &mut Opening,
     speaks_first: bool,
     announced: &mut signing::Handshake,
-    permit: Permit,
     local: &Local,
     note: &mut Note,
 ) -> Result<(Box<ServerConnection>, Presence), HandshakeError> {

@@ -7,8 +7,8 @@
 //!
 //! `widelane_batching::Overload` tells when the queue stands and grows. From then on
 //! - the newest go first, the networks of clients in turn;
-//! - a worker accepts no more than it can begin soon, and has the kernel queue only little: what nobody can serve in
-//!   time is refused by the kernel, without a cost;
+//! - a worker accepts no more than it can begin soon, and has the kernel queue only little: what cannot be
+//!   served in time is refused by the kernel, without a cost;
 //! - a client that has waited for long is watched, so that its place is free as soon as it gives up, and is refused
 //!   by a reset when it has waited for longer than clients do.
 
@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use widelane_batching::{self as batching, Line, Overload, Place, Turn};
 
 use crate::client::Client;
@@ -36,12 +36,11 @@ pub(crate) struct Gate {
     /// The fewest handshakes under way that fill passes.
     lanes: usize,
     began: Instant,
-    line: RefCell<Line<Network, Rc<Waiter>>>,
+    /// Those that wait, by the cell of their source (`sources.rs`).
+    line: RefCell<Line<u16, Rc<Waiter>>>,
     under_way: Cell<usize>,
-    /// When handshakes last got their turns.
-    looked: Cell<u64>,
-    /// When the kernel last had no connection for this worker.
-    emptied: Cell<u64>,
+    /// Since when the kernel has had connections for this worker; `None`: it has none.
+    queued: Cell<Option<u64>>,
     /// Handshakes that have begun since the event loop last looked at its sockets.
     begun: Cell<usize>,
     pace: RefCell<Pace>,
@@ -51,9 +50,6 @@ pub(crate) struct Gate {
     changed: Notify,
     stats: Arc<Stats>,
 }
-
-/// The network of a client, as [`SourceLimits::network`](crate::sources::SourceLimits::network) has it.
-pub(crate) type Network = (u8, u8, u128);
 
 /// A place among the handshakes that are under way, given back when dropped.
 pub(crate) struct Permit(Option<Rc<Gate>>);
@@ -110,8 +106,7 @@ impl Gate {
             began: Instant::now(),
             line: RefCell::default(),
             under_way: Cell::new(0),
-            looked: Cell::new(0),
-            emptied: Cell::new(0),
+            queued: Cell::new(None),
             begun: Cell::new(0),
             pace: RefCell::default(),
             work: Notify::new(),
@@ -120,11 +115,12 @@ impl Gate {
         })
     }
 
-    /// Waits until a handshake may begin.
+    /// Waits until a handshake may begin, or until `ends`.
     pub(crate) async fn enter(
         self: &Rc<Self>,
-        network: Network,
+        source: u16,
         client: &mut Client,
+        ends: Instant,
     ) -> Result<Permit, Failure> {
         let Some(defence) = &self.defence else {
             return Ok(Permit(None));
@@ -136,17 +132,18 @@ impl Gate {
             return Ok(self.permit());
         }
         // In memory of its own: most connections never wait, and must not keep room for it.
-        Box::pin(self.wait(defence, network, client)).await
+        let turn = Box::pin(timeout_at(ends, self.wait(defence, source, client))).await;
+        turn.unwrap_or(Err(Failure::Timeout))
     }
 
     async fn wait(
         self: &Rc<Self>,
         defence: &RefCell<Overload>,
-        network: Network,
+        source: u16,
         client: &mut Client,
     ) -> Result<Permit, Failure> {
         let since = self.now();
-        let waiting = Waiting::new(self, since, network);
+        let waiting = Waiting::new(self, since, source);
         let answer = poll_fn(|cx| waiting.waiter.poll(cx, client)).await;
         let wait = self.now().saturating_sub(since);
         let permit = waiting.leave();
@@ -170,6 +167,13 @@ impl Gate {
         }
     }
 
+    /// The kernel had a connection for this worker.
+    pub(crate) fn accepted(&self) {
+        if self.queued.get().is_none() {
+            self.queued.set(Some(self.now()));
+        }
+    }
+
     /// A connection was refused by a limit.
     pub(crate) fn turned_away(&self) {
         if let Some(defence) = &self.defence {
@@ -179,7 +183,7 @@ impl Gate {
 
     /// The kernel has no connection for this worker, which waits for the next look at the sockets.
     pub(crate) fn nothing_queued(&self) {
-        self.emptied.set(self.now());
+        self.queued.set(None);
         self.looked();
     }
 
@@ -249,10 +253,8 @@ impl Gate {
             false => line.oldest(),
         };
         // The kernel does not say since when its first one waits: since it last had none, at most.
-        let queued = Some(self.emptied.get()).filter(|since| *since < self.looked.get());
-        let oldest = oldest.into_iter().chain(queued).min();
+        let oldest = oldest.into_iter().chain(self.queued.get()).min();
         let turn = overload.look(now, oldest.map(|since| now.saturating_sub(since)));
-        self.looked.set(now);
         if let Some(turn) = turn {
             self.told(turn, line.len(), worker);
         }
@@ -401,12 +403,12 @@ struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    fn new(gate: &'a Rc<Gate>, since: u64, network: Network) -> Self {
+    fn new(gate: &'a Rc<Gate>, since: u64, source: u16) -> Self {
         let waiter = Rc::new(Waiter {
             state: Cell::new(State::Waiting),
             waker: RefCell::default(),
         });
-        let place = gate.line.borrow_mut().push(since, network, waiter.clone());
+        let place = gate.line.borrow_mut().push(since, source, waiter.clone());
         gate.work.notify_one();
         Self {
             gate,
@@ -454,7 +456,7 @@ mod tests {
 
     use super::*;
 
-    const CLIENTS: Network = (4, 32, 0);
+    const SOURCE: u16 = 7;
     const WAIT: Duration = Duration::from_millis(20);
     const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -502,7 +504,9 @@ mod tests {
         busy: Rc<tokio::sync::Mutex<()>>,
     ) -> Result<Duration, Failure> {
         let since = Instant::now();
-        let permit = gate.enter(CLIENTS, &mut client).await?;
+        let permit = gate
+            .enter(SOURCE, &mut client, Instant::now() + PATIENCE)
+            .await?;
         let waited = since.elapsed();
         let turn = busy.lock().await;
         sleep(Duration::from_millis(1)).await;
@@ -517,7 +521,11 @@ mod tests {
             let mut permits = Vec::new();
             for _ in 0..200 {
                 let (_peer, mut client) = connect(&listener);
-                permits.push(gate.enter(CLIENTS, &mut client).await.expect("a place"));
+                permits.push(
+                    gate.enter(SOURCE, &mut client, Instant::now() + PATIENCE)
+                        .await
+                        .expect("a place"),
+                );
             }
             assert_eq!(gate.backlog(), BACKLOG);
         });
@@ -541,8 +549,8 @@ mod tests {
             assert!(waits.is_sorted());
             assert!(!gate.is_overloaded(), "a burst is no overload");
             assert_eq!(gate.under_way.get(), 0);
-            // A millisecond each: two of them fill the time between two looks.
-            assert_eq!(gate.most(), 2);
+            // A millisecond each: a second one would be more than a look may take.
+            assert_eq!(gate.most(), 1);
         });
     }
 
@@ -577,7 +585,11 @@ mod tests {
             let waiting = spawn_local({
                 let gate = gate.clone();
                 let mut client = client;
-                async move { gate.enter(CLIENTS, &mut client).await.map(drop) }
+                async move {
+                    gate.enter(SOURCE, &mut client, Instant::now() + PATIENCE)
+                        .await
+                        .map(drop)
+                }
             });
             sleep(WAIT * 6).await;
             gate.look(
@@ -638,7 +650,10 @@ mod tests {
                 .gave_up(u64::from(WAIT.subsec_nanos()) * 20);
             let held: Vec<_> = (0..64).map(|_| gate.permit()).collect();
             let (peer, mut client) = connect(&listener);
-            let answer = gate.enter(CLIENTS, &mut client).await.map(drop);
+            let answer = gate
+                .enter(SOURCE, &mut client, Instant::now() + PATIENCE)
+                .await
+                .map(drop);
             assert_eq!(answer, Err(Failure::Overload));
             drop((client, held));
             let error = std::io::Read::read(&mut &peer, &mut [0]).expect_err("a reset");

@@ -371,7 +371,7 @@ fn gauges<const LABELS: usize>(
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let [written, lost] = self.0.access_log.counts();
-        let counters: [(_, _, u64); 9] = [
+        let counters: [(_, _, u64); 10] = [
             (
                 "widelane_connections_accepted",
                 "Connections accepted",
@@ -396,6 +396,11 @@ impl Collector for Scrape {
                 "widelane_connections_closed_unused",
                 "Clients that closed right after the handshake, for which no backend was opened",
                 self.sum(|s| &s.closed_without_request),
+            ),
+            (
+                "widelane_overloads",
+                "Times that a worker has come under overload",
+                self.sum(|s| &s.overloads),
             ),
             (
                 "widelane_reloads_ok",

@@ -64,18 +64,10 @@ pub(crate) enum PlaceOf {
     Connection,
 }
 
-impl SourceLimits {
-    /// The network of clients that `peer` belongs to: family, length of the prefix, and its bits.
-    pub(crate) fn network(&self, peer: IpAddr) -> (u8, u8, u128) {
-        let (kind, prefix, bits) = match peer.to_canonical() {
-            IpAddr::V4(address) => {
-                let bits = u128::from(address.to_bits()) << 96;
-                (4, self.ipv4_prefix, bits)
-            }
-            IpAddr::V6(address) => (6, self.ipv6_prefix, address.to_bits()),
-        };
-        let rest = u128::MAX.checked_shr(u32::from(prefix)).unwrap_or(0);
-        (kind, prefix, bits & !rest)
+impl Place {
+    /// The cell's number.
+    pub(crate) fn cell(&self) -> u16 {
+        self.cell
     }
 }
 
@@ -93,7 +85,15 @@ impl Sources {
 
     /// The source that `peer` belongs to.
     pub(crate) fn source(&self, peer: IpAddr, limits: &SourceLimits) -> Source {
-        let hash = self.hasher.hash_one(limits.network(peer));
+        let (kind, prefix, bits) = match peer.to_canonical() {
+            IpAddr::V4(address) => {
+                let bits = u128::from(address.to_bits()) << 96;
+                (4, limits.ipv4_prefix, bits)
+            }
+            IpAddr::V6(address) => (6, limits.ipv6_prefix, address.to_bits()),
+        };
+        let rest = u128::MAX.checked_shr(u32::from(prefix)).unwrap_or(0);
+        let hash = self.hasher.hash_one((kind, prefix, bits & !rest));
         let first = (hash % CELLS) as u16;
         // Never the same cell twice.
         let distance = 1 + (hash / CELLS) % (CELLS - 1);

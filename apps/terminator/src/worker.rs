@@ -198,7 +198,10 @@ async fn accept(
                 gate.looked();
             }
             match accepted {
-                Ok((client, peer)) => welcome(client, peer, &slot, &shared, &alive.0),
+                Ok((client, peer)) => {
+                    gate.accepted();
+                    welcome(client, peer, &slot, &shared, &alive.0);
+                }
                 Err(error) => {
                     alive.0.stats.accept_errors.fetch_add(1, Relaxed);
                     if let Some(pause) = pause_after(&error) {

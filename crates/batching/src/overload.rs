@@ -2,7 +2,7 @@
 //!
 //! A worker that begins handshakes in the order in which they came finishes all of them too late as soon as more
 //! come than it can do: clients give up while they wait, and the work for them is lost. The worker is busy and
-//! serves nobody. Serving the newest first keeps those that are served quick, and the rest give up as they would
+//! serves no client. Serving the newest first keeps those that are served quick, and the rest give up as they would
 //! have anyway (Maurer, "Fail at Scale", ACM Queue 13(8), 2015: adaptive LIFO).
 //!
 //! A queue alone is no overload: a burst passes, and clients that each wait for their answer before they ask again
@@ -579,7 +579,7 @@ mod tests {
             }
         }
 
-        /// In calm nobody starves: whoever waits is served after those that came earlier, whatever comes later.
+        /// In calm none starves: each is served after those that came earlier, whatever comes later.
         #[test]
         fn in_calm_each_is_served_in_its_turn(arrivals in proptest::collection::vec(0usize..3, 1..300)) {
             let mut worker = Worker::new(MILLISECOND);

@@ -66,6 +66,7 @@ const KINDS: &[&str] = &[
     "experiment",
     "memory",
     "open",
+    "overload",
     "pair",
     "relay",
     "scaling",

@@ -13,7 +13,7 @@ use super::batching::Batching;
 use super::listener::Listener;
 use widelane_batching::Overload;
 
-use super::values::{LogFormat, LogTarget, choice, metrics_address, seconds, seconds_or_none};
+use super::values::{LogFormat, LogTarget, choice, maybe_seconds, metrics_address, seconds};
 
 /// Keys of the process. They come first in the file, before any section.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -106,11 +106,8 @@ pub struct Limits {
     /// How long a handshake may wait for its worker before a queue that grows counts as overload
     /// ([running.md](running.md#overload)): from then on the newest go first, and what cannot be served in time is
     /// left to the kernel or refused. 0: handshakes begin in the order in which they come, however many there are.
-    /// *Restart.*
-    #[serde(
-        rename = "handshake_wait_seconds",
-        deserialize_with = "seconds_or_none"
-    )]
+    /// *Restart.* Values: seconds, also 0. Default: 0.02.
+    #[serde(rename = "handshake_wait_seconds", deserialize_with = "maybe_seconds")]
     pub handshake_wait: Duration,
     /// Without a byte in either direction.
     #[serde(rename = "idle_seconds", deserialize_with = "seconds")]

@@ -568,7 +568,7 @@ pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dura
 }
 
 /// The same, or zero.
-pub(super) fn seconds_or_none<'de, D: Deserializer<'de>>(
+pub(super) fn maybe_seconds<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Duration, D::Error> {
     let value = number_of_seconds(deserializer)?;
