@@ -1,8 +1,8 @@
 //! The place where handshakes wait for their worker, and what happens when more arrive than it can finish.
 //!
-//! A handshake whose ClientHello is whole passes the gate before it costs anything. Only so many are under way at
-//! once that they keep the event loop from its sockets for [`LOOK`] at most, so established connections have their
-//! turn however many handshakes wait. [`Permit`] is one of these places; it is given back as soon as the answer to
+//! A handshake whose ClientHello is whole passes the gate before it costs anything. Only so many begin between two
+//! looks at the sockets that the looks are [`CALM_LOOK`] apart, or [`LOOK`] under overload, so established connections
+//! have their turn however many handshakes wait. [`Permit`] is one of these places; it is given back as soon as the answer to
 //! the ClientHello is computed, so a client that is slow to read or to answer holds none.
 //!
 //! `widelane_batching::Overload` tells when the queue stands and grows. From then on
@@ -41,6 +41,8 @@ pub(crate) struct Gate {
     under_way: Cell<usize>,
     /// Since when the kernel has had connections for this worker; `None`: it has none.
     queued: Cell<Option<u64>>,
+    /// Whether the newest go first.
+    is_overloaded: Cell<bool>,
     /// Handshakes that have begun since the event loop last looked at its sockets.
     begun: Cell<usize>,
     pace: RefCell<Pace>,
@@ -107,6 +109,7 @@ impl Gate {
             line: RefCell::default(),
             under_way: Cell::new(0),
             queued: Cell::new(None),
+            is_overloaded: Cell::new(false),
             begun: Cell::new(0),
             pace: RefCell::default(),
             work: Notify::new(),
@@ -194,7 +197,7 @@ impl Gate {
 
     /// How many connections the kernel is to queue for a listening socket.
     pub(crate) fn backlog(&self) -> i32 {
-        let most = match self.is_overloaded() {
+        let most = match self.is_overloaded.get() {
             true => {
                 batching::worth_queueing(self.cost(), self.target.saturating_mul(QUEUED_TARGETS))
             }
@@ -225,10 +228,10 @@ impl Gate {
             return;
         };
         loop {
-            let is_idle = self.line.borrow().is_empty() || self.under_way.get() >= self.most();
-            let is_on = defence.borrow().is_on();
+            let is_idle =
+                self.line.borrow().is_empty() || self.under_way.get() >= self.most_under_way();
             match is_idle {
-                true if is_on => {
+                true if self.is_overloaded.get() => {
                     let interval = Duration::from_nanos(Overload::INTERVAL);
                     let _ = timeout(interval, self.work.notified()).await;
                 }
@@ -256,6 +259,7 @@ impl Gate {
         let oldest = oldest.into_iter().chain(self.queued.get()).min();
         let turn = overload.look(now, oldest.map(|since| now.saturating_sub(since)));
         if let Some(turn) = turn {
+            self.is_overloaded.set(overload.is_on());
             self.told(turn, line.len(), worker);
         }
         if overload.is_on() {
@@ -311,25 +315,29 @@ impl Gate {
         self.begun.set(self.begun.get() + 1);
     }
 
-    /// Whether one more handshake may begin. A worker whose operations are not gathered finishes each as soon as it
-    /// has begun, so those since the last look count as well.
+    /// Whether one more handshake may begin. Those under way wait for each other's operations, and the more there are
+    /// the fuller are the passes; those that begin between two looks are what keeps the worker from looking.
     fn has_place(&self) -> bool {
-        self.under_way.get().max(self.begun.get()) < self.most()
+        self.begun.get() < self.most() && self.under_way.get() < self.most_under_way()
     }
 
-    fn is_overloaded(&self) -> bool {
-        let is_on = |defence: &RefCell<Overload>| defence.borrow().is_on();
-        self.defence.as_ref().is_some_and(is_on)
+    fn most_under_way(&self) -> usize {
+        self.most().max(self.lanes * PASSES_AHEAD)
     }
 
     fn is_full(&self) -> bool {
-        self.is_overloaded()
+        self.is_overloaded.get()
             && self.line.borrow().fresh() >= batching::worth_queueing(self.cost(), self.target)
     }
 
-    /// The most handshakes that may be under way.
+    /// The most handshakes that may begin between two looks.
     fn most(&self) -> usize {
-        batching::under_way(self.cost(), LOOK, self.lanes)
+        let look = if self.is_overloaded.get() {
+            LOOK
+        } else {
+            CALM_LOOK
+        };
+        batching::under_way(self.cost(), look, self.lanes)
     }
 
     /// What a handshake costs in nanoseconds; 0 while that is not known.
@@ -439,8 +447,13 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// For how long handshakes may keep the event loop from its sockets, in nanoseconds.
+/// For how long handshakes may keep the event loop from its sockets in calm, in nanoseconds: larger groups fill passes
+/// better.
+const CALM_LOOK: u64 = 4_000_000;
+/// The same under overload, which must not slow down connections that are established.
 const LOOK: u64 = 1_500_000;
+/// Full passes of handshakes that may be under way.
+const PASSES_AHEAD: usize = 4;
 /// One that has waited for so many targets is late.
 const LATE_TARGETS: u64 = 5;
 /// What the kernel queues under overload, in targets.
@@ -488,7 +501,7 @@ mod tests {
     /// Handshakes that take a millisecond each, one after the other, until there is overload.
     async fn overload(gate: &Rc<Gate>, listener: &TcpListener) {
         let busy = Rc::new(tokio::sync::Mutex::new(()));
-        while !gate.is_overloaded() {
+        while !gate.is_overloaded.get() {
             for _ in 0..3 {
                 let (peer, client) = connect(listener);
                 spawn_local(shake(gate.clone(), peer, client, busy.clone()));
@@ -547,10 +560,10 @@ mod tests {
                 assert!(gate.under_way.get() <= gate.most().max(64));
             }
             assert!(waits.is_sorted());
-            assert!(!gate.is_overloaded(), "a burst is no overload");
+            assert!(!gate.is_overloaded.get(), "a burst is no overload");
             assert_eq!(gate.under_way.get(), 0);
-            // A millisecond each: a second one would be more than a look may take.
-            assert_eq!(gate.most(), 1);
+            // A millisecond each, of which looks are four apart in calm.
+            assert!((3..=4).contains(&gate.most()), "{}", gate.most());
         });
     }
 
@@ -565,7 +578,7 @@ mod tests {
             assert!(gate.backlog() < 100, "{}", gate.backlog());
             assert_eq!(gate.stats.overloads.load(Relaxed), 1);
             // Nothing more comes: those that wait have their turn, and the calm returns.
-            while gate.is_overloaded() || gate.under_way.get() > 0 {
+            while gate.is_overloaded.get() || gate.under_way.get() > 0 {
                 sleep(WAIT).await;
             }
             assert!(gate.line.borrow().is_empty());

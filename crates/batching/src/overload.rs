@@ -33,8 +33,11 @@ pub struct Overload {
     growing: u32,
     /// Intervals in a row in which more than a few clients have given up.
     losing: u32,
+    /// Whether the queue was empty at a look of this interval.
+    was_empty: bool,
     /// Intervals in a row in which the queue was empty once.
     emptied: u32,
+    most_patient: u64,
     patience: u64,
 }
 
@@ -69,7 +72,9 @@ impl Overload {
             gave_up: 0,
             growing: 0,
             losing: 0,
+            was_empty: false,
             emptied: 0,
+            most_patient,
             patience: most_patient,
         }
     }
@@ -80,7 +85,7 @@ impl Overload {
     }
 
     /// How long clients wait before they give up, as far as is known: four fifths of the shortest wait after which
-    /// one has. One that has waited for longer is likely to be lost.
+    /// one has, since the last overload ended. One that has waited for longer is likely to be lost.
     pub fn patience(&self) -> u64 {
         self.patience
     }
@@ -105,6 +110,7 @@ impl Overload {
     /// A look at the queue, of which the oldest arrival has waited for `oldest`; `None`: it is empty.
     pub fn look(&mut self, now: u64, oldest: Option<u64>) -> Option<Turn> {
         self.shortest = self.shortest.min(oldest.unwrap_or(0));
+        self.was_empty |= oldest.is_none();
         let lasted = now.saturating_sub(self.since);
         if lasted < Self::INTERVAL {
             return None;
@@ -120,9 +126,9 @@ impl Overload {
         self.losing = if is_lost { self.losing + 1 } else { 0 };
         // A worker that had nothing to do did not look.
         let intervals = u32::try_from(lasted / Self::INTERVAL).unwrap_or(u32::MAX);
-        self.emptied = match self.shortest {
-            0 => self.emptied.saturating_add(intervals),
-            _ => 0,
+        self.emptied = match std::mem::take(&mut self.was_empty) {
+            true => self.emptied.saturating_add(intervals),
+            false => 0,
         };
         (self.arrived, self.served, self.gave_up) = (0, 0, 0);
         (self.since, self.shortest) = (now, u64::MAX);
@@ -139,6 +145,8 @@ impl Overload {
             }
             (true, false) => {
                 (self.growing, self.losing) = (0, 0);
+                // The next crowd may be another one.
+                self.patience = self.most_patient;
                 Some(Turn::Ends)
             }
             _ => None,
