@@ -618,7 +618,7 @@ impl Progress {
 }
 
 /// The columns of the table of runs.
-const COLUMNS: [(Figure, &str); 14] = [
+const COLUMNS: [(Figure, &str); 16] = [
     (Figure::Throughput, "requests/s"),
     (Figure::P50, "p50 us"),
     (Figure::P99, "p99 us"),
@@ -633,6 +633,8 @@ const COLUMNS: [(Figure, &str); 14] = [
     (Figure::DownP95, "down p95 us"),
     (Figure::TailP50, "tail p50 us"),
     (Figure::Steady, "steady GHz"),
+    (Figure::Goodput, "goodput %"),
+    (Figure::GaveUp, "gave up %"),
 ];
 const NO_ENERGY: &str = "no source gives the power of a core by level";
 /// Microseconds of a time line.

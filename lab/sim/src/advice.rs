@@ -81,6 +81,7 @@ impl Scenario {
         // Lanes are no wide code that is there as it is.
         let served = self.runs.iter().filter(|run| {
             let requests = run.transition.is_none() && run.residency_us.is_none();
+            let requests = requests && self.impatient.is_none();
             requests && !run.oracle && run.lanes.is_none()
         });
         // Uses the placement as it is first, so that a run with more vector cores than exist here does not fail.

@@ -1,7 +1,7 @@
 //! The scenarios that are part of the program.
 
 /// Name and text of each scenario, in the order of `--all`.
-pub const BUILTIN: [(&str, &str); 17] = [
+pub const BUILTIN: [(&str, &str); 18] = [
     (
         "cloudflare-2017",
         include_str!("../../scenarios/cloudflare-2017.toml"),
@@ -54,5 +54,9 @@ pub const BUILTIN: [(&str, &str); 17] = [
     (
         "granite-rapids",
         include_str!("../../scenarios/granite-rapids.toml"),
+    ),
+    (
+        "impatient-clients",
+        include_str!("../../scenarios/impatient-clients.toml"),
     ),
 ];

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ScenarioError;
+use crate::impatient;
 use crate::outcome::{CoreOutcome, Figure};
 use crate::placement::Placement;
 use crate::plan::{Plan, Settings};
@@ -97,7 +98,7 @@ impl Comparison {
 }
 
 impl Plan {
-    /// Simulates the run, or measures its transitions.
+    /// Simulates the run with its cores or its impatient clients, or measures its transitions.
     pub fn figures(&self) -> RunFigures {
         let mut run = RunFigures {
             run: self.name.clone(),
@@ -110,6 +111,11 @@ impl Plan {
         };
         if let Some(transition) = self.transition {
             run.figures.extend(transition::figures(self, transition));
+            return run;
+        }
+        if let Some(impatient) = &self.impatient {
+            run.figures.extend(impatient::figures(self, impatient));
+            run.seconds = self.seconds;
             return run;
         }
         let outcome = simulate(self);

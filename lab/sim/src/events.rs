@@ -24,20 +24,32 @@ pub(crate) enum Event {
 
 /// Events by time. Of two at the same time the one that was planned first comes first, so that runs
 /// are identical.
-#[derive(Default)]
-pub(crate) struct Events {
-    heap: BinaryHeap<Reverse<(u64, u64, Event)>>,
+pub(crate) struct Events<E = Event> {
+    heap: BinaryHeap<Reverse<(u64, u64, E)>>,
     planned: u64,
 }
 
-impl Events {
-    pub(crate) fn plan(&mut self, time: u64, event: Event) {
+impl<E: Ord> Events<E> {
+    pub(crate) fn plan(&mut self, time: u64, event: E) {
         self.heap.push(Reverse((time, self.planned, event)));
         self.planned += 1;
     }
 
-    pub(crate) fn next(&mut self) -> Option<(u64, Event)> {
+    pub(crate) fn next(&mut self) -> Option<(u64, E)> {
         let Reverse((time, _, event)) = self.heap.pop()?;
         Some((time, event))
+    }
+
+    pub(crate) fn next_time(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse((time, ..))| *time)
+    }
+}
+
+impl<E: Ord> Default for Events<E> {
+    fn default() -> Self {
+        Self {
+            heap: BinaryHeap::new(),
+            planned: 0,
+        }
     }
 }

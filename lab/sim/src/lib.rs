@@ -20,6 +20,7 @@ mod error;
 mod events;
 mod fleet;
 mod gatherer;
+mod impatient;
 mod measured;
 mod outcome;
 mod placement;

@@ -92,11 +92,15 @@ pub enum Figure {
     TailMean,
     /// The clock at the level that code asks for, in GHz.
     Steady,
+    /// Clients that are served within their time, in per cent of those that the worker could serve.
+    Goodput,
+    /// Clients that leave for good without an answer, in per cent.
+    GaveUp,
 }
 
 impl Figure {
     /// Every figure, in the order of tables.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Throughput,
         Self::Mean,
         Self::P50,
@@ -116,6 +120,8 @@ impl Figure {
         Self::TailP50,
         Self::TailMean,
         Self::Steady,
+        Self::Goodput,
+        Self::GaveUp,
     ];
 
     /// Name of the figure in files and JSON.
@@ -140,6 +146,8 @@ impl Figure {
             Self::TailP50 => "tail_p50_us",
             Self::TailMean => "tail_mean_us",
             Self::Steady => "steady_ghz",
+            Self::Goodput => "goodput_percent",
+            Self::GaveUp => "gave_up_percent",
         }
     }
 
@@ -252,12 +260,14 @@ impl Outcome {
                 let (passes, jobs) = self.passes;
                 (passes > 0).then(|| jobs as f64 / passes as f64)
             }
-            // Figures of transitions.
+            // Figures of transitions, and of impatient clients.
             Figure::DownP50
             | Figure::DownP95
             | Figure::TailP50
             | Figure::TailMean
-            | Figure::Steady => None,
+            | Figure::Steady
+            | Figure::Goodput
+            | Figure::GaveUp => None,
         }
     }
 }
@@ -296,12 +306,12 @@ impl Latencies {
     }
 
     /// The quantile in microseconds.
-    fn at(&self, share: f64) -> Option<f64> {
+    pub(crate) fn at(&self, share: f64) -> Option<f64> {
         let any = !self.histogram.is_empty();
         any.then(|| self.histogram.value_at_quantile(share) as f64 / 1e3)
     }
 
-    fn mean(&self) -> Option<f64> {
+    pub(crate) fn mean(&self) -> Option<f64> {
         let count = self.histogram.len();
         (count > 0).then(|| self.sum as f64 / count as f64 / 1e3)
     }

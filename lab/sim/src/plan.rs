@@ -8,10 +8,12 @@ use widelane_cpu::licence::machine::{Request, Rules, Spread};
 use widelane_cpu::licence::{Class, Generation, Level, Turbo, turbo, turbo_of};
 
 use crate::error::ScenarioError;
+use crate::impatient::Impatient;
 use crate::measured;
 use crate::placement::Placement;
 use crate::scenario::{
-    MachineText, OperationText, RunText, Scenario, SpreadText, StepText, TransferText, Value, class,
+    ImpatientText, MachineText, OperationText, RunText, Scenario, SpreadText, StepText,
+    TransferText, Value, class,
 };
 
 /// Settings of the operator besides a scenario's own text.
@@ -44,6 +46,7 @@ pub struct Plan {
     pub(crate) lanes: Option<Target>,
     pub(crate) transfer: Transfer,
     pub(crate) transition: Option<Transition>,
+    pub(crate) impatient: Option<Impatient>,
     pub(crate) seed: u64,
 }
 
@@ -197,16 +200,29 @@ impl Scenario {
             ));
         }
         let load = &self.load;
-        let mut arrivals = match (&load.connections, &load.rate) {
-            (Some(connections), None) => Arrivals::Closed {
+        let impatient = match &self.impatient {
+            None => None,
+            Some(text) => Some(numbers.impatient(text, &kinds, &operations, &machine)?),
+        };
+        let mut arrivals = match (&load.connections, &load.rate, &impatient) {
+            (Some(connections), None, None) => Arrivals::Closed {
                 connections: numbers.at_least_one("connections", connections)?,
                 think: numbers.value("think-seconds", &load.think_seconds)?,
             },
-            (None, Some(rate)) => Arrivals::Open {
+            (None, Some(rate), None) => Arrivals::Open {
                 rate: numbers.positive("rate", rate)?,
                 burst: numbers.at_least_one("burst", &load.burst)?,
             },
-            _ => return wrong("[load] takes either connections or rate".to_owned()),
+            (None, None, Some(impatient)) => Arrivals::Open {
+                rate: 1e9 / impatient.each() * impatient.load,
+                burst: 1,
+            },
+            (.., None) => return wrong("[load] takes either connections or rate".to_owned()),
+            (.., Some(_)) => {
+                return wrong(
+                    "[load] takes neither connections nor rate beside [impatient]".to_owned(),
+                );
+            }
         };
         if let Some(times) = &run.residency_us {
             machine.cores = 1;
@@ -229,6 +245,7 @@ impl Scenario {
             lanes,
             transfer,
             transition,
+            impatient,
             seed: numbers.seed,
         };
         plan.check()?;
@@ -431,7 +448,7 @@ impl Plan {
 
     fn check(&self) -> Result<(), ScenarioError> {
         for kind in &self.kinds {
-            let cycles: f64 = kind.steps.iter().map(|step| self.least_cycles(step)).sum();
+            let cycles: f64 = kind.least_cycles(&self.operations);
             if cycles < LEAST_ROUND {
                 return wrong(format!(
                     "a round of the kind {:?} takes {cycles} cycles; give its steps {LEAST_ROUND} or \
@@ -456,12 +473,14 @@ impl Plan {
         }
         Ok(())
     }
+}
 
-    /// Cycles of a step in the form that takes least.
-    fn least_cycles(&self, step: &Step) -> f64 {
-        match step.operation {
+impl Kind {
+    /// Cycles of a round with each step in the form that takes least.
+    fn least_cycles(&self, operations: &[Operation]) -> f64 {
+        let least = |step: &Step| match step.operation {
             Some(operation) => {
-                let costs = &self.operations[operation].costs;
+                let costs = &operations[operation].costs;
                 costs
                     .alone
                     .min(costs.pass(costs.lanes) / costs.lanes as u64) as f64
@@ -470,7 +489,8 @@ impl Plan {
                 let forms = [Some(step.cycles), step.light, step.scalar];
                 forms.into_iter().flatten().fold(f64::MAX, f64::min)
             }
-        }
+        };
+        self.steps.iter().map(least).sum()
     }
 }
 
@@ -699,6 +719,46 @@ impl Numbers {
         })
     }
 
+    fn impatient(
+        &self,
+        text: &ImpatientText,
+        kinds: &[Kind],
+        operations: &[Operation],
+        machine: &Processor,
+    ) -> Result<Impatient, ScenarioError> {
+        let shares: f64 = kinds.iter().map(|kind| kind.share).sum();
+        let cycles = kinds.iter().map(|kind| {
+            kind.share / shares * f64::from(kind.rounds) * kind.least_cycles(operations)
+        });
+        // A core of one kHz does a cycle in a million nanoseconds.
+        let cost = cycles.sum::<f64>() * 1e6 / machine.all_active()[0] as f64;
+        let ns = |what, value, of_unit: f64| -> Result<u64, ScenarioError> {
+            let ns = self.value(what, value)? * of_unit;
+            match ns > LONGEST_TIME {
+                true => wrong(format!("{what} is more than an hour")),
+                false => Ok(ns as u64),
+            }
+        };
+        let retries = self.count("retries", &text.retries)?;
+        if retries > MOST_RETRIES {
+            return wrong(format!("retries is {retries}; take up to {MOST_RETRIES}"));
+        }
+        Ok(Impatient {
+            load: self.positive("load", &text.load)?,
+            patience: ns("patience-ms", &text.patience_ms, 1e6)?,
+            retries: retries as u32,
+            backoff: ns("backoff-ms", &text.backoff_ms, 1e6)?,
+            networks: self.at_least_one("networks", &text.networks)?,
+            wait: ns("wait-ms", &text.wait_ms, 1e6)?,
+            accepts: self.at_least_one("accepts", &text.accepts)?,
+            handshakes: self.at_least_one("handshakes", &text.handshakes)?,
+            kernel_queue: self.at_least_one("kernel-queue", &text.kernel_queue)?,
+            cost: cost as u64,
+            accept_cost: ns("accept-us", &text.accept_us, 1e3)?,
+            lanes: (operations.iter().map(|one| one.costs.lanes).max()).unwrap_or(1),
+        })
+    }
+
     fn transfer(&self, text: &TransferText) -> Result<Transfer, ScenarioError> {
         Ok(Transfer {
             vector_cores: self.count("vector-cores", &text.vector_cores)?,
@@ -757,3 +817,7 @@ fn wrong<T>(what: String) -> Result<T, ScenarioError> {
 const MOST_CORES: usize = 1024;
 /// Cycles.
 const LEAST_ROUND: f64 = 100.0;
+/// Nanoseconds that a client may wait, so that no sum of such times overflows.
+const LONGEST_TIME: f64 = 3.6e12;
+/// The wait before the last attempt is 2^10 times the first one.
+const MOST_RETRIES: usize = 10;

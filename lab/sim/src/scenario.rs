@@ -37,6 +37,8 @@ pub struct Scenario {
     /// Costs of moving work between cores.
     #[serde(default)]
     pub transfer: TransferText,
+    /// Clients that give up and try again. The runs simulate them, and a single worker in place of cores.
+    pub impatient: Option<ImpatientText>,
     /// The runs: the scenario under different settings.
     #[serde(rename = "run")]
     pub runs: Vec<RunText>,
@@ -258,6 +260,34 @@ impl Default for TransferText {
             wake_us: Value::Number(5.0),
         }
     }
+}
+
+/// Clients that give up and try again, and the worker that serves them. A request takes it the mean time that its
+/// steps take at level 0, operations in full passes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ImpatientText {
+    /// Clients that come, at random, as a multiple of those that the worker can serve.
+    pub load: Value,
+    /// How long a client waits for an answer.
+    pub patience_ms: Value,
+    /// Further attempts of a client.
+    pub retries: Value,
+    /// Time before the second attempt, up to half of it left to chance; doubled for each further one.
+    pub backoff_ms: Value,
+    /// Networks that the clients come from, each with as many.
+    pub networks: Value,
+    /// How long handshakes may wait for the worker in calm; 0: it begins them in the order in which they come.
+    pub wait_ms: Value,
+    /// Connections that the worker accepts before it goes on with handshakes.
+    pub accepts: Value,
+    /// Handshakes that it has at a time, beyond which it refuses connections.
+    pub handshakes: Value,
+    /// Connections that the kernel queues in calm.
+    pub kernel_queue: Value,
+    /// Time that the worker needs for each connection besides its handshake, also for one that it refuses or finds
+    /// left by its client.
+    pub accept_us: Value,
 }
 
 /// A run.
