@@ -2,19 +2,20 @@
 //!
 //! A server takes connections from the kernel's queue oldest first. Once more of them come than it can serve, the
 //! queue is full for as long as that lasts, and each client waits through all of it. Where that takes longer than
-//! clients do, every handshake is for one that has gone, and the server does nothing else. A short queue costs no client
-//! anything then: as many are served, and they are served at once.
+//! clients do, every handshake is for one that has gone, and the server does nothing else. A short queue costs no
+//! client anything then: as many are served, and they are served at once.
 //!
 //! Overload has begun when, three times in a row, connections were left in the queue and the kernel has dropped
-//! others since the time before, and the queue takes this process longer than a tenth of a second. Then the queue may
-//! be as long as what the process accepts in that time. It has ended, and the queue may be as long as ever, when it was
-//! empty ten times in a row, or when nothing was accepted for a second.
+//! others since the time before, and the queue takes this process longer than a tenth of a second. Then the queue
+//! may be as long as what the process accepts in that time. It has ended, and the queue may be as long as ever,
+//! when it was empty ten times in a row, or when nothing was accepted for a second.
 //!
-//! Processes that share a listening socket (nginx's workers) share its queue and its limit, while each knows only how
-//! many connections it accepts itself. With several of them the limit is too low by their number at first. So a limit is
-//! doubled when the queue is found empty, and a process raises what another one has set, but does not lower it: the
-//! highest wish holds. The first one whose overload ends restores the limit; others that see that take it for the end,
-//! too, and begin anew if it is not so. A limit that a process has left behind when it died is restored in the same way.
+//! Processes that share a listening socket (nginx's workers) share its queue and its limit, while each knows only
+//! how many connections it accepts itself. With several of them the limit is too low by their number at first. So
+//! a limit is doubled when the queue is found empty, and a process raises what another one has set, but does not
+//! lower it: the highest wish holds. The first one whose overload ends restores the limit; others that see that
+//! take it for the end, too, and begin anew if it is not so. A limit that a process has left behind when it died
+//! is restored in the same way.
 //!
 //! The decisions are functions of numbers and of the time, so that they are tested without sockets.
 
@@ -140,16 +141,17 @@ impl Overload {
     }
 
     fn begin(&mut self, queue: Queue) -> Option<u32> {
+        // A limit below the usual one is another process's, which has found the queue to take long.
+        let is_usual = queue.limit == self.usual;
         let takes_long = u64::from(queue.length) * 1000 > u64::from(self.rate * QUEUE);
-        if self.overflows < OVERFLOWS || !takes_long {
+        if self.overflows < OVERFLOWS || (is_usual && !takes_long) {
             return None;
         }
         let wish = self.wish(1);
         self.standing = 0;
         self.on = Some(On { wish, factor: 1 });
-        // A limit below the usual one is another process's.
-        let set = queue.limit == self.usual || wish > queue.limit;
-        (set && wish != queue.limit).then_some(wish)
+        let set = if is_usual { wish < queue.limit } else { wish > queue.limit };
+        set.then_some(wish)
     }
 
     fn go_on(&mut self, on: On, queue: Queue) -> Option<u32> {
