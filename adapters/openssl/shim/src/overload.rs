@@ -150,7 +150,11 @@ impl Overload {
         let wish = self.wish(1);
         self.standing = 0;
         self.on = Some(On { wish, factor: 1 });
-        let set = if is_usual { wish < queue.limit } else { wish > queue.limit };
+        let set = if is_usual {
+            wish < queue.limit
+        } else {
+            wish > queue.limit
+        };
         set.then_some(wish)
     }
 
