@@ -73,7 +73,7 @@ pub(crate) fn refuses(listener: c_int, fd: c_int) -> bool {
             return false;
         };
         let is_late = state(&info) != ESTABLISHED || info[LAST_DATA_RECEIVED] > LATE;
-        // A socket that waits would wait for a connection here that nobody has promised.
+        // A socket that waits would wait here for a connection that may never come.
         let refused = is_late && is_nonblocking(listener);
         if refused {
             let at_once = libc::linger {

@@ -459,7 +459,7 @@ unsafe fn accept_in_time(
             guarded(|| is_accepted(listener, fd));
             return Some(fd);
         }
-        // SAFETY: the descriptor is new, and nobody has seen it.
+        // SAFETY: the descriptor is new, and the caller has not seen it.
         unsafe { originals::close(fd) };
         if let Some(room) = room {
             // SAFETY: the caller's promise; it is the length that the caller gave.
