@@ -357,6 +357,7 @@ pub const UNSAFE_ROOMS: &[&str] = &[
     "adapters/openssl/src/signature_context.rs",
     "adapters/openssl/src/status.rs",
     "adapters/openssl/src/suspension.rs",
+    "adapters/openssl/shim/src/backlog.rs",
     "adapters/openssl/shim/src/calls.rs",
     "adapters/openssl/shim/src/forks.rs",
     "adapters/openssl/shim/src/handshakes.rs",

@@ -37,6 +37,8 @@ pub(crate) struct Options {
     pub(crate) prefer: Prefer,
     /// Whether the provider measures everything when it starts, unless it is known.
     pub(crate) measures_at_start: bool,
+    /// Whether the library that suspends handshakes keeps queues of connections short under overload.
+    pub(crate) overload: bool,
 }
 
 /// What can be switched off, by the names of signatures and agreements in settings.
@@ -155,6 +157,11 @@ impl Options {
                 setting(c"measure"),
                 [("later", false), ("at-start", true)],
             )?,
+            overload: one_of(
+                c"overload",
+                setting(c"overload"),
+                [("on", true), ("off", false)],
+            )?,
         })
     }
 }
@@ -222,7 +229,7 @@ fn penalty(text: &str) -> Result<ClockPenalty, String> {
 }
 
 /// The names of the settings.
-const NAMES: [&CStr; 12] = [
+const NAMES: [&CStr; 13] = [
     c"prefer",
     c"measure",
     c"calibration",
@@ -235,6 +242,7 @@ const NAMES: [&CStr; 12] = [
     c"statistics",
     c"clock-512",
     c"clock-256",
+    c"overload",
 ];
 
 #[cfg(test)]
@@ -259,6 +267,7 @@ mod tests {
         assert_eq!(options.log, Level::Warn);
         assert_eq!(options.prepare, Prepare::AtSecondUse);
         assert_eq!((options.library, options.statistics), (None, true));
+        assert!(options.overload);
         assert_eq!(options.clock, Clock::default());
         assert_eq!(options.calibration, None);
         assert_eq!(
@@ -280,6 +289,7 @@ mod tests {
             (c"calibration", "/var/cache/x"),
             (c"prefer", "widelane"),
             (c"measure", "at-start"),
+            (c"overload", "off"),
         ])
         .unwrap();
         assert_eq!(options.operations, ["rsa", "x25519"]);
@@ -287,7 +297,7 @@ mod tests {
         assert_eq!(options.log, Level::Info);
         assert_eq!(options.prepare, Prepare::AtFirstUse);
         assert_eq!(options.library.as_deref(), Some(c"/lib/x.so"));
-        assert!(!options.statistics);
+        assert!(!options.statistics && !options.overload);
         assert_eq!(
             (options.prefer, options.measures_at_start),
             (Prefer::Widelane, true)
@@ -309,6 +319,7 @@ mod tests {
             (c"log", "loud", "log: `loud` is none of warn, info, off"),
             (c"prepare", "never", "second-use"),
             (c"statistics", "yes", "`yes` is none of on, off"),
+            (c"overload", "late", "`late` is none of on, off"),
             (c"prefer", "aws-lc", "none of measured, widelane, openssl"),
             (c"measure", "now", "`now` is none of later, at-start"),
             (c"clock-512", "9 1 1", "share below 1"),

@@ -100,6 +100,9 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
         prepared::prepare_at_first_use();
     }
     let lanes = backend != Backend::AwsLc;
+    if !options.overload {
+        suspension::leave_queues();
+    }
     if lanes {
         // Without them nothing waits, and a suspended handshake would only cost time.
         suspension::attach(options.library.as_deref());

@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
 
@@ -169,6 +170,15 @@ extern "C" fn lanes_are_off() -> c_int {
     guarded(0, || status::lanes_are_off().into())
 }
 
+extern "C" fn shortens_queues() -> c_int {
+    guarded(0, || SHORTENS_QUEUES.load(Relaxed).into())
+}
+
+/// Leaves the queues of connections alone, also under overload.
+pub(crate) fn leave_queues() {
+    SHORTENS_QUEUES.store(false, Relaxed);
+}
+
 fn with_worker<T: Default>(use_it: impl FnOnce(&Worker) -> T) -> T {
     match engine::worker() {
         Ok(Some(worker)) => use_it(&worker),
@@ -184,6 +194,9 @@ static PASSES: Passes = Passes {
     prepare_keys,
     prepare,
     lanes_are_off,
+    shortens_queues,
 };
+
+static SHORTENS_QUEUES: AtomicBool = AtomicBool::new(true);
 
 static SUSPENSION: OnceLock<Option<&'static Suspension>> = OnceLock::new();

@@ -11,6 +11,7 @@ use std::{ptr, slice};
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval};
 
+use crate::backlog;
 use crate::boundary::guarded;
 use crate::connections;
 use crate::events::{Loop, Next, Seen};
@@ -320,16 +321,36 @@ stand_ins! {
 
     /// `accept(2)`.
     accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int = accept,
-        then |accepted| { is_accepted(accepted) };
+        then |accepted| { is_accepted(fd, accepted) },
+        waits {
+            // SAFETY: the caller's promise.
+            let accept = || unsafe { originals::accept(fd, address, len) };
+            // SAFETY: the same.
+            unsafe { accept_in_time(fd, len, accept) }
+        };
 
     /// `accept4(2)`.
     accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int = accept4,
-        then |accepted| { is_accepted(accepted) };
+        then |accepted| { is_accepted(fd, accepted) },
+        waits {
+            // SAFETY: the caller's promise.
+            let accept = || unsafe { originals::accept4(fd, address, len, flags) };
+            // SAFETY: the same.
+            unsafe { accept_in_time(fd, len, accept) }
+        };
+
+    /// `listen(2)`.
+    listen(fd: c_int, limit: c_int) -> c_int = listen, then |done| {
+        if done == 0 {
+            backlog::listens(fd);
+        }
+    };
 
     /// `close(2)`.
     close(fd: c_int) -> c_int = close, instead {
         if table::passes().is_some() {
             registrations::close(fd);
+            backlog::close(fd);
         }
         None
     };
@@ -339,12 +360,16 @@ stand_ins! {
         then |closed| {
             if closed == 0 && flags as c_uint & libc::CLOSE_RANGE_CLOEXEC == 0 {
                 registrations::close_all(first, last);
+                backlog::forget_all(first, last);
             }
         };
 
     /// `closefrom(3)`.
     closefrom(first: c_int) = closefrom,
-        then |_done| { registrations::close_all(first.max(0) as c_uint, c_uint::MAX) };
+        then |_done| {
+            registrations::close_all(first.max(0) as c_uint, c_uint::MAX);
+            backlog::forget_all(first.max(0) as c_uint, c_uint::MAX);
+        };
 
     /// `dup(2)`.
     dup(fd: c_int) -> c_int = dup, then |to| { is_duplicated(fd, to) };
@@ -402,17 +427,57 @@ fn selects(count: c_int, read: *const fd_set) -> Option<c_int> {
     None
 }
 
-fn is_accepted(fd: c_int) {
+fn is_accepted(listener: c_int, fd: c_int) {
     if table::passes().is_some() {
         registrations::accepted(fd);
+        if fd >= 0 {
+            backlog::accepted(listener);
+        }
     }
 }
+
+/// Accepts a connection that is worth an answer, where the listening socket is overloaded. `None` leaves the call
+/// to the original: there is no overload, or too many in a row were not worth one.
+///
+/// # Safety
+///
+/// As `accept`, which fills in the caller's address, and `len` is that address's length or null.
+unsafe fn accept_in_time(
+    listener: c_int,
+    len: *mut socklen_t,
+    accept: impl Fn() -> c_int,
+) -> Option<c_int> {
+    if !guarded(|| backlog::chooses(listener)).unwrap_or(false) {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let room = unsafe { len.as_ref() }.copied();
+    for _ in 0..MOST_REFUSED {
+        // Outside of what is guarded: a thread may be cancelled here and in `close`.
+        let fd = accept();
+        if !guarded(|| backlog::refuses(listener, fd)).unwrap_or(false) {
+            guarded(|| is_accepted(listener, fd));
+            return Some(fd);
+        }
+        // SAFETY: the descriptor is new, and the caller has not seen it.
+        unsafe { originals::close(fd) };
+        if let Some(room) = room {
+            // SAFETY: the caller's promise; it is the length that the caller gave.
+            unsafe { *len = room };
+        }
+    }
+    None
+}
+
+/// Connections that one call may refuse: others wait for the caller meanwhile.
+const MOST_REFUSED: usize = 64;
 
 /// `to` is `fd`'s file from now on, whatever it was before.
 fn is_duplicated(fd: c_int, to: c_int) {
     if to >= 0 && table::passes().is_some() {
         registrations::duplicated(fd);
         registrations::close(to);
+        backlog::forget(to);
     }
 }
 
@@ -442,6 +507,7 @@ extern "C" fn look_up() {
             originals::dup(-1);
             originals::dup2(-1, -1);
             originals::accept(-1, ptr::null_mut(), ptr::null_mut());
+            originals::listen(-1, 0);
             originals::fcntl(-1, libc::F_GETFD, 0);
             originals::fcntl64(-1, libc::F_GETFD, 0);
         }

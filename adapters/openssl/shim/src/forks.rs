@@ -13,7 +13,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::boundary::guarded;
-use crate::{connections, handshakes};
+use crate::{backlog, connections, handshakes};
 
 /// Takes notice of forks from now on.
 pub(crate) fn begin() {
@@ -43,6 +43,7 @@ unsafe extern "C" fn child() {
         OWNER.store(std::process::id(), Relaxed);
         drop(HELD.take().map(ManuallyDrop::into_inner));
         handshakes::forked();
+        backlog::forked();
     });
 }
 

@@ -767,7 +767,7 @@ pub(crate) extern "C" fn wake(ssl: *mut c_void) {
     });
 }
 
-fn errno() -> c_int {
+pub(crate) fn errno() -> c_int {
     // SAFETY: this thread's own place.
     unsafe { *libc::__errno_location() }
 }

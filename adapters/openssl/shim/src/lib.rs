@@ -26,10 +26,12 @@
 //! - A mistake of ours ends at one boundary, and the original does the call (`boundary`).
 //!
 //! Where to start: `calls` has the functions that stand in for the originals, `handshakes` what
-//! is suspended, `events` when passes run, `tests/uses` what programs do.
+//! is suspended, `events` when passes run, `overload` what becomes of connections that wait too long, `tests/uses` what programs do.
 
 #![deny(unsafe_code)]
 
+#[allow(unsafe_code)]
+mod backlog;
 mod boundary;
 #[allow(unsafe_code)]
 mod calls;
@@ -43,6 +45,7 @@ mod handshakes;
 mod imports;
 #[allow(unsafe_code)]
 mod originals;
+mod overload;
 mod registrations;
 mod sync;
 #[allow(unsafe_code)]

@@ -152,6 +152,7 @@ originals! {
     accept4 = c"accept4" in LIBC:
         fn(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int
         , otherwise missing();
+    listen = c"listen" in LIBC: fn(fd: c_int, backlog: c_int) -> c_int, otherwise missing();
     close = c"close" in LIBC: fn(fd: c_int) -> c_int, otherwise missing();
     close_range = c"close_range" in LIBC:
         fn(first: c_uint, last: c_uint, flags: c_int) -> c_int, otherwise missing();

@@ -56,6 +56,8 @@ pub struct Passes {
     pub prepare: extern "C" fn(),
     /// 1 while an operator has switched lanes off: then no handshake would be suspended.
     pub lanes_are_off: extern "C" fn() -> c_int,
+    /// 1 if queues of connections are kept short under overload; 0 if the configuration says otherwise.
+    pub shortens_queues: extern "C" fn() -> c_int,
 }
 
 /// The version of what the functions mean. It changes with every change that leaves a table as large as it was.
@@ -105,6 +107,9 @@ mod tests {
         extern "C" fn lanes_are_off() -> c_int {
             0
         }
+        extern "C" fn shortens_queues() -> c_int {
+            1
+        }
         let of = |size| Passes {
             size,
             turn,
@@ -113,6 +118,7 @@ mod tests {
             prepare_keys,
             prepare,
             lanes_are_off,
+            shortens_queues,
         };
         assert!(of(Passes::SIZE).fits());
         let next_version = ((VERSION as usize + 1) << 32) | size_of::<Passes>();

@@ -34,6 +34,7 @@ struct passes {
     void (*prepare_keys)(int at_once);
     void (*prepare)(void);
     int (*lanes_are_off)(void);
+    int (*shortens_queues)(void);
 };
 
 struct suspension {
@@ -101,8 +102,15 @@ static int lanes_are_off(void)
     return 0;
 }
 
+static int queues_are_short = 1;
+
+static int shortens_queues(void)
+{
+    return queues_are_short;
+}
+
 static const struct passes passes = {
-    sizeof passes, turn, waiting, submitted, prepare_keys, prepare, lanes_are_off
+    sizeof passes, turn, waiting, submitted, prepare_keys, prepare, lanes_are_off, shortens_queues
 };
 
 static void attach(void)
