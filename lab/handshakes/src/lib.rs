@@ -70,6 +70,6 @@ pub use scaling::{ScalingPlan, scaling};
 pub use servers::{Contender, Side};
 pub use speed::{SpeedPlan, speed};
 pub use stage::Stage;
-pub use timing::{TimingPlan, timing};
+pub use timing::timing;
 pub use unmodified::Software;
 pub use ways_in::{WaysIn, WaysInPlan, ways_in};

@@ -88,11 +88,6 @@ impl Side {
         }
     }
 
-    /// Returns whether the side is another program than ours.
-    pub(crate) fn is_peer(self) -> bool {
-        !matches!(self, Self::Alone | Self::Batched | Self::Inline | Self::Old)
-    }
-
     /// Returns whether the program of this side is installed.
     pub(crate) fn is_installed(self, options: &Options) -> bool {
         match self {
