@@ -1,5 +1,6 @@
 //! Kinds of handshakes that are compared: certificate, key exchange, and how the client goes on.
 
+use crate::options;
 use crate::setup::Setting;
 use std::fmt;
 use std::path::Path;
@@ -48,7 +49,7 @@ impl Condition {
     ];
 
     /// Conditions without tickets and client certificates, which servers set up alike.
-    pub const BARE: [Self; 4] = [
+    pub(crate) const BARE: [Self; 4] = [
         Self::RsaX25519,
         Self::EcdsaX25519,
         Self::EcdsaHybrid,
@@ -166,11 +167,7 @@ impl FromStr for Condition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.iter().find(|condition| condition.id() == text);
-        known.copied().ok_or_else(|| {
-            let ids = Self::ALL.map(Self::id);
-            format!("{text:?} is not known; choose from {}", ids.join(", "))
-        })
+        options::named(&Self::ALL, Self::id, text, "kind of handshake")
     }
 }
 

@@ -67,7 +67,7 @@ pub use process::{Server, output};
 pub use record::Record;
 pub use relay::{RelayPlan, Traffic, relay};
 pub use scaling::{ScalingPlan, scaling};
-pub use servers::{Contender, Side};
+pub use servers::{Contender, Side, free_address};
 pub use speed::{SpeedPlan, speed};
 pub use stage::Stage;
 pub use timing::timing;

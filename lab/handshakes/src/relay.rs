@@ -8,6 +8,7 @@ mod traffic;
 
 use crate::backend::{Backend, no_backend};
 use crate::error::TrialError;
+use crate::options;
 use crate::record::Record;
 use crate::servers::{self, Contender, Side};
 use crate::setup::{Setting, Setup};
@@ -87,11 +88,7 @@ impl FromStr for Traffic {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|traffic| traffic.id() == text);
-        known.ok_or_else(|| {
-            let ids = Self::ALL.map(Self::id);
-            format!("{text:?} is no traffic; choose from {}", ids.join(", "))
-        })
+        options::named(&Self::ALL, Self::id, text, "traffic")
     }
 }
 

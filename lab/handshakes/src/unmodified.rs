@@ -9,7 +9,7 @@
 use crate::condition::Condition;
 use crate::error::TrialError;
 use crate::machine;
-use crate::options::{Options, find_program};
+use crate::options::{self, Options, find_program};
 use crate::process::Server;
 use crate::servers::{self, Running, write};
 use crate::setup::Setup;
@@ -101,11 +101,7 @@ impl FromStr for Software {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|software| software.id() == text);
-        known.ok_or_else(|| {
-            let ids = Self::ALL.map(Self::id);
-            format!("{text:?} is no server; choose from {}", ids.join(", "))
-        })
+        options::named(&Self::ALL, Self::id, text, "server")
     }
 }
 

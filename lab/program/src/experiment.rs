@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde_json::{Value, json};
 use widelane_experiments::{
     ExperimentError, GivenBack, Interval, Options, Order, Outcome, Plan, Remedy, Row, Verdict,
     Where, cloudflare, intel, kit, remedy, work, xu,
@@ -148,14 +148,14 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         (Name::Remedy, Some(model)) => {
             let remedy = remedy(&plan, model, tell).map_err(failure)?;
             return output::print(&match args.json {
-                true => remedy_line(model, plan.rounds, &remedy)?,
+                true => remedy_line(model, plan.rounds, &remedy),
                 false => remedy_words(model, &remedy),
             });
         }
     };
     let outcome = outcome.map_err(failure)?;
     output::print(&match args.json {
-        true => lines(args.name.text(), brake, &outcome)?,
+        true => lines(args.name.text(), brake, &outcome),
         false => words(brake, &outcome),
     })
 }
@@ -305,18 +305,18 @@ fn remedy_words(model: &str, remedy: &Remedy) -> String {
     text
 }
 
-fn remedy_line(model: &str, rounds: usize, remedy: &Remedy) -> Result<String, Failure> {
+fn remedy_line(model: &str, rounds: usize, remedy: &Remedy) -> String {
     let losses = remedy.losses.iter();
     let losses = losses.map(|loss| {
         let (low, high) = loss.bounds.unzip();
         (loss.form.to_owned(), [Some(loss.median), low, high].into())
     });
     let given = &remedy.given_back;
-    let line = serde_json::json!({
+    let line = json!({
         "experiment": Name::Remedy.text(),
         "as": model,
         "rounds": rounds,
-        "loss_percent": serde_json::Value::Object(losses.collect()),
+        "loss_percent": Value::Object(losses.collect()),
         "given_back": [given.share, given.low, given.high],
         "needed": GivenBack::NEEDED,
         "verdict": match given.verdict {
@@ -325,7 +325,7 @@ fn remedy_line(model: &str, rounds: usize, remedy: &Remedy) -> Result<String, Fa
             Verdict::Open => "open",
         },
     });
-    Ok(format!("{line}\n"))
+    format!("{line}\n")
 }
 
 fn interval(interval: &Interval, digits: usize) -> String {
@@ -333,56 +333,32 @@ fn interval(interval: &Interval, digits: usize) -> String {
     format!("{median:.digits$} ({low:.digits$} to {high:.digits$})")
 }
 
-fn lines(name: &str, brake: Option<&str>, outcome: &Outcome) -> Result<String, Failure> {
+/// Intervals are median, least, most.
+fn lines(name: &str, brake: Option<&str>, outcome: &Outcome) -> String {
+    let numbers = |of: &Interval| [of.median, of.low, of.high];
     let mut text = String::new();
     for (rows, brake) in [(&outcome.native, None), (&outcome.braked, brake)] {
         for row in rows {
-            let line = Line {
-                experiment: name,
-                brake,
-                condition: &row.condition,
-                against: row
-                    .against
-                    .and_then(|at| rows.get(at))
-                    .map(|row| &*row.condition),
-                requests_per_s: numbers(&row.rate),
-                change_percent: numbers(&row.change),
-                variation_percent: row.variation.as_ref().map(numbers),
-                p50_us: row.p50_us.as_ref().map(numbers),
-                lanes_per_pass: row.batch.as_ref().map(numbers),
-                level_share: row.levels,
-                wide_percent: row.wide_percent,
-                predicted_percent: row.predicted,
-                published_percent: row.published,
-            };
-            text.push_str(&serde_json::to_string(&line)?);
-            text.push('\n');
+            let against = row.against.and_then(|at| rows.get(at));
+            let line = json!({
+                "experiment": name,
+                "as": brake,
+                "condition": row.condition,
+                "against": against.map(|row| &row.condition),
+                "requests_per_s": numbers(&row.rate),
+                "change_percent": numbers(&row.change),
+                "variation_percent": row.variation.as_ref().map(numbers),
+                "p50_us": row.p50_us.as_ref().map(numbers),
+                "lanes_per_pass": row.batch.as_ref().map(numbers),
+                "level_share": row.levels,
+                "wide_percent": row.wide_percent,
+                "predicted_percent": row.predicted,
+                "published_percent": row.published,
+            });
+            let _ = writeln!(text, "{line}");
         }
     }
-    Ok(text)
-}
-
-fn numbers(interval: &Interval) -> [f64; 3] {
-    [interval.median, interval.low, interval.high]
-}
-
-/// Intervals are median, least, most.
-#[derive(Serialize)]
-struct Line<'a> {
-    experiment: &'a str,
-    #[serde(rename = "as")]
-    brake: Option<&'a str>,
-    condition: &'a str,
-    against: Option<&'a str>,
-    requests_per_s: [f64; 3],
-    change_percent: [f64; 3],
-    variation_percent: Option<[f64; 3]>,
-    p50_us: Option<[f64; 3]>,
-    lanes_per_pass: Option<[f64; 3]>,
-    level_share: Option<[f64; 3]>,
-    wide_percent: Option<f64>,
-    predicted_percent: Option<f64>,
-    published_percent: Option<f64>,
+    text
 }
 
 const EXAMPLES: &str = "\

@@ -1,11 +1,10 @@
 //! `widelane-lab simulate`: what wide code would cost on a processor that is not at hand.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde_json::{Value, json};
 use widelane_samples::{Table, cell, number, text as column};
 use widelane_sim::{
     BUILTIN, Comparison, Figure, Fleet, Plan, RunFigures, Scenario, ScenarioError, Settings,
@@ -116,7 +115,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         }
         let fleet = scenario.fleet(args.rate, &settings).map_err(wrong)?;
         return output::print(&match args.json {
-            true => fleet_json(&fleet)?,
+            true => format!("{}\n", fleet_json(&fleet)),
             false => fleet_words(&fleet),
         });
     }
@@ -140,8 +139,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         progress.done(value.as_deref().unwrap_or(&name));
         if args.json {
             for run in &runs {
-                text.push_str(&serde_json::to_string(&line(&name, value.as_deref(), run))?);
-                text.push('\n');
+                let _ = writeln!(text, "{}", line(&name, value.as_deref(), run));
             }
             continue;
         }
@@ -437,78 +435,50 @@ fn rounded(value: f64) -> String {
 
 // Lines of JSON.
 
-fn line<'a>(scenario: &'a str, sweep: Option<&'a str>, run: &'a RunFigures) -> RunLine<'a> {
-    let figures = run
-        .figures
-        .iter()
-        .map(|(figure, value)| (figure.name(), *value));
-    let cores = run.cores.iter().map(|core| CoreLine {
-        ghz: core.ghz,
-        busy_s: core.busy(),
-        level_s: core.busy,
-        throttled_s: core.throttled,
-        halted_s: core.halted,
+fn line(scenario: &str, sweep: Option<&str>, run: &RunFigures) -> Value {
+    let cores = run.cores.iter().map(|core| {
+        json!({
+            "ghz": core.ghz,
+            "busy_s": core.busy(),
+            "level_s": core.busy,
+            "throttled_s": core.throttled,
+            "halted_s": core.halted,
+        })
     });
-    RunLine {
-        scenario,
-        sweep,
-        run: &run.run,
-        placement: run.placement.name(),
-        model: &run.model,
-        figures: figures.collect(),
-        seconds: run.seconds,
-        cores: cores.collect(),
-        energy_j: None,
-        energy_why: NO_ENERGY,
+    let mut line = json!({
+        "scenario": scenario,
+        "run": run.run,
+        "placement": run.placement.name(),
+        "model": run.model,
+        "seconds": run.seconds,
+        "cores": cores.collect::<Vec<_>>(),
+        "energy_j": null,
+        "energy_why": NO_ENERGY,
+    });
+    for (figure, value) in &run.figures {
+        line[figure.name()] = json!(value);
     }
+    if let Some(sweep) = sweep {
+        line["sweep"] = json!(sweep);
+    }
+    line
 }
 
-#[derive(Serialize)]
-struct RunLine<'a> {
-    scenario: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sweep: Option<&'a str>,
-    run: &'a str,
-    placement: &'static str,
-    model: &'a str,
-    #[serde(flatten)]
-    figures: BTreeMap<&'static str, f64>,
-    seconds: f64,
-    cores: Vec<CoreLine>,
-    energy_j: Option<f64>,
-    energy_why: &'static str,
-}
-
-#[derive(Serialize)]
-struct CoreLine {
-    ghz: Option<f64>,
-    busy_s: f64,
-    level_s: [f64; 3],
-    throttled_s: f64,
-    halted_s: f64,
-}
-
-fn fleet_json(fleet: &Fleet) -> Result<String, Failure> {
-    let tried: Vec<_> = (fleet.tried.iter())
-        .map(|one| {
-            serde_json::json!({
-                "model": one.model, "setting": one.setting, "requests_per_s": one.rate, "best": one.best
-            })
-        })
-        .collect();
-    let chosen: Vec<_> = (fleet.chosen.iter())
-        .map(|one| {
-            serde_json::json!({
-                "model": one.model, "setting": one.setting, "machines": one.machines.0,
-                "of": one.machines.1, "requests_per_s": one.rate
-            })
-        })
-        .collect();
-    let line = serde_json::json!({
-        "rate": fleet.rate, "p99_bound_us": fleet.p99_us, "served": fleet.served, "most": fleet.most,
-        "slowest_p99_us": fleet.slowest_p99_us, "chosen": chosen, "tried": tried
+fn fleet_json(fleet: &Fleet) -> Value {
+    let tried = fleet.tried.iter().map(|one| {
+        json!({"model": one.model, "setting": one.setting, "requests_per_s": one.rate, "best": one.best})
     });
-    Ok(format!("{}\n", serde_json::to_string(&line)?))
+    let chosen = fleet.chosen.iter().map(|one| {
+        let (machines, of) = one.machines;
+        json!({
+            "model": one.model, "setting": one.setting, "machines": machines, "of": of, "requests_per_s": one.rate,
+        })
+    });
+    json!({
+        "rate": fleet.rate, "p99_bound_us": fleet.p99_us, "served": fleet.served, "most": fleet.most,
+        "slowest_p99_us": fleet.slowest_p99_us, "chosen": chosen.collect::<Vec<_>>(),
+        "tried": tried.collect::<Vec<_>>(),
+    })
 }
 
 // Arguments.

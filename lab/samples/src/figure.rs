@@ -385,53 +385,43 @@ impl Source {
 }
 
 impl Unit {
+    /// Name for programs, what stands behind a number for people, and digits behind the point.
+    fn facts(self) -> (&'static str, &'static str, usize) {
+        match self {
+            Self::PerSecond => ("/s", "", 0),
+            Self::Microseconds => ("us", " µs", 0),
+            Self::Seconds => ("s", " s", 3),
+            Self::Gigahertz => ("GHz", " GHz", 2),
+            Self::GigabytesPerSecond => ("GB/s", " GB/s", 1),
+            Self::GibibytesPerSecond => ("GiB/s", " GiB/s", 2),
+            Self::PerNanosecond => ("/ns", "", 1),
+            Self::Bytes => ("bytes", " bytes", 0),
+            Self::Kibibytes => ("KiB", " MiB", 1),
+            Self::Share => ("share", " %", 1),
+            Self::Times => ("times", "", 2),
+            Self::Count => ("", "", 0),
+            Self::Tenths => ("", "", 1),
+            // Two digits are enough for what people publish.
+            Self::Plain => ("as named", "", 2),
+        }
+    }
+
     /// Name of the unit for programs.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::PerSecond => "/s",
-            Self::Microseconds => "us",
-            Self::Seconds => "s",
-            Self::Gigahertz => "GHz",
-            Self::GigabytesPerSecond => "GB/s",
-            Self::GibibytesPerSecond => "GiB/s",
-            Self::PerNanosecond => "/ns",
-            Self::Bytes => "bytes",
-            Self::Kibibytes => "KiB",
-            Self::Share => "share",
-            Self::Times => "times",
-            Self::Count | Self::Tenths => "",
-            Self::Plain => "as named",
-        }
+        self.facts().0
     }
 
     /// A number of this unit for people.
     pub fn shown(self, value: f64) -> String {
-        let behind = match self {
-            Self::Microseconds => " µs",
-            Self::Seconds => " s",
-            Self::Gigahertz => " GHz",
-            Self::GigabytesPerSecond => " GB/s",
-            Self::GibibytesPerSecond => " GiB/s",
-            Self::Bytes => " bytes",
-            Self::Kibibytes => " MiB",
-            Self::Share => " %",
-            Self::PerSecond | Self::PerNanosecond | Self::Times => "",
-            Self::Count | Self::Tenths | Self::Plain => "",
-        };
-        self.written(value, self.decimals(value)) + behind
+        self.written(value, self.decimals(value)) + self.facts().1
     }
 
     /// Digits behind the point of a value of about this size.
     fn decimals(self, value: f64) -> usize {
         match self {
-            Self::PerSecond | Self::Count | Self::Bytes => 0,
-            Self::Microseconds => usize::from(value.abs() < 20.0),
-            Self::GigabytesPerSecond | Self::PerNanosecond => 1,
-            Self::Kibibytes | Self::Share | Self::Tenths => 1,
+            Self::Microseconds if value.abs() < 20.0 => 1,
             Self::Times if (f64::EPSILON..0.1).contains(&(value - 1.0).abs()) => 3,
-            // Two digits are enough for what people publish.
-            Self::Gigahertz | Self::GibibytesPerSecond | Self::Times | Self::Plain => 2,
-            Self::Seconds => 3,
+            _ => self.facts().2,
         }
     }
 

@@ -181,14 +181,11 @@ impl Kind {
         });
         let columns: Vec<_> = columns.collect();
         let is_number = |key: usize| groups.iter().all(|group| group.key[key].is_number());
-        let keys = self
-            .keys
-            .iter()
-            .enumerate()
-            .filter(|(_, (_, title))| !title.is_empty());
-        let keys = keys.map(|(key, (_, title))| match is_number(key) {
-            true => number(*title),
-            false => text(*title),
+        let keys = self.keys.iter().enumerate();
+        let keys = keys.filter(|(_, (_, title))| !title.is_empty());
+        let keys = keys.map(|(key, (_, title))| Column {
+            is_text: !is_number(key),
+            ..text(*title)
         });
         let head = keys.chain(columns.iter().map(|(title, of)| of.column(title)));
         let rows = groups.iter().map(|group| {
@@ -230,11 +227,8 @@ impl Kind {
                     "{} of {word}",
                     percent(&group.lines[0].value["share_of_knee"])
                 )),
-                _ => cell(
-                    value
-                        .as_str()
-                        .map_or_else(|| value.to_string(), str::to_owned),
-                ),
+                _ if value.is_string() => cell(word),
+                _ => cell(value.to_string()),
             };
             match cells.last_mut().filter(|_| heading.is_empty()) {
                 Some(before) => before.extend([cell(", "), own].concat()),
@@ -261,61 +255,53 @@ impl Of {
 
     fn cell(&self, what: &str, group: &Group<'_>, all: &[Group<'_>], source: &Rc<Source>) -> Cell {
         let lines = &group.lines;
-        let beside = |base: &Group<'_>, field: &str| {
+        let times = |base: &Group<'_>, field: &str| {
             Figure::quotient(what, &pairs(lines, &base.lines), field, source)
         };
+        let last = group.key.len() - 1;
         let siblings = || {
-            all.iter().filter(|one| {
-                one.key.split_last().map(|key| key.1) == group.key.split_last().map(|key| key.1)
-            })
+            all.iter()
+                .filter(|one| one.key[..last] == group.key[..last])
         };
-        let last = |one: &Group<'_>| {
-            one.key
-                .last()
-                .and_then(|value| value.as_str())
-                .unwrap_or_default()
-                .to_owned()
-        };
-        match *self {
-            Self::Words(field) => cell(match lines[0].value.pointer(field) {
-                Some(Value::Array(all)) => all
-                    .iter()
-                    .filter_map(Value::as_str)
-                    .collect::<Vec<_>>()
-                    .join("; "),
-                found => found
-                    .and_then(Value::as_str)
-                    .unwrap_or(NOT_THERE)
-                    .to_owned(),
-            }),
-            Self::Median(unit, field) => {
-                figure_or(Figure::median(what, unit, lines, field, source), NOT_THERE)
+        let figure = match *self {
+            Self::Words(field) => {
+                let found = lines[0].value.pointer(field);
+                let words = found
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten()
+                    .chain(found);
+                let words: Vec<_> = words.filter_map(Value::as_str).collect();
+                return cell(if words.is_empty() {
+                    NOT_THERE.to_owned()
+                } else {
+                    words.join("; ")
+                });
             }
-            Self::MedianOf(side, unit, field) => figure_or(
-                Figure::median(what, unit, &group.of_side(side), field, source),
-                NOT_THERE,
-            ),
-            Self::Range(unit, field) => {
-                figure_or(Figure::range(what, unit, lines, field, source), NOT_THERE)
-            }
-            Self::Sum(field) => figure_or(Figure::sum(what, lines, field, source), NOT_THERE),
             // With its interval, a row's quotient by itself says nothing.
-            Self::SureTimes(base, _) if last(group) == base => Vec::new(),
+            Self::SureTimes(base, _) if group.word(last) == base => return Vec::new(),
             Self::Times(base, field) | Self::SureTimes(base, field) => {
-                let base = siblings().find(|one| last(one) == base);
-                figure_or(base.and_then(|base| beside(base, field)), "–")
+                let base = siblings().find(|one| one.word(last) == base);
+                return figure_or(base.and_then(|base| times(base, field)), "–");
             }
             Self::TimesBestPeer(field) => {
-                let peers = siblings().filter(|one| !last(one).starts_with("widelane"));
+                let peers = siblings().filter(|one| !one.word(last).starts_with("widelane"));
                 let spent = |one: &&Group<'_>| one.median(field).unwrap_or(f64::INFINITY);
                 let best = peers.min_by(|one, other| spent(one).total_cmp(&spent(other)));
-                figure_or(best.and_then(|best| beside(best, field)), "–")
+                return figure_or(best.and_then(|best| times(best, field)), "–");
             }
+            Self::Median(unit, field) => Figure::median(what, unit, lines, field, source),
+            Self::MedianOf(side, unit, field) => {
+                Figure::median(what, unit, &group.of_side(side), field, source)
+            }
+            Self::Range(unit, field) => Figure::range(what, unit, lines, field, source),
+            Self::Sum(field) => Figure::sum(what, lines, field, source),
             Self::Quotient([ours, theirs], field) => {
                 let pairs = pairs(&group.of_side(ours), &group.of_side(theirs));
-                figure_or(Figure::quotient(what, &pairs, field, source), NOT_THERE)
+                Figure::quotient(what, &pairs, field, source)
             }
-        }
+        };
+        figure_or(figure, NOT_THERE)
     }
 }
 
