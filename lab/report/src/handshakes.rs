@@ -106,7 +106,7 @@ fn busiest(
         one.key[0].as_u64() >= Some(BUSY)
             && words.all(|(place, (_, word))| one.word(place + 1) == *word)
     });
-    let most = all.pop()?;
+    let most = all.into_iter().max_by_key(|one| one.key[0].as_u64())?;
     Figure::quotient(
         what,
         &pairs(&most.of_side(ours), &most.of_side(theirs)),

@@ -99,6 +99,8 @@ pub enum Unit {
     PerSecond,
     /// Microseconds.
     Microseconds,
+    /// Microseconds, to a tenth.
+    FineMicroseconds,
     /// Seconds, to a millisecond.
     Seconds,
     /// GHz.
@@ -390,6 +392,7 @@ impl Unit {
         match self {
             Self::PerSecond => ("/s", "", 0),
             Self::Microseconds => ("us", " µs", 0),
+            Self::FineMicroseconds => ("us", " µs", 1),
             Self::Seconds => ("s", " s", 3),
             Self::Gigahertz => ("GHz", " GHz", 2),
             Self::GigabytesPerSecond => ("GB/s", " GB/s", 1),

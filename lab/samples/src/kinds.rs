@@ -140,7 +140,7 @@ pub const RELAY_SMALL: Kind = Kind {
         ),
         (
             "server's CPU time each",
-            Of::Range(Unit::Microseconds, CPU_OF_REQUEST),
+            Of::Range(Unit::FineMicroseconds, CPU_OF_REQUEST),
         ),
         ("× best peer", Of::TimesBestPeer(CPU_OF_REQUEST)),
         ("p50", Of::Median(Unit::Microseconds, P50)),

@@ -5,7 +5,6 @@ use crate::names;
 use crate::record::{Line, Record};
 use crate::table::{Cell, Column, Piece, Table, cell, figure_or, number, plain, text};
 use serde_json::Value;
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use widelane_statistics::median;
@@ -20,7 +19,7 @@ pub struct Group<'a> {
 }
 
 /// Groups the lines of a kind by the values at `keys`, which are JSON pointers. Values come in the order in which they
-/// first ran, numbers in their own.
+/// first ran, shares in their own.
 pub fn groups<'a>(record: &'a Record, kind: &'a str, keys: &[&str]) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
     let mut seen: Vec<Vec<&Value>> = vec![Vec::new(); keys.len()];
@@ -40,18 +39,16 @@ pub fn groups<'a>(record: &'a Record, kind: &'a str, keys: &[&str]) -> Vec<Group
             }),
         }
     }
-    groups.sort_by(|one, other| {
-        let values = one.key.iter().zip(&other.key).zip(&seen);
-        let order = values.map(
-            |((one, other), seen)| match (one.as_f64(), other.as_f64()) {
-                (Some(one), Some(other)) => one.total_cmp(&other),
-                _ => {
-                    let place = |value| seen.iter().position(|known| *known == value);
-                    place(*one).cmp(&place(*other))
-                }
-            },
-        );
-        order.fold(Ordering::Equal, Ordering::then)
+    for seen in &mut seen {
+        if seen.iter().all(|value| value.is_number()) && seen.iter().any(|value| value.is_f64()) {
+            let number = |value: &Value| value.as_f64().unwrap_or_default();
+            seen.sort_by(|one, other| number(one).total_cmp(&number(other)));
+        }
+    }
+    groups.sort_by_cached_key(|group| {
+        let values = group.key.iter().zip(&seen);
+        let places = values.map(|(value, seen)| seen.iter().position(|known| known == value));
+        places.collect::<Vec<_>>()
     });
     groups
 }
@@ -314,3 +311,43 @@ fn percent(share: &Value) -> String {
 
 /// Text of a cell without a figure.
 pub const NOT_THERE: &str = "n/a: not in the record";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn rows_stand_in_the_order_of_their_keys_whatever_these_are() {
+        let mut record = Record::default();
+        for value in [
+            json!(2),
+            json!("a"),
+            json!(1),
+            json!(1.5),
+            json!(null),
+            json!([1]),
+        ] {
+            record.push(json!({"kind": "x", "key": value}));
+        }
+        let keys = |record: &Record| -> Vec<Value> {
+            let groups = groups(record, "x", &["/key"]);
+            groups.iter().map(|group| group.key[0].clone()).collect()
+        };
+        assert_eq!(
+            keys(&record),
+            [
+                json!(2),
+                json!("a"),
+                json!(1),
+                json!(1.5),
+                json!(null),
+                json!([1])
+            ]
+        );
+        record.lines.retain(|line| line.value["key"].is_number());
+        assert_eq!(keys(&record), [json!(1), json!(1.5), json!(2)]);
+        record.lines.pop();
+        assert_eq!(keys(&record), [json!(2), json!(1)]);
+    }
+}

@@ -70,7 +70,8 @@ pub(super) fn render(root: &Path, up: &str, mark: &str) -> Result<String, String
                 let mut groups = groups(&record, kind, &["/condition", "/side", "/in_flight"]);
                 // A closed loop is shown with many in flight; a pair has one number of them.
                 groups.retain(|one| (one.word(0), one.word(1)) == (condition, side));
-                Figure::median("", Unit::Count, &groups.pop()?.lines, place, &source)
+                let most = groups.into_iter().max_by_key(|one| one.key[2].as_u64())?;
+                Figure::median("", Unit::Count, &most.lines, place, &source)
             };
             one(of(PAIR)
                 .or_else(|| of(CLOSED.kind))
