@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
 use widelane_lanes::{ArraySpec, Definition, Kernel, Proof, Report, Target};
-use widelane_text::json_line;
+use widelane_text::{columns, json_line};
 
 /// Print the vector kernels: instruction mix, licence level, port bounds and proof
 #[derive(Debug, clap::Args)]
@@ -185,44 +185,26 @@ fn line(kernel: Kernel, target: Target, proof: &Proof) -> Line {
 }
 
 fn table(proved: &[(Kernel, Target, Proof)]) -> String {
-    let mut text = format!(
-        "{:<24} {:<14} {:>5} {:>6} {:>6} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>8} {:>8} {:>6}\n",
-        "kernel",
-        "target",
-        "instr",
-        "madds",
-        "muls",
-        "simple",
-        "loads",
-        "stores",
-        "moves",
-        "spills",
-        "licence",
-        "cycles/a",
-        "cycles/b",
-        "widest"
-    );
+    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
     let mut claims = BTreeMap::<(&str, u32), Vec<String>>::new();
     for (kernel, target, proof) in proved {
         let line = line(*kernel, *target, proof);
-        let _ = writeln!(
-            text,
-            "{:<24} {:<14} {:>5} {:>6} {:>6} {:>6} {:>6} {:>6} {:>5} {:>6} {:>7} {:>8} {:>8} {:>6}",
-            line.kernel,
-            line.target,
-            line.instructions,
-            line.multiply_adds,
-            line.multiplies,
-            line.simple,
-            line.loads,
-            line.stores,
-            line.moves,
-            line.spills,
+        rows.push(vec![
+            line.kernel.to_owned(),
+            line.target.to_owned(),
+            line.instructions.to_string(),
+            line.multiply_adds.to_string(),
+            line.multiplies.to_string(),
+            line.simple.to_string(),
+            line.loads.to_string(),
+            line.stores.to_string(),
+            line.moves.to_string(),
+            line.spills.to_string(),
             line.licence,
-            line.multiply_bound_cycles,
-            line.shared_bound_cycles,
-            line.widest_bits,
-        );
+            line.multiply_bound_cycles.to_string(),
+            line.shared_bound_cycles.to_string(),
+            line.widest_bits.to_string(),
+        ]);
         for &(bits, why) in &proof.claims {
             let kernels = claims.entry((why, bits)).or_default();
             if !kernels.contains(&kernel.name()) {
@@ -230,7 +212,8 @@ fn table(proved: &[(Kernel, Target, Proof)]) -> String {
             }
         }
     }
-    text.push('\n');
+    let left: Vec<bool> = (0..HEAD.len()).map(|column| column < 2).collect();
+    let mut text = columns(&rows, &left) + "\n";
     for target in Target::ALL.into_iter().rev() {
         let _ = write!(
             text,
@@ -277,6 +260,10 @@ fn targets_of(kernel: Kernel) -> impl Iterator<Item = Target> {
     all.filter(move |&target| kernel.is_for(target))
 }
 
+const HEAD: [&str; 14] = [
+    "kernel", "target", "instr", "madds", "muls", "simple", "loads", "stores", "moves", "spills",
+    "licence", "cycles/a", "cycles/b", "widest",
+];
 const LEGEND: &str = "\
 madds: 52-bit multiply-adds; muls: other multiplications. cycles/a: the least cycles on a core that
 starts two of these in a cycle and has separate ports for other arithmetic; cycles/b: on a core

@@ -1,4 +1,4 @@
-//! Medians, quotients of paired rounds, and intervals that assume no distribution.
+//! Quantiles, quotients of paired rounds, and intervals that assume no distribution.
 //!
 //! For everything that measures and says how sure it is: the comparisons of the laboratory, and `widelane status
 //! --prove`. It measures nothing, and uses nothing of ours.
@@ -14,6 +14,14 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
         n if n % 2 == 1 => Some(values[middle]),
         _ => Some((values[middle - 1] + values[middle]) / 2.0),
     }
+}
+
+/// The value below which `share` of the values lie, which are in ascending order: between the two nearest. `None` of
+/// nothing.
+pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
+    let rank = share * sorted.len().checked_sub(1)? as f64;
+    let (below, above) = (sorted[rank.floor() as usize], sorted[rank.ceil() as usize]);
+    Some(below + (above - below) * rank.fract())
 }
 
 /// `ours` by `theirs`, round by round, of those rounds in which both measured something. What
@@ -61,6 +69,15 @@ mod tests {
         assert_eq!(median(vec![]), None);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn quantiles_lie_between_neighbours() {
+        let hundred: Vec<f64> = (0..=100).map(f64::from).collect();
+        assert_eq!(quantile(&hundred, 0.99), Some(99.0));
+        assert_eq!(quantile(&hundred, 0.0), Some(0.0));
+        assert_eq!(quantile(&hundred, 1.0), Some(100.0));
+        assert_eq!(quantile(&[], 0.5), None);
     }
 
     #[test]

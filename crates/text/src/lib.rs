@@ -2,7 +2,7 @@
 //!
 //! Any user chooses such a name. Shown as it is, it could steer a terminal, reverse the direction of what
 //! follows or look like another line. [`escaped`] is for a name in a line for people, [`json_line`] for JSON,
-//! [`label`] for Prometheus, and [`printable`] for whole texts.
+//! [`label`] for Prometheus, and [`printable`] for whole texts. [`columns`] puts texts below one another.
 
 #![forbid(unsafe_code)]
 
@@ -26,6 +26,44 @@ pub fn label(name: &str) -> String {
     escape(name, |character| {
         matches!(character, '\n' | ' ' | '"' | '\'' | '\\')
     })
+}
+
+/// A whole number with a comma between thousands.
+pub fn thousands(digits: &str) -> String {
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Rows in columns, the first a head with a rule below it. Columns of `left` begin at the left, others end at the
+/// right. Their cells are [`printable`] already.
+pub fn columns(rows: &[Vec<String>], left: &[bool]) -> String {
+    let width = |column: usize| {
+        rows.iter()
+            .filter_map(|row| Some(row.get(column)?.chars().count()))
+            .max()
+    };
+    let widths: Vec<usize> = (0..left.len())
+        .map(|column| width(column).unwrap_or(0))
+        .collect();
+    let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+    let (head, others) = rows.split_at(rows.len().min(1));
+    let mut text = String::new();
+    for row in head.iter().chain([&rule]).chain(others) {
+        let cells = row.iter().zip(&widths).zip(left);
+        let cells = cells.map(|((cell, &width), left)| match left {
+            true => format!("{cell:<width$}"),
+            false => format!("{cell:>width$}"),
+        });
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
 }
 
 fn escape(text: &str, stays: impl Fn(char) -> bool) -> String {
@@ -69,6 +107,21 @@ pub fn json_line(value: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [["a", "b", ""], ["cc", "1,000", ""], ["", "", "d"]];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec());
+        let text = columns(&rows, &[true, false, true]);
+        assert_eq!(text, "a       b\n--  -----  -\ncc  1,000\n           d\n");
+    }
+
+    #[test]
+    fn thousands_have_commas() {
+        for (digits, expected) in [("", ""), ("999", "999"), ("1234567", "1,234,567")] {
+            assert_eq!(thousands(digits), expected);
+        }
+    }
 
     #[test]
     fn names_cannot_steer_a_terminal() {

@@ -1,10 +1,10 @@
 //! Server that takes the clients' connections: `widelane serve` in front of the pages, or nginx itself.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use widelane_handshakes::{Server, Stage, TrialError, output};
+use widelane_handshakes::{Server, Stage, output};
 
 use crate::error::ExperimentError;
 use crate::needs::Needs;
@@ -100,15 +100,6 @@ fn levels_in(log: &str, cpu: usize) -> Option<Value> {
     let seconds = seconds.filter(|seconds| seconds.len() == 3)?;
     let sum: f64 = seconds.iter().sum();
     (sum > 0.0).then(|| json!(seconds.iter().map(|one| one / sum).collect::<Vec<_>>()))
-}
-
-/// One that nothing listens at.
-pub(crate) fn free_address() -> Result<SocketAddr, ExperimentError> {
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
-    free.map_err(|source| {
-        let what = "cannot find a free port";
-        TrialError::Machine { what, source }.into()
-    })
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 
 use std::process::Command;
 
-use widelane_handshakes::{Stage, output};
+use widelane_handshakes::{Stage, free_address, output};
 
 use crate::error::ExperimentError;
-use crate::front::{Front, free_address};
+use crate::front::Front;
 use crate::needs::Needs;
 use crate::web::{Listener, nginx};
 

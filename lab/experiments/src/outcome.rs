@@ -111,7 +111,7 @@ impl Design {
         }
         let record = match record {
             None => None,
-            Some((mut record, _)) => {
+            Some(mut record) => {
                 for (machine, turns, rows) in &parts {
                     self.write(&mut record, machine, turns, rows)?;
                 }

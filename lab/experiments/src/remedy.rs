@@ -93,7 +93,7 @@ pub fn remedy(plan: &Plan, model: &str, tell: impl Fn(&str)) -> Result<Remedy, E
         }
         for ((form, [free, braked]), losses) in FORMS.iter().zip(rates).zip(&mut losses) {
             losses.push((1.0 - braked / free) * 100.0);
-            if let Some((record, _)) = &mut record {
+            if let Some(record) = &mut record {
                 record.line(&json!({
                     "kind": "experiment", "scenario": SCENARIO,
                     "what": format!(
@@ -115,7 +115,7 @@ pub fn remedy(plan: &Plan, model: &str, tell: impl Fn(&str)) -> Result<Remedy, E
     Ok(Remedy {
         losses: [of(FORMS[0], wide), of(FORMS[1], light)],
         given_back: GivenBack::of(wide, light),
-        record: record.map(|(record, _)| record.end("")).transpose()?,
+        record: record.map(|record| record.end("")).transpose()?,
     })
 }
 

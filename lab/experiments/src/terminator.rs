@@ -9,10 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use widelane_handshakes::{Stage, TrialError};
+use widelane_handshakes::{Stage, TrialError, free_address};
 
 use crate::error::ExperimentError;
-use crate::front::{Front, free_address};
+use crate::front::Front;
 use crate::web::SOCKET;
 
 /// Setup of a terminator.

@@ -3,9 +3,9 @@
 use crate::backend::{Backend, no_backend};
 use crate::condition::Condition;
 use crate::curve::{self, CurvePlan};
-use crate::drive::{Drive, SERVER_CPU};
+use crate::drive::Drive;
 use crate::error::TrialError;
-use crate::lanes::{distinct, introduction, label};
+use crate::lanes::{distinct, introduction};
 use crate::machine;
 use crate::memory;
 use crate::record::Record;
@@ -13,29 +13,21 @@ use crate::relay::{self, RelayPlan};
 use crate::scaling::{self, ScalingPlan};
 use crate::servers::{self, Contender, Side};
 use crate::setup::{Setting, Setup};
-use crate::speed;
+use crate::speed::{self, SpeedPlan};
 use crate::stage::{Stage, raise_descriptors};
-use crate::summary::{median_of, median_ratio, ratio, sum_of, table, whole};
-use serde_json::{Value, json};
+use crate::summary::median_of;
+use serde_json::json;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use widelane_samples::Group;
+use widelane_samples::kinds::{CLOSED, MEMORY, OPEN};
 
 /// Plan of the long comparison.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct BenchPlan {
-    /// Folder of the record.
-    pub records: PathBuf,
-    /// Command line of this call, for the record.
-    pub command: String,
     /// Turns of each server in the closed loops.
     pub rounds: usize,
-    /// Seconds of each turn.
+    /// Seconds of each turn; those of the open loops take twice as long.
     pub seconds: f64,
-    /// Turns in the open loops.
-    pub open_rounds: usize,
-    /// Seconds of each of these.
-    pub open_seconds: f64,
     /// Idle connections whose memory is measured; 0 leaves that out.
     pub idle_connections: usize,
     /// True if `widelane speed` runs as well.
@@ -44,24 +36,7 @@ pub struct BenchPlan {
     pub others: bool,
 }
 
-impl BenchPlan {
-    /// About twenty-five minutes.
-    pub fn new(records: PathBuf, command: String) -> Self {
-        Self {
-            records,
-            command,
-            rounds: 5,
-            seconds: 1.0,
-            open_rounds: 2,
-            open_seconds: 2.0,
-            idle_connections: 10_000,
-            speed: true,
-            others: true,
-        }
-    }
-}
-
-/// Measures everything of `plan`, writes a record, and gives its path and a summary for people.
+/// Measures everything of `plan` for a record, and gives a summary for people.
 ///
 /// # Errors
 ///
@@ -69,12 +44,14 @@ impl BenchPlan {
 pub fn bench(
     stage: &Stage,
     plan: &BenchPlan,
+    record: &mut Record,
     progress: impl FnMut(&str),
-) -> Result<(PathBuf, String), TrialError> {
+) -> Result<String, TrialError> {
     let lanes = widelane_cpu::lanes();
     let mut sides = distinct(&SIDES, lanes);
     sides.retain(|side| side.is_installed(&stage.options));
-    let (record, machine) = Record::begin(stage, &plan.records, "", &plan.command)?;
+    let load = &record.written().run["machine"]["load_average_at_start"];
+    let load = load.as_str().unwrap_or("n/a").to_owned();
     let mut bench = Bench {
         stage,
         plan,
@@ -84,11 +61,10 @@ pub fn bench(
     };
     let _ = writeln!(
         bench.summary,
-        "{}; servers on CPU {}, load on CPU {}. Load average at the start: {}.\n",
+        "{}; servers on CPU {}, load on CPU {}. Load average at the start: {load}.\n",
         machine::cpu_model(),
         stage.options.server_cpu,
         stage.options.load_cpu,
-        machine["load_average_at_start"].as_str().unwrap_or("n/a"),
     );
     // The limit is inherited by the servers, for which it is too late later.
     raise_descriptors(DESCRIPTORS);
@@ -109,22 +85,17 @@ pub fn bench(
     bench.scaling()?;
     bench.memory()?;
     bench.speed()?;
-    let Bench {
-        record,
-        mut summary,
-        ..
-    } = bench;
+    let mut summary = bench.summary;
     for note in &stage.options.notes {
         let _ = writeln!(summary, "Note: {note}");
     }
-    let path = record.end(&summary)?;
-    Ok((path, summary))
+    Ok(summary)
 }
 
 struct Bench<'a, F> {
     stage: &'a Stage,
     plan: &'a BenchPlan,
-    record: Record,
+    record: &'a mut Record,
     progress: F,
     summary: String,
 }
@@ -166,10 +137,9 @@ impl<F: FnMut(&str)> Bench<'_, F> {
         if !self.plan.others {
             return Ok(());
         }
-        let mut plan = RelayPlan::new(self.plan.records.clone(), self.plan.command.clone());
+        let mut plan = RelayPlan::default();
         plan.rounds = self.plan.rounds.min(plan.rounds);
-        let progress = &mut self.progress;
-        let text = relay::measure(self.stage, &plan, &mut self.record, progress)?;
+        let text = relay::relay(self.stage, &plan, self.record, &mut self.progress)?;
         self.section("Bytes through each server", &text);
         Ok(())
     }
@@ -181,9 +151,14 @@ impl<F: FnMut(&str)> Bench<'_, F> {
         let Some(&condition) = condition.filter(|_| self.plan.others) else {
             return Ok(());
         };
-        let plan = CurvePlan::new(self.plan.records.clone(), self.plan.command.clone());
-        let (record, progress) = (&mut self.record, &mut self.progress);
-        let text = curve::measure(self.stage, &plan, condition, record, progress)?;
+        let plan = CurvePlan::default();
+        let text = curve::measure(
+            self.stage,
+            &plan,
+            condition,
+            self.record,
+            &mut self.progress,
+        )?;
         self.section("Latency against load", &text);
         Ok(())
     }
@@ -192,9 +167,8 @@ impl<F: FnMut(&str)> Bench<'_, F> {
         if !self.plan.others {
             return Ok(());
         }
-        let plan = ScalingPlan::new(self.plan.records.clone(), self.plan.command.clone());
-        let progress = &mut self.progress;
-        let text = scaling::measure(self.stage, &plan, &mut self.record, progress)?;
+        let plan = ScalingPlan::default();
+        let text = scaling::scaling(self.stage, &plan, self.record, &mut self.progress)?;
         self.section("One thread and all CPUs", &text);
         Ok(())
     }
@@ -225,7 +199,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
                     .stage
                     .drive(&mut contender.running, condition, drive, times)?;
                 self.record.line(&json!({
-                    "kind": "closed",
+                    "kind": CLOSED.kind,
                     "condition": condition.id(),
                     "side": side.id(),
                     "in_flight": in_flight,
@@ -235,41 +209,8 @@ impl<F: FnMut(&str)> Bench<'_, F> {
                 reports[index].push(report);
             }
         }
-        let mut rows = vec![head(&[
-            "server",
-            "handshakes/s",
-            "x nginx",
-            "x off",
-            "server CPU us each",
-            "nginx's by it",
-            "p50 us",
-            "p99 us",
-            "errors",
-            "load's CPU",
-        ])];
-        let (nginx, off) = (
-            position(contenders, Side::Nginx),
-            position(contenders, Side::Alone),
-        );
-        for (contender, own) in contenders.iter().zip(&reports) {
-            let against = |other: Option<usize>| {
-                other.and_then(|other| median_ratio(own, &reports[other], "handshakes_per_s"))
-            };
-            let cheaper = nginx.and_then(|nginx| median_ratio(&reports[nginx], own, SERVER_CPU));
-            let busy = median_of(own, "busiest_thread").map(|share| share * 100.0);
-            rows.push(vec![
-                self.name(contender.side),
-                whole(median_of(own, "handshakes_per_s")),
-                ratio(against(nginx)),
-                ratio(against(off)),
-                whole(median_of(own, SERVER_CPU)),
-                ratio(cheaper),
-                whole(median_of(own, "p50_us")),
-                whole(median_of(own, "p99_us")),
-                sum_of(own, "errors").to_string(),
-                busy.map_or("n/a".into(), |busy| format!("{busy:.0} %")),
-            ]);
-        }
+        let wanted = |row: &Group<'_>| row.word(0) == condition.id() && row.key[1] == in_flight;
+        let table = self.record.table(&CLOSED, wanted);
         let title = if in_flight == 1 {
             "One connection at a time".to_owned()
         } else {
@@ -280,7 +221,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
                 "{condition}. {title} (medians of {} rounds)",
                 self.plan.rounds
             ),
-            &table(&rows),
+            &table.without(&["handshake", "in flight"]).text(),
         );
         let rates = reports.iter().map(|own| median_of(own, "handshakes_per_s"));
         Ok(rates.map(Option::unwrap_or_default).collect())
@@ -296,18 +237,15 @@ impl<F: FnMut(&str)> Bench<'_, F> {
     ) -> Result<(), TrialError> {
         let alone = position(contenders, Side::Alone);
         let common = alone.map_or(0.0, |index| knees[index] * SHARE_OF_KNEE);
-        let mut rows = vec![head(&[
-            "server", "starts/s", "of", "p50 us", "p99 us", "p99.9 us", "errors",
-        ])];
-        let mut runs: Vec<(usize, f64, &str, Vec<Value>)> = Vec::new();
+        let mut runs: Vec<(usize, f64, &str)> = Vec::new();
         for (index, knee) in knees.iter().enumerate() {
-            runs.push((index, knee * SHARE_OF_KNEE, "its own knee", Vec::new()));
+            runs.push((index, knee * SHARE_OF_KNEE, "its own knee"));
             if alone.is_some_and(|alone| alone != index) {
-                runs.push((index, common, "the knee with batching off", Vec::new()));
+                runs.push((index, common, "the knee with batching off"));
             }
         }
-        for round in 0..self.plan.open_rounds {
-            for (index, rate, of, reports) in &mut runs {
+        for round in 0..OPEN_ROUNDS {
+            for (index, rate, of) in &runs {
                 if *rate < 1.0 {
                     continue;
                 }
@@ -316,16 +254,16 @@ impl<F: FnMut(&str)> Bench<'_, F> {
                 (self.progress)(&format!(
                     "{condition}, {rate:.0} starts/s, round {} of {}: {}",
                     round + 1,
-                    self.plan.open_rounds,
+                    OPEN_ROUNDS,
                     side.label()
                 ));
                 let drive = Drive::Open(*rate);
-                let times = (WARMUP, self.plan.open_seconds);
+                let times = (WARMUP, 2.0 * self.plan.seconds);
                 let report = self
                     .stage
                     .drive(&mut contender.running, condition, drive, times)?;
                 self.record.line(&json!({
-                    "kind": "open",
+                    "kind": OPEN.kind,
                     "condition": condition.id(),
                     "side": side.id(),
                     "rate": *rate,
@@ -334,23 +272,14 @@ impl<F: FnMut(&str)> Bench<'_, F> {
                     "round": round,
                     "report": report,
                 }))?;
-                reports.push(report);
             }
         }
-        for (index, rate, of, reports) in &runs {
-            rows.push(vec![
-                self.name(contenders[*index].side),
-                whole(Some(*rate)),
-                format!("{:.0} % of {of}", SHARE_OF_KNEE * 100.0),
-                whole(median_of(reports, "p50_us")),
-                whole(median_of(reports, "p99_us")),
-                whole(median_of(reports, "p999_us")),
-                sum_of(reports, "errors").to_string(),
-            ]);
-        }
+        let table = self
+            .record
+            .table(&OPEN, |row| row.word(0) == condition.id());
         self.section(
             &format!("{condition}. Open loop, random starts, latency from the intended start"),
-            &table(&rows),
+            &table.without(&["handshake"]).text(),
         );
         Ok(())
     }
@@ -359,13 +288,6 @@ impl<F: FnMut(&str)> Bench<'_, F> {
         if self.plan.idle_connections == 0 {
             return Ok(());
         }
-        let mut rows = vec![head(&[
-            "server",
-            "connections",
-            "PSS before, MiB",
-            "PSS with, MiB",
-            "bytes each",
-        ])];
         let options = &self.stage.options;
         let sides = [Side::Batched, Side::Nginx];
         for side in sides.into_iter().filter(|side| side.is_installed(options)) {
@@ -375,22 +297,13 @@ impl<F: FnMut(&str)> Bench<'_, F> {
                 side.label()
             ));
             let result = memory::idle(self.stage, side, self.plan.idle_connections)?;
-            let mib = |state: &str| result[state]["pss_kib"].as_f64().map(|kib| kib / 1024.0);
-            let one_digit = |value: Option<f64>| value.map_or("n/a".into(), |v| format!("{v:.1}"));
-            rows.push(vec![
-                self.name(side),
-                result["connections"].to_string(),
-                one_digit(mib("before")),
-                one_digit(mib("with")),
-                whole(result["pss_bytes_each"].as_f64()),
-            ]);
             self.record
-                .line(&json!({"kind": "memory", "result": result}))?;
+                .line(&json!({"kind": MEMORY.kind, "result": result}))?;
         }
         self.section(
             "Memory of idle TLS connections (processes only, without the kernel's sockets;\n\
              the terminator holds a backend connection for each, nginx does not)",
-            &table(&rows),
+            &self.record.table(&MEMORY, |_| true).text(),
         );
         Ok(())
     }
@@ -400,8 +313,11 @@ impl<F: FnMut(&str)> Bench<'_, F> {
         if !self.plan.speed {
             return Ok(());
         }
-        (self.progress)("operations a second, batched and single");
-        let table = speed::measure(self.stage, &[], SPEED_SECONDS, &mut self.record)?;
+        let plan = SpeedPlan {
+            operations: Vec::new(),
+            seconds: SPEED_SECONDS,
+        };
+        let table = speed::speed(self.stage, &plan, self.record, &mut self.progress)?;
         self.section("Operations on one core (`widelane speed`)", &table);
         Ok(())
     }
@@ -409,23 +325,12 @@ impl<F: FnMut(&str)> Bench<'_, F> {
     fn section(&mut self, title: &str, text: &str) {
         let _ = writeln!(self.summary, "{title}\n\n{text}");
     }
-
-    fn name(&self, side: Side) -> String {
-        let nginx = (side == Side::Nginx).then(|| machine::nginx_name(&self.stage.options));
-        let lanes = widelane_cpu::lanes();
-        let label = || label(side, &distinct(&SIDES, lanes), lanes).into();
-        nginx.flatten().unwrap_or_else(label)
-    }
 }
 
 fn position(contenders: &[&mut Contender], side: Side) -> Option<usize> {
     contenders
         .iter()
         .position(|contender| contender.side == side)
-}
-
-fn head(names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// All that make handshakes here, in the order of tables.
@@ -440,6 +345,7 @@ const SIDES: [Side; 6] = [
 /// Sides whose latency is measured as well.
 const MAIN: [Side; 3] = [Side::Alone, Side::Batched, Side::Nginx];
 const CROWD: usize = 64;
+const OPEN_ROUNDS: usize = 2;
 /// Seconds before each measurement.
 const WARMUP: f64 = 0.3;
 const SHARE_OF_KNEE: f64 = 0.7;

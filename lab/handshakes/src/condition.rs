@@ -1,9 +1,11 @@
 //! Kinds of handshakes that are compared: certificate, key exchange, and how the client goes on.
 
+use crate::options;
 use crate::setup::Setting;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
+use widelane_samples::names;
 
 /// One kind of handshake. The client's offer fixes certificate and group, so that no server's
 /// preference decides.
@@ -47,7 +49,7 @@ impl Condition {
     ];
 
     /// Conditions without tickets and client certificates, which servers set up alike.
-    pub const BARE: [Self; 4] = [
+    pub(crate) const BARE: [Self; 4] = [
         Self::RsaX25519,
         Self::EcdsaX25519,
         Self::EcdsaHybrid,
@@ -157,18 +159,7 @@ impl Condition {
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::RsaX25519 => "RSA-2048, X25519",
-            Self::EcdsaX25519 => "ECDSA P-256, X25519",
-            Self::EcdsaHybrid => "ECDSA P-256, X25519MLKEM768",
-            Self::RsaHybrid => "RSA-2048, X25519MLKEM768",
-            Self::RsaUsual => "RSA-2048, as most clients make it",
-            Self::EcdsaUsual => "ECDSA P-256, as most clients make it",
-            Self::Resumed13 => "TLS 1.3, resumed",
-            Self::Resumed12 => "TLS 1.2, resumed",
-            Self::RsaMutual => "RSA-2048, with a client's certificate",
-            Self::EcdsaMutual => "ECDSA P-256, with a client's certificate",
-        })
+        f.write_str(names::condition(self.id()))
     }
 }
 
@@ -176,11 +167,7 @@ impl FromStr for Condition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.iter().find(|condition| condition.id() == text);
-        known.copied().ok_or_else(|| {
-            let ids = Self::ALL.map(Self::id);
-            format!("{text:?} is not known; choose from {}", ids.join(", "))
-        })
+        options::named(&Self::ALL, Self::id, text, "kind of handshake")
     }
 }
 

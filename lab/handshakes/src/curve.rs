@@ -4,18 +4,17 @@ use crate::backend::{Backend, no_backend};
 use crate::condition::Condition;
 use crate::drive::Drive;
 use crate::error::TrialError;
-use crate::lanes::{distinct, introduction, label};
+use crate::lanes::{distinct, introduction};
 use crate::record::Record;
 use crate::servers::{self, Contender, Side};
 use crate::setup::Setup;
 use crate::stage::Stage;
-use crate::summary::{median_of, sum_of, table, whole};
+use crate::summary::median_of;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use widelane_samples::kinds::CURVE;
 
 /// Plan of curves: servers, and shares of the knee.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct CurvePlan {
     /// Servers. Those that are not installed are left out.
     pub sides: Vec<Side>,
@@ -25,29 +24,22 @@ pub struct CurvePlan {
     pub rounds: usize,
     /// Seconds of each of these turns.
     pub seconds: f64,
-    /// Folder of the record.
-    pub records: PathBuf,
-    /// Command line of this call, for the record.
-    pub command: String,
 }
 
-impl CurvePlan {
+impl Default for CurvePlan {
     /// Batching on, off (where that differs), and nginx, from a tenth of the knee to 95 %: two minutes and a half for a
     /// condition.
-    pub fn new(records: PathBuf, command: String) -> Self {
+    fn default() -> Self {
         Self {
             sides: distinct(&SIDES, widelane_cpu::lanes()),
             shares: vec![0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95],
             rounds: 2,
             seconds: 2.5,
-            records,
-            command,
         }
     }
 }
 
-/// Measures `plan` under every condition of the stage, writes a record, and gives its path and the
-/// tables.
+/// Measures `plan` under every condition of the stage for a record, and gives tables.
 ///
 /// # Errors
 ///
@@ -55,23 +47,17 @@ impl CurvePlan {
 pub fn curve(
     stage: &Stage,
     plan: &CurvePlan,
+    record: &mut Record,
     mut progress: impl FnMut(&str),
-) -> Result<(PathBuf, String), TrialError> {
-    let (mut record, _) = Record::begin(stage, &plan.records, "curve", &plan.command)?;
-    let mut text = format!("{}\n", introduction(widelane_cpu::lanes(), &plan.sides));
+) -> Result<String, TrialError> {
+    let mut text = introduction(widelane_cpu::lanes(), &plan.sides);
     for &condition in &stage.options.conditions {
-        text.push_str(&measure(
-            stage,
-            plan,
-            condition,
-            &mut record,
-            &mut progress,
-        )?);
+        text += &measure(stage, plan, condition, record, &mut progress)?;
     }
-    Ok((record.end(&text)?, text))
+    Ok(text)
 }
 
-/// Measures `plan` under one condition for a record that is open already, and gives the table.
+/// Measures `plan` under one condition.
 pub(crate) fn measure(
     stage: &Stage,
     plan: &CurvePlan,
@@ -87,7 +73,6 @@ pub(crate) fn measure(
             curves.push(Curve {
                 contender: servers::start(stage, side, setup)?,
                 knees: Vec::new(),
-                reports: vec![Vec::new(); plan.shares.len()],
             });
         }
     }
@@ -110,7 +95,7 @@ pub(crate) fn measure(
         }
     }
     for round in 0..plan.rounds {
-        for (index, &share) in plan.shares.iter().enumerate() {
+        for &share in &plan.shares {
             for turn in 0..curves.len() {
                 let at = (turn + round) % curves.len();
                 let curve = &mut curves[at];
@@ -127,7 +112,7 @@ pub(crate) fn measure(
                 let running = &mut curve.contender.running;
                 let report = stage.drive(running, condition, drive, (WARMUP, plan.seconds))?;
                 record.line(&json!({
-                    "kind": KIND,
+                    "kind": CURVE.kind,
                     "condition": condition.id(),
                     "side": side.id(),
                     "share_of_knee": share,
@@ -136,29 +121,22 @@ pub(crate) fn measure(
                     "round": round,
                     "report": report,
                 }))?;
-                curve.reports[index].push(report);
             }
         }
     }
+    let table = record.table(&CURVE, |row| row.word(0) == condition.id());
     Ok(format!(
         "\n{condition}. Latency against load, from the intended start (medians of {} rounds)\n\n{}",
         plan.rounds,
-        shown(
-            &plan.shares,
-            &curves
-                .iter()
-                .map(|curve| curve.row(&plan.sides))
-                .collect::<Vec<_>>()
-        )
+        table.without(&["handshake"]).text()
     ))
 }
 
-/// Reports of one server.
+/// One server.
 struct Curve {
     contender: Contender,
+    /// Reports with many in flight.
     knees: Vec<Value>,
-    /// Reports by share of the knee.
-    reports: Vec<Vec<Value>>,
 }
 
 impl Curve {
@@ -166,47 +144,11 @@ impl Curve {
     fn knee(&self) -> Option<f64> {
         median_of(&self.knees, "handshakes_per_s").filter(|knee| *knee >= 1.0)
     }
-
-    fn row(&self, sides: &[Side]) -> Row<'_> {
-        let name = label(self.contender.side, sides, widelane_cpu::lanes());
-        (name, self.knee(), &self.reports)
-    }
 }
 
-/// A server's name, its knee, and its reports by share.
-type Row<'a> = (&'a str, Option<f64>, &'a [Vec<Value>]);
-
-fn shown(shares: &[f64], curves: &[Row<'_>]) -> String {
-    let head = [
-        "server",
-        "of its knee",
-        "starts/s",
-        "p50 us",
-        "p99 us",
-        "p99.9 us",
-        "errors",
-    ];
-    let mut rows = vec![head.map(String::from).to_vec()];
-    for (label, knee, reports) in curves {
-        for (share, reports) in shares.iter().zip(*reports) {
-            rows.push(vec![
-                (*label).into(),
-                format!("{:.0} %", share * 100.0),
-                whole(knee.map(|knee| knee * share)),
-                whole(median_of(reports, "p50_us")),
-                whole(median_of(reports, "p99_us")),
-                whole(median_of(reports, "p999_us")),
-                sum_of(reports, "errors").to_string(),
-            ]);
-        }
-    }
-    table(&rows)
-}
-
-/// The kinds of a record's lines.
-pub(crate) const KIND: &str = "curve";
 /// The servers unless others are named.
 const SIDES: [Side; 3] = [Side::Batched, Side::Alone, Side::Nginx];
+/// The kind of lines with a knee.
 const KNEE: &str = "curve-knee";
 /// Number in flight at which the knee is measured: more than fill several passes.
 const CROWD: usize = 64;
@@ -214,26 +156,3 @@ const KNEE_ROUNDS: usize = 3;
 const KNEE_SECONDS: f64 = 1.0;
 /// Seconds before each measurement.
 const WARMUP: f64 = 0.2;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_curve_has_a_row_for_each_share_of_its_knee() {
-        let report = |p99: u64| json!({"p50_us": 10, "p99_us": p99, "p999_us": 99, "errors": 1});
-        let measured = [vec![report(20), report(30), report(40)], vec![report(50)]];
-        let unknown = [Vec::new(), Vec::new()];
-        let curves: [Row<'_>; 2] = [("a", Some(2000.0), &measured), ("b", None, &unknown)];
-        let text = shown(&[0.5, 0.7], &curves);
-        let rows: Vec<Vec<_>> = text
-            .lines()
-            .skip(2)
-            .map(|line| line.split_whitespace().collect())
-            .collect();
-        assert_eq!(rows[0], ["a", "50", "%", "1,000", "10", "30", "99", "3"]);
-        assert_eq!(rows[1], ["a", "70", "%", "1,400", "10", "50", "99", "1"]);
-        assert_eq!(rows[2], ["b", "50", "%", "n/a", "n/a", "n/a", "n/a", "0"]);
-        assert_eq!(rows.len(), 4);
-    }
-}

@@ -12,7 +12,6 @@
 //! [`renew`] writes what belongs between them, [`faults`] finds where something else stands, and
 //! numbers with units that no record is behind. What a mark can ask for is in `render.rs`.
 
-mod record;
 mod render;
 
 use crate::error::TrialError;

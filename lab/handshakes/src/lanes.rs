@@ -23,16 +23,6 @@ pub(crate) fn distinct(sides: &[Side], lanes: Lanes) -> Vec<Side> {
     sides.iter().copied().filter(differs).collect()
 }
 
-/// A side's name among `sides`. Without lanes, that of the only setting of `widelane serve` does not
-/// say which one it is.
-pub(crate) fn label(side: Side, sides: &[Side], lanes: Lanes) -> &'static str {
-    let settings = sides.iter().filter(|side| is_setting(**side)).count();
-    match lanes.exist() || !is_setting(side) || settings > 1 {
-        true => side.label(),
-        false => "widelane",
-    }
-}
-
 /// Returns whether the side is `widelane serve` with a setting that matters only to passes with lanes.
 fn is_setting(side: Side) -> bool {
     matches!(side, Side::Alone | Side::Batched | Side::Inline)
@@ -55,11 +45,6 @@ mod tests {
             distinct(&[Side::Alone, Side::Nginx], Lanes::NONE)[0],
             Side::Alone
         );
-        let labels = |lanes| one.map(|side| label(side, &one, lanes));
-        assert_eq!(labels(Lanes::NONE), ["widelane", "nginx"]);
-        assert_eq!(labels(Lanes::ALL), ["widelane, batching on", "nginx"]);
-        let named = label(Side::Alone, &SIDES, Lanes::NONE);
-        assert_eq!(named, "widelane, batching off");
     }
 
     #[test]

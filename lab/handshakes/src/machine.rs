@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use widelane_samples::names::openssl_of_nginx;
 
 /// The CPU's name as the kernel gives it.
 pub(crate) fn cpu_model() -> String {
@@ -30,7 +31,6 @@ pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
     let system = system
         .lines()
         .find_map(|line| line.strip_prefix("PRETTY_NAME="));
-    let nginx = options.nginx.as_ref().map(|nginx| said(nginx, &["-V"]));
     let tree = Tree::here();
     let widelane = said(&options.widelane, &["--version"]);
     let lab = said(&options.lab, &["--version"]);
@@ -52,7 +52,7 @@ pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
         "widelane": widelane.lines().next(),
         "widelane_commit": commit_in(&widelane),
         "lab_commit": commit_in(&lab),
-        "nginx": nginx.as_ref().map(|all| all.lines().take(4).collect::<Vec<_>>()),
+        "nginx": nginx_said(options),
         "haproxy": version(options.haproxy.as_ref(), "-v"),
         "hitch": version(options.hitch.as_ref(), "-V"),
         "widelane_old": version(options.old.as_ref(), "--version"),
@@ -152,18 +152,10 @@ fn commit_in(said: &str) -> Option<&str> {
 /// Suffix of the commit of a program that was built from changed sources.
 const MODIFIED: &str = "-modified";
 
-/// nginx and its library as one name, like `nginx 1.22.1 (OpenSSL 3.0.22)`.
-pub(crate) fn nginx_name(options: &Options) -> Option<String> {
-    name_in(&said(options.nginx.as_ref()?, &["-V"]))
-}
-
-/// Name of nginx's version in the output of `nginx -V`.
-pub(crate) fn name_in(said: &str) -> Option<String> {
-    let version = word_after(said, "nginx version: nginx/")?;
-    Some(match library_of(said) {
-        Some(library) => format!("nginx {version} (OpenSSL {library})"),
-        None => format!("nginx {version}"),
-    })
+/// Lines in which nginx names its version and its library.
+pub(crate) fn nginx_said(options: &Options) -> Option<Vec<String>> {
+    let said = said(options.nginx.as_ref()?, &["-V"]);
+    Some(said.lines().take(4).map(str::to_owned).collect())
 }
 
 /// Returns whether nginx's library has post-quantum groups, as OpenSSL has since 3.5.
@@ -171,23 +163,13 @@ pub(crate) fn nginx_has_hybrids(options: &Options) -> bool {
     let Some(nginx) = &options.nginx else {
         return false;
     };
-    library_of(&said(nginx, &["-V"])).is_some_and(has_hybrids)
+    openssl_of_nginx(&said(nginx, &["-V"])).is_some_and(has_hybrids)
 }
 
 fn has_hybrids(openssl: &str) -> bool {
     let mut parts = openssl.split('.').map(|part| part.parse::<u32>().ok());
     matches!((parts.next(), parts.next()), (Some(Some(major)), Some(Some(minor)))
         if (major, minor) >= (3, 5))
-}
-
-/// The version of OpenSSL in what `nginx -V` says. Where it was built with one and runs with
-/// another, the latter counts.
-fn library_of(said: &str) -> Option<&str> {
-    word_after(said, "running with OpenSSL ").or_else(|| word_after(said, "built with OpenSSL "))
-}
-
-pub(crate) fn word_after<'a>(text: &'a str, mark: &str) -> Option<&'a str> {
-    text.split_once(mark)?.1.split_whitespace().next()
 }
 
 /// Today and now, in UTC, as `date` says it.
@@ -279,7 +261,7 @@ mod tests {
     fn the_library_that_runs_decides_what_nginx_can_do() {
         let said = "nginx version: nginx/1.22.1\nbuilt with OpenSSL 3.0.8 7 Feb 2023 \
                     (running with OpenSSL 3.5.1 1 Jul 2025)\n";
-        assert_eq!(library_of(said), Some("3.5.1"));
+        assert_eq!(openssl_of_nginx(said), Some("3.5.1"));
         assert!(has_hybrids("3.5.1") && has_hybrids("4.0.0"));
         assert!(!has_hybrids("3.0.22") && !has_hybrids("1.1.1w") && !has_hybrids("unknown"));
     }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
+use widelane_samples::{Group, Kind, Source, Table};
 
 /// A file of JSON objects, one a line, written as they come.
 pub struct Record {
@@ -16,11 +17,13 @@ pub struct Record {
     file: File,
     /// The CPUs whose state the last line tells once more.
     options: Option<Options>,
+    /// All that was written, for tables.
+    written: widelane_samples::Record,
 }
 
 impl Record {
-    /// A record whose first line says what was called, when, and on which machine; also gives the
-    /// machine. `what` distinguishes the file from others of the day.
+    /// A record whose first line says what was called, when, and on which machine. `what` distinguishes
+    /// the file from others of the day.
     ///
     /// # Errors
     ///
@@ -31,7 +34,7 @@ impl Record {
         folder: &Path,
         what: &str,
         command: &str,
-    ) -> Result<(Self, Value), TrialError> {
+    ) -> Result<Self, TrialError> {
         if !stage.options.allow_modified {
             let tree = Tree::here();
             if let Some(reason) = tree.objection() {
@@ -62,7 +65,7 @@ impl Record {
             "conditions": conditions.collect::<Vec<_>>(),
             "notes": stage.options.notes,
         }))?;
-        Ok((record, machine))
+        Ok(record)
     }
 
     /// Adds a line.
@@ -71,7 +74,18 @@ impl Record {
     ///
     /// When the file cannot be written.
     pub fn line(&mut self, value: &Value) -> Result<(), TrialError> {
+        self.written.push(value.clone());
         writeln!(self.file, "{value}").map_err(record_failed)
+    }
+
+    /// What was written so far, as it can be read again.
+    pub(crate) fn written(&self) -> &widelane_samples::Record {
+        &self.written
+    }
+
+    /// The table of the rows of a kind for which `wanted` holds.
+    pub(crate) fn table(&self, kind: &Kind, wanted: impl Fn(&Group<'_>) -> bool) -> Table {
+        kind.table_of(&self.written, &Source::of(&self.written, None), wanted)
     }
 
     /// The last line: what people were shown. Gives the file's path.
@@ -110,6 +124,7 @@ impl Record {
                         path,
                         file,
                         options: None,
+                        written: widelane_samples::Record::default(),
                     });
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,

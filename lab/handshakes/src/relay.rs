@@ -8,20 +8,21 @@ mod traffic;
 
 use crate::backend::{Backend, no_backend};
 use crate::error::TrialError;
+use crate::options;
 use crate::record::Record;
 use crate::servers::{self, Contender, Side};
 use crate::setup::{Setting, Setup};
 use crate::stage::Stage;
-use crate::summary::{extremes, median_of, median_ratio, ratio, table, whole};
 use rustls::CipherSuite;
 use serde_json::{Value, json};
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::thread;
 use std::time::Duration;
 pub(crate) use traffic::Anybody;
 use traffic::{Client, Turn};
+use widelane_samples::kinds::{RELAY_BULK, RELAY_SMALL};
+use widelane_samples::{Group, Source};
 
 /// A kind of relayed bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,17 +88,12 @@ impl FromStr for Traffic {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|traffic| traffic.id() == text);
-        known.ok_or_else(|| {
-            let ids = Self::ALL.map(Self::id);
-            format!("{text:?} is no traffic; choose from {}", ids.join(", "))
-        })
+        options::named(&Self::ALL, Self::id, text, "traffic")
     }
 }
 
 /// Plan of relays: traffic, servers and amounts.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct RelayPlan {
     /// Kinds of traffic.
     pub traffic: Vec<Traffic>,
@@ -109,15 +105,11 @@ pub struct RelayPlan {
     pub bytes: u64,
     /// Length of each turn with small requests.
     pub duration: Duration,
-    /// Folder of the record.
-    pub records: PathBuf,
-    /// Command line of this call, for the record.
-    pub command: String,
 }
 
-impl RelayPlan {
+impl Default for RelayPlan {
     /// Everything, three turns of a gibibyte or two seconds each, the terminator and all peers.
-    pub fn new(records: PathBuf, command: String) -> Self {
+    fn default() -> Self {
         Self {
             traffic: Traffic::ALL.into(),
             sides: vec![
@@ -130,29 +122,16 @@ impl RelayPlan {
             rounds: 3,
             bytes: GIB,
             duration: Duration::from_secs(2),
-            records,
-            command,
         }
     }
 }
 
-/// Measures `plan`, writes a record, and gives its path and the tables.
+/// Measures `plan` for a record, and gives tables.
 ///
 /// # Errors
 ///
 /// Whatever keeps a server from starting or from relaying.
 pub fn relay(
-    stage: &Stage,
-    plan: &RelayPlan,
-    progress: impl FnMut(&str),
-) -> Result<(PathBuf, String), TrialError> {
-    let (mut record, _) = Record::begin(stage, &plan.records, "relay", &plan.command)?;
-    let text = measure(stage, plan, &mut record, progress)?;
-    Ok((record.end(&text)?, text))
-}
-
-/// Measures `plan` for a record that is open already, and gives the tables.
-pub(crate) fn measure(
     stage: &Stage,
     plan: &RelayPlan,
     record: &mut Record,
@@ -170,7 +149,6 @@ pub(crate) fn measure(
         }
     }
     for &traffic in &plan.traffic {
-        let mut reports = vec![Vec::new(); contenders.len()];
         for round in 0..plan.rounds {
             for turn in 0..contenders.len() {
                 // Everybody goes first once: no side always follows the same other one.
@@ -185,20 +163,18 @@ pub(crate) fn measure(
                 ));
                 let report = drive(stage, plan, contender, traffic)?;
                 record.line(&json!({
-                    "kind": KIND,
+                    "kind": RELAY_BULK.kind,
                     "traffic": traffic.id(),
                     "side": side.id(),
                     "round": round,
                     "report": report,
                 }))?;
-                reports[index].push(report);
             }
         }
-        let sides: Vec<_> = contenders.iter().map(|contender| contender.side).collect();
         text.push_str(&format!(
             "\n{traffic} (medians of {} rounds)\n\n{}",
             plan.rounds,
-            compared(traffic, &sides, &reports)
+            compared(record.written(), traffic)
         ));
     }
     Ok(text)
@@ -268,68 +244,16 @@ fn report(plan: &RelayPlan, traffic: Traffic, turn: &Turn) -> Value {
 }
 
 /// The table of one kind of traffic. The best peer is the one that spends least.
-fn compared(traffic: Traffic, sides: &[Side], reports: &[Vec<Value>]) -> String {
-    let small = traffic == Traffic::SmallRequests;
-    let (rate, cpu) = match small {
-        true => ("requests_per_s", CPU_OF_REQUEST),
-        false => ("gib_per_s", CPU_OF_GIB),
+fn compared(record: &widelane_samples::Record, traffic: Traffic) -> String {
+    let kind = match traffic {
+        Traffic::SmallRequests => RELAY_SMALL,
+        _ => RELAY_BULK,
     };
-    let peers = sides.iter().zip(reports).filter(|(side, _)| side.is_peer());
-    let spent = |own: &[Value]| median_of(own, cpu).unwrap_or(f64::INFINITY);
-    let best = peers.min_by(|(_, one), (_, other)| spent(one).total_cmp(&spent(other)));
-    let head: &[&str] = match small {
-        true => &[
-            "server",
-            "requests/s",
-            "server CPU us each",
-            "lowest",
-            "highest",
-            "x best peer",
-            "p50 us",
-            "p99 us",
-        ],
-        false => &[
-            "server",
-            "GiB/s",
-            "server CPU s a GiB",
-            "lowest",
-            "highest",
-            "x best peer",
-        ],
-    };
-    let mut rows = vec![
-        head.iter()
-            .map(|word| (*word).to_owned())
-            .collect::<Vec<_>>(),
-    ];
-    let figure = |value: Option<f64>| match value {
-        Some(value) if small => format!("{value:.1}"),
-        Some(value) => format!("{value:.3}"),
-        None => "n/a".into(),
-    };
-    for (side, own) in sides.iter().zip(reports) {
-        let (low, high) = extremes(own, cpu).unzip();
-        let against = best.and_then(|(_, best)| median_ratio(own, best, cpu));
-        let rate = median_of(own, rate);
-        let mut row = vec![
-            side.label().to_owned(),
-            if small { whole(rate) } else { ratio(rate) },
-            figure(median_of(own, cpu)),
-            figure(low),
-            figure(high),
-            ratio(against),
-        ];
-        if small {
-            row.push(whole(median_of(own, "p50_us")));
-            row.push(whole(median_of(own, "p99_us")));
-        }
-        rows.push(row);
-    }
-    table(&rows)
+    let wanted = |row: &Group<'_>| row.word(0) == traffic.id();
+    let table = kind.table_of(record, &Source::of(record, None), wanted);
+    table.without(&["traffic"]).text()
 }
 
-/// The kind of a record's lines.
-pub(crate) const KIND: &str = "relay";
 /// A server's CPU time for a gibibyte, in seconds, and for a request, in microseconds.
 const CPU_OF_GIB: &str = "server_cpu_s_per_gib";
 const CPU_OF_REQUEST: &str = "server_cpu_us_per_request";
@@ -353,17 +277,28 @@ mod tests {
 
     #[test]
     fn a_server_is_compared_with_the_peer_that_spends_least() {
-        let report = |cpu: f64| json!({"gib_per_s": 1.0, CPU_OF_GIB: cpu});
-        let sides = [Side::Batched, Side::Old, Side::NginxStream, Side::Hitch];
-        let spent = [1.5, 0.5, 2.5, 2.0];
-        let reports = spent.map(|cpu| vec![report(cpu), report(cpu + 0.1), report(cpu)]);
-        let text = compared(Traffic::BulkUpload, &sides, &reports);
+        let mut record = widelane_samples::Record::default();
+        for (side, cpu) in [
+            (Side::Batched, 1.5),
+            (Side::Old, 0.5),
+            (Side::NginxStream, 2.5),
+            (Side::Hitch, 2.0),
+        ] {
+            for (round, cpu) in [cpu, cpu + 0.1, cpu].into_iter().enumerate() {
+                record.push(json!({
+                    "kind": RELAY_BULK.kind, "traffic": Traffic::BulkUpload.id(), "side": side.id(), "round": round,
+                    "report": {"gib_per_s": 1.0, CPU_OF_GIB: cpu},
+                }));
+            }
+        }
+        let text = compared(&record, Traffic::BulkUpload);
         let rows: Vec<Vec<_>> = text
             .lines()
             .map(|line| line.split_whitespace().rev().collect())
             .collect();
         // Our old program is no peer, though it spends less.
-        assert_eq!(rows[2][..4], ["0.75", "1.600", "1.500", "1.500"]);
+        let widelane = ["0.75", "1.600", "to", "1.500", "s", "1.500"];
+        assert_eq!(rows[2][..6], widelane);
         assert_eq!(rows[4][0], "1.25");
         assert_eq!(rows[5][0], "1.00");
     }

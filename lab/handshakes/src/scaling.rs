@@ -13,13 +13,12 @@ use crate::error::TrialError;
 use crate::record::Record;
 use crate::relay::Anybody;
 use crate::stage::Stage;
-use crate::summary::{extremes, median, median_of, ratio, table, whole};
 use rustix::time::{ClockId, clock_gettime};
 use rustls::crypto::aws_lc_rs;
 use rustls::server::{NoServerSessionStorage, ServerConnection};
 use rustls::{ClientConfig, ClientConnection, ServerConfig};
 use rustls_pki_types::ServerName;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -29,10 +28,11 @@ use std::thread;
 use std::time::Duration;
 use widelane_engine::{Config, Engine};
 use widelane_rustls::{Driver, HandshakeError, Turns, provider};
+use widelane_samples::kinds::SCALING;
+use widelane_samples::names;
 
 /// Plan of a measurement.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct ScalingPlan {
     /// Runs of each arrangement.
     pub rounds: usize,
@@ -40,42 +40,25 @@ pub struct ScalingPlan {
     pub batches: usize,
     /// CPUs, of which each gets a thread. Empty: all that this process may use.
     pub cpus: Vec<usize>,
-    /// Folder of the record.
-    pub records: PathBuf,
-    /// Command line of this call, for the record.
-    pub command: String,
 }
 
-impl ScalingPlan {
+impl Default for ScalingPlan {
     /// Seven runs of forty batches on every CPU: half a minute.
-    pub fn new(records: PathBuf, command: String) -> Self {
+    fn default() -> Self {
         Self {
             rounds: 7,
             batches: 40,
             cpus: Vec::new(),
-            records,
-            command,
         }
     }
 }
 
-/// Measures `plan`, writes a record, and gives its path and the table.
+/// Measures `plan` for a record, and gives a table.
 ///
 /// # Errors
 ///
 /// [`TrialError::Machine`] for what the system refuses, and for a handshake that fails.
 pub fn scaling(
-    stage: &Stage,
-    plan: &ScalingPlan,
-    progress: impl FnMut(&str),
-) -> Result<(PathBuf, String), TrialError> {
-    let (mut record, _) = Record::begin(stage, &plan.records, "scaling", &plan.command)?;
-    let text = measure(stage, plan, &mut record, progress)?;
-    Ok((record.end(&text)?, text))
-}
-
-/// Measures `plan` for a record that is open already, and gives the table.
-pub(crate) fn measure(
     stage: &Stage,
     plan: &ScalingPlan,
     record: &mut Record,
@@ -86,26 +69,13 @@ pub(crate) fn measure(
         let allowed = widelane_affinity::allowed(None).map_err(failed)?;
         cpus.extend(allowed.iter());
     }
-    let mut rows = vec![
-        [
-            "",
-            "threads",
-            "handshakes/s",
-            "lowest",
-            "highest",
-            "x one thread",
-        ]
-        .map(String::from)
-        .to_vec(),
-    ];
     for (kind, files) in ["RSA-2048", "ECDSA P-256"].iter().zip(stage.certificates()) {
-        let mut reports: [Vec<Value>; 3] = Default::default();
         for round in 0..plan.rounds {
             for arrangement in Arrangement::ALL {
                 stage.interrupt.check()?;
                 progress(&format!(
                     "{kind}, {}, round {} of {}",
-                    arrangement.label(),
+                    names::arrangement(arrangement.id()),
                     round + 1,
                     plan.rounds
                 ));
@@ -117,39 +87,21 @@ pub(crate) fn measure(
                     "handshakes_per_s": figures.rate,
                 });
                 record.line(&json!({
-                    "kind": KIND,
+                    "kind": SCALING.kind,
                     "certificate": kind,
                     "arrangement": arrangement.id(),
                     "cpus": cpus,
                     "round": round,
                     "report": report,
                 }))?;
-                reports[arrangement as usize].push(report);
             }
-        }
-        for arrangement in Arrangement::ALL {
-            let own = &reports[arrangement as usize];
-            let one = &reports[Arrangement::One as usize];
-            let times = own.iter().zip(one).filter_map(|(own, one)| {
-                Some(own["handshakes_per_s"].as_f64()? / one["handshakes_per_s"].as_f64()?)
-            });
-            let (low, high) = extremes(own, "handshakes_per_s").unzip();
-            rows.push(vec![
-                format!("{kind}, {}", arrangement.label()),
-                own.first()
-                    .map_or_else(String::new, |one| one["threads"].to_string()),
-                whole(median_of(own, "handshakes_per_s")),
-                whole(low),
-                whole(high),
-                ratio(median(times.collect())),
-            ]);
         }
     }
     Ok(format!(
         "\nThe server side of full TLS 1.3 handshakes in memory: X25519, AES-128-GCM, two tickets;\n\
          {BATCH} under way in each thread, by CPU time; medians of {} rounds.\n\n{}",
         plan.rounds,
-        table(&rows)
+        record.table(&SCALING, |_| true).text()
     ))
 }
 
@@ -172,14 +124,6 @@ impl Arrangement {
             Self::One => "one",
             Self::Sharing => "sharing",
             Self::Apart => "apart",
-        }
-    }
-
-    fn label(self) -> &'static str {
-        match self {
-            Self::One => "one thread",
-            Self::Sharing => "all CPUs, one server",
-            Self::Apart => "all CPUs, nothing shared",
         }
     }
 
@@ -435,11 +379,7 @@ fn client() -> Arc<ClientConfig> {
 }
 
 fn cpu_time() -> Duration {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(
-        u64::try_from(now.tv_sec).unwrap_or_default(),
-        u32::try_from(now.tv_nsec).unwrap_or_default(),
-    )
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 fn failed(source: std::io::Error) -> TrialError {
@@ -449,8 +389,6 @@ fn failed(source: std::io::Error) -> TrialError {
     }
 }
 
-/// The kind of a record's lines.
-pub(crate) const KIND: &str = "scaling";
 /// Handshakes under way in each thread: more than fill several passes.
 const BATCH: usize = 64;
 const WARM_BATCHES: usize = 3;

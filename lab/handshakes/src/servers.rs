@@ -8,7 +8,7 @@
 use crate::condition::Condition;
 use crate::error::TrialError;
 use crate::machine;
-use crate::options::Options;
+use crate::options::{self, Options};
 use crate::peers;
 use crate::process::Server;
 use crate::setup::{Setting, Setup};
@@ -88,11 +88,6 @@ impl Side {
         }
     }
 
-    /// Returns whether the side is another program than ours.
-    pub(crate) fn is_peer(self) -> bool {
-        !matches!(self, Self::Alone | Self::Batched | Self::Inline | Self::Old)
-    }
-
     /// Returns whether the program of this side is installed.
     pub(crate) fn is_installed(self, options: &Options) -> bool {
         match self {
@@ -135,11 +130,7 @@ impl FromStr for Side {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|side| side.id() == text);
-        known.ok_or_else(|| {
-            let ids = Self::ALL.map(Self::id);
-            format!("{text:?} is no server; choose from {}", ids.join(", "))
-        })
+        options::named(&Self::ALL, Self::id, text, "server")
     }
 }
 
@@ -240,8 +231,8 @@ pub(crate) fn start(stage: &Stage, side: Side, setup: Setup) -> Result<Contender
 /// A folder for a server's files, and a loopback address that was free a moment ago.
 pub(crate) fn place(stage: &Stage, name: &str) -> Result<(PathBuf, SocketAddr), TrialError> {
     let folder = stage.folder().join(name);
-    let prepared = fs::create_dir_all(&folder).and_then(|()| free_address());
-    Ok((folder, prepared.map_err(TrialError::Folder)?))
+    fs::create_dir_all(&folder).map_err(TrialError::Folder)?;
+    Ok((folder, free_address()?))
 }
 
 fn widelane(
@@ -370,8 +361,15 @@ pub(crate) fn write(folder: &Path, name: &str, text: &str) -> Result<PathBuf, Tr
     Ok(file)
 }
 
-fn free_address() -> std::io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+/// A loopback address at which nothing listens.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn free_address() -> Result<SocketAddr, TrialError> {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
+    let what = "cannot find a free port";
+    free.map_err(|source| TrialError::Machine { what, source })
 }
 
 /// The name of what looks at a server, in errors and for its log.

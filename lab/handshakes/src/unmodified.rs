@@ -9,7 +9,7 @@
 use crate::condition::Condition;
 use crate::error::TrialError;
 use crate::machine;
-use crate::options::{Options, find_program};
+use crate::options::{self, Options, find_program};
 use crate::process::Server;
 use crate::servers::{self, Running, write};
 use crate::setup::Setup;
@@ -22,6 +22,7 @@ use std::process::Command;
 use std::str::FromStr;
 use std::time::Duration;
 use widelane_cpu::Lanes;
+use widelane_samples::names;
 
 /// A web server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +73,7 @@ impl Software {
             Self::Apache2 => "Apache/",
             Self::Lighttpd => "lighttpd/",
         };
-        machine::word_after(said, mark)
+        names::word_after(said, mark)
     }
 
     fn with_widelane(self) -> &'static str {
@@ -92,12 +93,7 @@ impl Software {
 
 impl fmt::Display for Software {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Nginx => "nginx",
-            Self::Haproxy => "HAProxy",
-            Self::Apache2 => "Apache",
-            Self::Lighttpd => "lighttpd",
-        })
+        f.write_str(names::software(self.id()))
     }
 }
 
@@ -105,11 +101,7 @@ impl FromStr for Software {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|software| software.id() == text);
-        known.ok_or_else(|| {
-            let ids = Self::ALL.map(Self::id);
-            format!("{text:?} is no server; choose from {}", ids.join(", "))
-        })
+        options::named(&Self::ALL, Self::id, text, "server")
     }
 }
 

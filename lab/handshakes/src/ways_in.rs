@@ -2,24 +2,23 @@
 //! people who keep their server.
 
 use crate::condition::Condition;
-use crate::demo::GENERATOR_LIMIT;
 use crate::drive::{Drive, SERVER_CPU};
 use crate::error::TrialError;
 use crate::machine;
 use crate::record::Record;
-use crate::servers::Running;
 use crate::setup::other_setting;
 use crate::stage::Stage;
-use crate::summary::{interval_of_median, median, median_of, ratio, ratios, sum_of, table, whole};
+use crate::summary::limits;
 use crate::unmodified::{self, Software};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use widelane_cpu::{DISABLE_VARIABLE, Lanes};
+use widelane_samples::kinds::{CPU_TIME, ERRORS, P50, P99, RATE, WAYS_IN, WAYS_IN_SIDES};
+use widelane_samples::{Figure, Group, Interval, Source, Table, Unit, pairs};
 
 /// Plan of a comparison of ways into servers.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct WaysInPlan {
     /// The servers. Those that are not installed are left out, and named.
     pub servers: Vec<Software>,
@@ -40,25 +39,8 @@ pub struct WaysInPlan {
     pub command: String,
 }
 
-impl WaysInPlan {
-    /// All servers; 1, 16 and 64 in flight; five minutes.
-    pub fn new(records: PathBuf, command: String) -> Self {
-        Self {
-            servers: Software::ALL.into(),
-            conditions: Vec::new(),
-            in_flight: vec![1, 16, 64],
-            rounds: 9,
-            seconds: 0.8,
-            disable_lanes: false,
-            records,
-            command,
-        }
-    }
-}
-
 /// Result of a comparison.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct WaysIn {
     /// The record's path.
     pub record: PathBuf,
@@ -98,7 +80,7 @@ pub fn ways_in(
     }
     let lanes = widelane_cpu::lanes();
     notes.extend(without_lanes(plan.disable_lanes, lanes));
-    let (mut record, _) = Record::begin(stage, &plan.records, "ways in", &plan.command)?;
+    let mut record = Record::begin(stage, &plan.records, "ways in", &plan.command)?;
     let mut comparisons = Vec::new();
     let mut servers = Vec::new();
     for way in &ways {
@@ -112,7 +94,7 @@ pub fn ways_in(
             // The provider measures once in each process what passes cost. No turn pays for that.
             stage.drive(side, condition, Drive::Closed(SETTLING), (WARMUP, SETTLE))?;
         }
-        comparisons.push(Comparison::new(*way, sides, &plan.in_flight));
+        comparisons.push((*way, sides));
         let program = software.program(&stage.options);
         servers.push(json!({
             "server": software.id(),
@@ -128,21 +110,22 @@ pub fn ways_in(
         "notes": notes,
     }))?;
     for round in 0..plan.rounds {
-        for comparison in &mut comparisons {
-            for (row, &in_flight) in plan.in_flight.iter().enumerate() {
+        for (way, sides) in &mut comparisons {
+            for &in_flight in &plan.in_flight {
                 progress(&format!(
-                    "round {} of {}: {}, {in_flight} in flight",
+                    "round {} of {}: {way}, {in_flight} in flight",
                     round + 1,
                     plan.rounds,
-                    comparison.way
                 ));
                 // Each side is the first one in every second round.
                 for side in [round % 2, (round + 1) % 2] {
-                    let report = comparison.turn(stage, plan.seconds, side, row)?;
+                    let (drive, times) = (Drive::Closed(in_flight), (WARMUP, plan.seconds));
+                    let condition = way.conditions()[side];
+                    let report = stage.drive(&mut sides[side], condition, drive, times)?;
                     record.line(&json!({
-                        "kind": KIND,
-                        "server": comparison.way.software.id(),
-                        "condition": comparison.way.condition.id(),
+                        "kind": WAYS_IN.kind,
+                        "server": way.software.id(),
+                        "condition": way.condition.id(),
                         "side": SIDES[side],
                         "in_flight": in_flight,
                         "round": round,
@@ -152,10 +135,15 @@ pub fn ways_in(
             }
         }
     }
-    let rows: Vec<Row> = comparisons.into_iter().flat_map(|one| one.rows).collect();
-    notes.extend(limits(&rows));
-    let table = shown(stage, plan, &servers, &rows, &notes);
-    let rows: Vec<Value> = rows.iter().map(Row::figures).collect();
+    notes.extend(limits(record.written(), &WAYS_IN_SIDES));
+    let rows = figures(record.written());
+    let table = shown(
+        stage,
+        plan,
+        &servers,
+        &record.table(&WAYS_IN_SIDES, |_| true),
+        &notes,
+    );
     let record = record.end(&table)?;
     Ok(WaysIn {
         table,
@@ -241,188 +229,69 @@ fn ways(servers: &[Software], wanted: &[Condition]) -> Vec<Way> {
     ways
 }
 
-/// Both sides of a way, and what was measured of them.
-struct Comparison {
-    way: Way,
-    sides: [Running; 2],
-    /// Reports, one for each number in flight.
-    rows: Vec<Row>,
-}
-
-impl Comparison {
-    fn new(way: Way, sides: [Running; 2], in_flight: &[usize]) -> Self {
-        let rows = in_flight.iter().map(|&in_flight| Row::new(way, in_flight));
-        Self {
-            way,
-            sides,
-            rows: rows.collect(),
-        }
-    }
-
-    fn turn(
-        &mut self,
-        stage: &Stage,
-        seconds: f64,
-        side: usize,
-        row: usize,
-    ) -> Result<Value, TrialError> {
-        let row = &mut self.rows[row];
-        let (drive, times) = (Drive::Closed(row.in_flight), (WARMUP, seconds));
-        let condition = self.way.conditions()[side];
-        let report = stage.drive(&mut self.sides[side], condition, drive, times)?;
-        row.reports[side].push(report.clone());
-        Ok(report)
-    }
-}
-
-/// The reports of both sides, plain first, round by round.
-pub(crate) struct Row {
-    pub(crate) way: Way,
-    pub(crate) in_flight: usize,
-    pub(crate) reports: [Vec<Value>; 2],
-}
-
-impl Row {
-    /// The rows of a record, from its lines of this kind.
-    pub(crate) fn of<'a>(lines: impl Iterator<Item = &'a Value>) -> Result<Vec<Self>, String> {
-        let mut rows: Vec<Self> = Vec::new();
-        for line in lines {
-            let word = |key: &str| line[key].as_str().unwrap_or_default();
-            let way = Way {
-                software: word("server").parse()?,
-                condition: word("condition").parse()?,
-            };
-            let side = SIDES.iter().position(|side| *side == word("side"));
-            let side = side.ok_or_else(|| format!("{:?} is no side", word("side")))?;
-            let in_flight = line["in_flight"].as_u64().unwrap_or_default() as usize;
-            let known = rows
-                .iter()
-                .position(|row| row.way == way && row.in_flight == in_flight);
-            let index = known.unwrap_or_else(|| {
-                rows.push(Self::new(way, in_flight));
-                rows.len() - 1
-            });
-            rows[index].reports[side].push(line["report"].clone());
-        }
-        Ok(rows)
-    }
-
-    fn new(way: Way, in_flight: usize) -> Self {
-        Self {
-            way,
-            in_flight,
-            reports: [Vec::new(), Vec::new()],
-        }
-    }
-
-    /// The median of the rounds' quotients, with Widelane by plain, and its interval.
-    pub(crate) fn quotient(&self, key: &str) -> (Option<f64>, Option<(f64, f64)>) {
-        let [plain, with] = &self.reports;
-        let quotients = ratios(with, plain, key);
-        let interval = interval_of_median(&quotients);
-        (median(quotients), interval)
-    }
-
-    fn cells(&self) -> [Vec<String>; 2] {
-        let [own, _] = self.way.conditions();
-        let [mut plain, mut with] = [0, 1].map(|side| {
-            let own = &self.reports[side];
-            let mut cells = vec![String::new(); COLUMNS.len()];
-            cells[1] = self.in_flight.to_string();
-            cells[2] = whole(median_of(own, "handshakes_per_s"));
-            cells[5] = whole(median_of(own, SERVER_CPU));
-            cells[8] = whole(median_of(own, "p50_us"));
-            cells[9] = whole(median_of(own, "p99_us"));
-            cells[10] = sum_of(own, "errors").to_string();
-            cells
-        });
-        plain[0] = format!("{}, {own}", self.way.software);
-        with[0] = match own == self.way.condition {
-            true => "  with Widelane".into(),
-            false => format!("  with Widelane, {}", self.way.condition),
-        };
-        for (column, key) in [(3, "handshakes_per_s"), (6, SERVER_CPU)] {
-            let (middle, interval) = self.quotient(key);
-            with[column] = ratio(middle);
-            with[column + 1] = interval.map_or_else(
-                || "too few rounds".into(),
-                |(low, high)| format!("{low:.2} to {high:.2}"),
-            );
-        }
-        [plain, with]
-    }
-
-    fn figures(&self) -> Value {
+/// The rows of a record for programs.
+fn figures(record: &widelane_samples::Record) -> Vec<Value> {
+    let source = Source::of(record, None);
+    let row = |row: &Group<'_>| {
+        let lines = SIDES.map(|side| row.of_side(side));
         let side = |side: usize| {
-            let own = &self.reports[side];
+            let of = |figure: Option<Figure>| figure.map(|figure| figure.value);
+            let median = |field| {
+                of(Figure::median(
+                    "",
+                    Unit::Plain,
+                    &lines[side],
+                    field,
+                    &source,
+                ))
+            };
             json!({
-                "handshakes_per_s": median_of(own, "handshakes_per_s"),
-                SERVER_CPU: median_of(own, SERVER_CPU),
-                "p50_us": median_of(own, "p50_us"),
-                "p99_us": median_of(own, "p99_us"),
-                "errors": sum_of(own, "errors"),
+                "handshakes_per_s": median(RATE),
+                SERVER_CPU: median(CPU_TIME),
+                "p50_us": median(P50),
+                "p99_us": median(P99),
+                "errors": of(Figure::sum("", &lines[side], ERRORS, &source)).map(|errors| errors as u64),
             })
         };
-        let quotient = |key| {
-            let (median, interval) = self.quotient(key);
-            json!({
-                "median": median,
-                "low": interval.map(|(low, _)| low),
-                "high": interval.map(|(_, high)| high),
-            })
+        let quotient = |field| {
+            let figure = Figure::quotient("", &pairs(&lines[1], &lines[0]), field, &source);
+            let interval = figure.as_ref().and_then(|figure| match figure.interval {
+                Interval::Confidence(low, high) => Some((low, high)),
+                _ => None,
+            });
+            let (low, high) = interval.unzip();
+            json!({"median": figure.map(|figure| figure.value), "low": low, "high": high})
         };
         json!({
-            "server": self.way.software.id(),
-            "condition": self.way.condition.id(),
-            "in_flight": self.in_flight,
+            "server": row.word(0),
+            "condition": row.word(1),
+            "in_flight": row.key[2],
             SIDES[0]: side(0),
             SIDES[1]: side(1),
-            "quotient": {
-                "handshakes_per_s": quotient("handshakes_per_s"),
-                SERVER_CPU: quotient(SERVER_CPU),
-            },
+            "quotient": {"handshakes_per_s": quotient(RATE), SERVER_CPU: quotient(CPU_TIME)},
         })
-    }
-}
-
-/// Notes on rows in which the load generator had no CPU left: the server may have had.
-fn limits(rows: &[Row]) -> Vec<String> {
-    let mut notes = Vec::new();
-    for row in rows {
-        for (reports, with) in row.reports.iter().zip(["", " with Widelane"]) {
-            let busy = median_of(reports, "busiest_thread").unwrap_or(0.0);
-            if busy > GENERATOR_LIMIT {
-                notes.push(format!(
-                    "The load generator was at its limit for {}{with}, {} in flight: the CPU time \
-                     for a handshake says more than the rate.",
-                    row.way, row.in_flight
-                ));
-            }
-        }
-    }
-    notes
+    };
+    WAYS_IN.groups(record).iter().map(row).collect()
 }
 
 fn shown(
     stage: &Stage,
     plan: &WaysInPlan,
     servers: &[Value],
-    rows: &[Row],
+    table: &Table,
     notes: &[String],
 ) -> String {
-    let mut cells = vec![COLUMNS.map(String::from).to_vec()];
-    cells.extend(rows.iter().flat_map(Row::cells));
     let mut text = format!(
         "Full TLS 1.3 handshakes of unmodified servers: AES-128-GCM, no resumption.\n\
          {}; one server at a time on CPU {}, load on CPU {}; medians of {} rounds of {} s.\n\n{}\n\
-         x plain: with Widelane, as a multiple of the server alone; the median of the rounds'\n\
+         × alone: with Widelane, as a multiple of the server alone; the median of the rounds'\n\
          quotients and its 95 % interval. Of the CPU time, less is better.\n",
         machine::cpu_model(),
         stage.options.server_cpu,
         stage.options.load_cpu,
         plan.rounds,
         plan.seconds,
-        table(&cells),
+        table.text(),
     );
     let mut named: Vec<&Value> = Vec::new();
     for server in servers {
@@ -446,23 +315,8 @@ fn shown(
     text
 }
 
-/// The kind of a record's lines with the reports.
-pub(crate) const KIND: &str = "ways-in";
-/// Names in records and JSON; the order of [`Row::reports`].
+/// Names of the sides in records and JSON.
 const SIDES: [&str; 2] = ["plain", "widelane"];
-const COLUMNS: [&str; 11] = [
-    "server",
-    "in flight",
-    "handshakes/s",
-    "x plain",
-    "95 % interval",
-    "server CPU us each",
-    "x plain",
-    "95 % interval",
-    "p50 us",
-    "p99 us",
-    "errors",
-];
 /// Seconds before each measurement.
 const WARMUP: f64 = 0.1;
 /// Connections in flight, and seconds, before the first turn of a server.
@@ -476,28 +330,36 @@ mod tests {
     const RSA: Condition = Condition::RsaX25519;
     const ECDSA: Condition = Condition::EcdsaX25519;
 
-    fn row(rounds: usize) -> Row {
-        let report = |rate: f64, cpu: f64| {
-            json!({
-                "handshakes_per_s": rate,
-                SERVER_CPU: cpu,
-                "p50_us": 1234.0,
-                "p99_us": 5678.0,
-                "errors": 1,
-                "busiest_thread": rate / 4000.0,
-            })
-        };
-        Row {
-            way: Way {
-                software: Software::Haproxy,
-                condition: RSA,
-            },
-            in_flight: 16,
-            reports: [
-                vec![report(1000.0, 800.0); rounds],
-                vec![report(4000.0, 200.0); rounds],
-            ],
+    /// A record of HAProxy, four times as fast with Widelane.
+    fn record(rounds: usize) -> widelane_samples::Record {
+        let mut record = widelane_samples::Record::default();
+        for round in 0..rounds {
+            for (side, rate, cpu) in [(SIDES[0], 1000.0, 800.0), (SIDES[1], 4000.0, 200.0)] {
+                record.push(json!({
+                    "kind": WAYS_IN.kind, "server": "haproxy", "condition": "rsa-x25519", "side": side, "in_flight": 16,
+                    "round": round,
+                    "report": {
+                        "handshakes_per_s": rate, SERVER_CPU: cpu, "p50_us": 1234.0, "p99_us": 5678.0, "errors": 1,
+                        "busiest_thread": rate / 4000.0,
+                    },
+                }));
+            }
         }
+        record
+    }
+
+    fn rows(record: &widelane_samples::Record) -> Vec<String> {
+        let text = WAYS_IN_SIDES
+            .table(record, &Source::of(record, None))
+            .text();
+        let cells = |line: &str| {
+            let cells = line
+                .split("  ")
+                .filter(|cell| !cell.is_empty())
+                .map(str::trim);
+            cells.collect::<Vec<_>>().join("|")
+        };
+        text.lines().skip(2).map(cells).collect()
     }
 
     #[test]
@@ -536,41 +398,35 @@ mod tests {
 
     #[test]
     fn a_hybrid_group_is_compared_with_x25519() {
-        let mut row = row(6);
-        row.way.condition = Condition::RsaHybrid;
-        assert_eq!(row.way.conditions(), [RSA, Condition::RsaHybrid]);
-        let [plain, with] = row.cells();
-        assert_eq!(plain[0], "HAProxy, RSA-2048, X25519");
-        assert_eq!(with[0], "  with Widelane, RSA-2048, X25519MLKEM768");
+        let way = Way {
+            software: Software::Haproxy,
+            condition: Condition::RsaHybrid,
+        };
+        assert_eq!(way.conditions(), [RSA, Condition::RsaHybrid]);
+        assert_eq!(way.to_string(), "HAProxy, RSA-2048, X25519MLKEM768");
     }
 
     #[test]
     fn a_row_has_both_sides_and_what_widelane_changes() {
-        let [plain, with] = row(6).cells();
-        let text = table(&[plain, with]);
-        let words: Vec<Vec<_>> = text
-            .lines()
-            .map(|line| line.split("  ").filter(|word| !word.is_empty()).collect())
-            .map(|cells: Vec<&str>| cells.into_iter().map(str::trim).collect())
-            .collect();
-        let plain = "HAProxy, RSA-2048, X25519|16|1,000|800|1,234|5,678|6";
-        assert_eq!(words[0].join("|"), plain);
-        let with = "with Widelane|16|4,000|4.00|4.00 to 4.00|200|0.25|0.25 to 0.25|1,234|5,678|6";
-        assert_eq!(words[2].join("|"), with);
+        let rows = rows(&record(6));
+        let plain = "HAProxy, RSA-2048, X25519|16|alone|1,000|800 µs|1,234 µs|5,678 µs|6";
+        assert_eq!(rows[0], plain);
+        let with = "HAProxy, RSA-2048, X25519|16|with Widelane|4,000|4.00|4.00 to 4.00|200 µs|0.25|0.25 to 0.25\
+                    |1,234 µs|5,678 µs|6";
+        assert_eq!(rows[1], with);
     }
 
     #[test]
     fn few_rounds_have_no_interval() {
-        let [_, with] = row(5).cells();
-        assert_eq!((&*with[3], &*with[4]), ("4.00", "too few rounds"));
-        let figures = row(5).figures();
-        let rate = &figures["quotient"]["handshakes_per_s"];
+        let record = record(5);
+        assert!(rows(&record)[1].contains("4.00|median of 5"));
+        let rate = &figures(&record)[0]["quotient"]["handshakes_per_s"];
         assert_eq!((&rate["median"], &rate["low"]), (&json!(4.0), &Value::Null));
     }
 
     #[test]
     fn programs_get_the_figures_of_the_table() {
-        let figures = row(6).figures();
+        let figures = &figures(&record(6))[0];
         assert_eq!(figures["server"], "haproxy");
         assert_eq!(figures["condition"], "rsa-x25519");
         assert_eq!(figures["plain"]["handshakes_per_s"], 1000.0);
@@ -580,9 +436,9 @@ mod tests {
 
     #[test]
     fn a_load_generator_at_its_limit_is_told() {
-        let notes = limits(&[row(1)]);
+        let notes = limits(&record(1), &WAYS_IN_SIDES);
         assert_eq!(notes.len(), 1);
-        let told = "HAProxy, RSA-2048, X25519 with Widelane, 16 in flight";
+        let told = "HAProxy, RSA-2048, X25519, 16 in flight, with Widelane";
         assert!(notes[0].contains(told), "{}", notes[0]);
     }
 }

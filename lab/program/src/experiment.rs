@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde_json::{Value, json};
 use widelane_experiments::{
     ExperimentError, GivenBack, Interval, Options, Order, Outcome, Plan, Remedy, Row, Verdict,
     Where, cloudflare, intel, kit, remedy, work, xu,
 };
+use widelane_samples::{Table, cell, number, text};
 
 use crate::PROGRAM;
 use widelane_affinity::Cpus;
@@ -147,14 +148,14 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         (Name::Remedy, Some(model)) => {
             let remedy = remedy(&plan, model, tell).map_err(failure)?;
             return output::print(&match args.json {
-                true => remedy_line(model, plan.rounds, &remedy)?,
+                true => remedy_line(model, plan.rounds, &remedy),
                 false => remedy_words(model, &remedy),
             });
         }
     };
     let outcome = outcome.map_err(failure)?;
     output::print(&match args.json {
-        true => lines(args.name.text(), brake, &outcome)?,
+        true => lines(args.name.text(), brake, &outcome),
         false => words(brake, &outcome),
     })
 }
@@ -208,11 +209,10 @@ fn failure(error: ExperimentError) -> Failure {
 }
 
 fn words(brake: Option<&str>, outcome: &Outcome) -> String {
-    let mut text = String::new();
-    table(&mut text, "as this CPU is", &outcome.native);
+    let mut text = table("as this CPU is", &outcome.native);
     if let Some(model) = brake {
         text.push('\n');
-        table(&mut text, &format!("as a {model}"), &outcome.braked);
+        text += &table(&format!("as a {model}"), &outcome.braked);
     }
     if let Some(record) = &outcome.record {
         let _ = writeln!(text, "\nrecord: {}", record.display());
@@ -220,62 +220,54 @@ fn words(brake: Option<&str>, outcome: &Outcome) -> String {
     text
 }
 
-fn table(text: &mut String, title: &str, rows: &[Row]) {
-    let has = |column: fn(&Row) -> bool| rows.iter().any(column);
-    let columns = [
-        ("p50, us", has(|row| row.p50_us.is_some())),
-        ("lanes", has(|row| row.batch.is_some())),
-        ("wide, %", has(|row| row.wide_percent.is_some())),
-        ("variation, %", has(|row| row.variation.is_some())),
-        ("at level 0/1/2, %", has(|row| row.levels.is_some())),
+fn table(title: &str, rows: &[Row]) -> String {
+    let head = ["requests/s", "change, %", "predicted", "published"];
+    let optional: [(_, fn(&Row) -> Option<String>); 5] = [
+        ("p50, us", |row| {
+            row.p50_us.map(|of| format!("{:.0}", of.median))
+        }),
+        ("lanes", |row| {
+            row.batch.map(|of| format!("{:.1}", of.median))
+        }),
+        ("wide, %", |row| {
+            row.wide_percent.map(|share| format!("{share:.1}"))
+        }),
+        ("variation, %", |row| {
+            row.variation.map(|of| format!("{:.1}", of.median))
+        }),
+        ("at level 0/1/2, %", |row| {
+            let levels = row.levels?.map(|share| format!("{:.1}", 100.0 * share));
+            Some(levels.join("/"))
+        }),
     ];
-    let _ = write!(
-        text,
-        "{title:34} {:>22} {:>25} {:>10} {:>10}",
-        "requests/s", "change, %", "predicted", "published"
-    );
-    for (column, _) in columns.iter().filter(|(_, shown)| *shown) {
-        let _ = write!(text, " {column:>17}");
-    }
-    text.push('\n');
-    for row in rows {
-        let optional = |value: Option<f64>| value.map_or(String::new(), |v| format!("{v:+.1}"));
-        let compared = row.against.is_some();
-        let _ = write!(
-            text,
-            "  {:32} {:>22} {:>25} {:>10} {:>10}",
-            row.condition,
+    let shown: Vec<_> = optional
+        .iter()
+        .filter(|(_, of)| rows.iter().any(|row| of(row).is_some()))
+        .collect();
+    let cells = rows.iter().map(|row| {
+        let signed =
+            |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:+.1}"));
+        let compared = row.against.map(|_| interval(&row.change, 1));
+        let predicted = signed(row.predicted.filter(|_| compared.is_some()));
+        let first = [
+            row.condition.clone(),
             interval(&row.rate, 0),
-            if compared {
-                interval(&row.change, 1)
-            } else {
-                String::new()
-            },
-            optional(row.predicted.filter(|_| compared)),
-            optional(row.published),
-        );
-        let median = |of: &Option<Interval>, digits: usize| {
-            let text = of.as_ref().map(|of| format!("{:.digits$}", of.median));
-            text.unwrap_or_else(|| "n/a".to_owned())
-        };
-        let levels = row
-            .levels
-            .map(|levels| levels.map(|share| format!("{:.1}", 100.0 * share)));
-        let values = [
-            median(&row.p50_us, 0),
-            median(&row.batch, 1),
-            row.wide_percent
-                .map_or("n/a".to_owned(), |share| format!("{share:.1}")),
-            median(&row.variation, 1),
-            levels.map_or("n/a".to_owned(), |levels| levels.join("/")),
+            compared.unwrap_or_default(),
+            predicted,
+            signed(row.published),
         ];
-        for (value, (_, shown)) in values.iter().zip(&columns) {
-            if *shown {
-                let _ = write!(text, " {value:>17}");
-            }
-        }
-        text.push('\n');
-    }
+        let others = shown
+            .iter()
+            .map(|(_, of)| of(row).unwrap_or_else(|| "n/a".to_owned()));
+        first.into_iter().chain(others).map(cell).collect()
+    });
+    let titles = head
+        .into_iter()
+        .chain(shown.iter().map(|(title, _)| *title));
+    let head = std::iter::once(text(title)).chain(titles.map(number));
+    Table::new(head, None)
+        .with(cells.collect::<Vec<_>>())
+        .text()
 }
 
 fn remedy_words(model: &str, remedy: &Remedy) -> String {
@@ -313,18 +305,18 @@ fn remedy_words(model: &str, remedy: &Remedy) -> String {
     text
 }
 
-fn remedy_line(model: &str, rounds: usize, remedy: &Remedy) -> Result<String, Failure> {
+fn remedy_line(model: &str, rounds: usize, remedy: &Remedy) -> String {
     let losses = remedy.losses.iter();
     let losses = losses.map(|loss| {
         let (low, high) = loss.bounds.unzip();
         (loss.form.to_owned(), [Some(loss.median), low, high].into())
     });
     let given = &remedy.given_back;
-    let line = serde_json::json!({
+    let line = json!({
         "experiment": Name::Remedy.text(),
         "as": model,
         "rounds": rounds,
-        "loss_percent": serde_json::Value::Object(losses.collect()),
+        "loss_percent": Value::Object(losses.collect()),
         "given_back": [given.share, given.low, given.high],
         "needed": GivenBack::NEEDED,
         "verdict": match given.verdict {
@@ -333,7 +325,7 @@ fn remedy_line(model: &str, rounds: usize, remedy: &Remedy) -> Result<String, Fa
             Verdict::Open => "open",
         },
     });
-    Ok(format!("{line}\n"))
+    format!("{line}\n")
 }
 
 fn interval(interval: &Interval, digits: usize) -> String {
@@ -341,56 +333,32 @@ fn interval(interval: &Interval, digits: usize) -> String {
     format!("{median:.digits$} ({low:.digits$} to {high:.digits$})")
 }
 
-fn lines(name: &str, brake: Option<&str>, outcome: &Outcome) -> Result<String, Failure> {
+/// Intervals are median, least, most.
+fn lines(name: &str, brake: Option<&str>, outcome: &Outcome) -> String {
+    let numbers = |of: &Interval| [of.median, of.low, of.high];
     let mut text = String::new();
     for (rows, brake) in [(&outcome.native, None), (&outcome.braked, brake)] {
         for row in rows {
-            let line = Line {
-                experiment: name,
-                brake,
-                condition: &row.condition,
-                against: row
-                    .against
-                    .and_then(|at| rows.get(at))
-                    .map(|row| &*row.condition),
-                requests_per_s: numbers(&row.rate),
-                change_percent: numbers(&row.change),
-                variation_percent: row.variation.as_ref().map(numbers),
-                p50_us: row.p50_us.as_ref().map(numbers),
-                lanes_per_pass: row.batch.as_ref().map(numbers),
-                level_share: row.levels,
-                wide_percent: row.wide_percent,
-                predicted_percent: row.predicted,
-                published_percent: row.published,
-            };
-            text.push_str(&serde_json::to_string(&line)?);
-            text.push('\n');
+            let against = row.against.and_then(|at| rows.get(at));
+            let line = json!({
+                "experiment": name,
+                "as": brake,
+                "condition": row.condition,
+                "against": against.map(|row| &row.condition),
+                "requests_per_s": numbers(&row.rate),
+                "change_percent": numbers(&row.change),
+                "variation_percent": row.variation.as_ref().map(numbers),
+                "p50_us": row.p50_us.as_ref().map(numbers),
+                "lanes_per_pass": row.batch.as_ref().map(numbers),
+                "level_share": row.levels,
+                "wide_percent": row.wide_percent,
+                "predicted_percent": row.predicted,
+                "published_percent": row.published,
+            });
+            let _ = writeln!(text, "{line}");
         }
     }
-    Ok(text)
-}
-
-fn numbers(interval: &Interval) -> [f64; 3] {
-    [interval.median, interval.low, interval.high]
-}
-
-/// Intervals are median, least, most.
-#[derive(Serialize)]
-struct Line<'a> {
-    experiment: &'a str,
-    #[serde(rename = "as")]
-    brake: Option<&'a str>,
-    condition: &'a str,
-    against: Option<&'a str>,
-    requests_per_s: [f64; 3],
-    change_percent: [f64; 3],
-    variation_percent: Option<[f64; 3]>,
-    p50_us: Option<[f64; 3]>,
-    lanes_per_pass: Option<[f64; 3]>,
-    level_share: Option<[f64; 3]>,
-    wide_percent: Option<f64>,
-    predicted_percent: Option<f64>,
-    published_percent: Option<f64>,
+    text
 }
 
 const EXAMPLES: &str = "\

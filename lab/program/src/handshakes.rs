@@ -9,9 +9,9 @@ use std::time::Duration;
 use widelane_cli::failure::Failure;
 use widelane_cli::output::{self, hiding};
 use widelane_handshakes::{
-    BenchPlan, Condition, CurvePlan, DemoPlan, Options, PairPlan, RelayPlan, ScalingPlan, Side,
-    Software, SpeedPlan, Stage, TimingPlan, Traffic, TrialError, WaysInPlan, bench, curve, demo,
-    faults, pair, relay, renew, scaling, speed, timing, ways_in,
+    BenchPlan, Condition, CurvePlan, DemoPlan, Options, PairPlan, Record, RelayPlan, ScalingPlan,
+    Side, Software, SpeedPlan, Stage, Traffic, TrialError, WaysInPlan, bench, curve, demo, faults,
+    pair, relay, renew, scaling, speed, timing, ways_in,
 };
 
 /// TLS handshakes and relayed bytes of `widelane serve` beside its peers, on one core of this machine
@@ -61,6 +61,15 @@ pub(crate) struct Args {
     #[arg(long, global = true)]
     modified: bool,
 
+    /// Folder of records
+    #[arg(
+        long,
+        global = true,
+        default_value = "lab/records",
+        value_name = "FOLDER"
+    )]
+    records: PathBuf,
+
     /// CPU of the load [default: the first of another core]
     #[arg(long, global = true, value_name = "N")]
     load_cpu: Option<usize>,
@@ -80,9 +89,6 @@ enum Command {
     /// Twenty-five minutes: handshakes in closed and open loop, relayed bytes, latency against load,
     /// memory, single operations; writes a record
     Bench {
-        /// Folder of the record
-        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
-        records: PathBuf,
         /// Turns of each server
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
         rounds: u16,
@@ -109,9 +115,6 @@ enum Command {
         one: Side,
         /// Server it is compared with
         other: Side,
-        /// Folder of the record
-        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
-        records: PathBuf,
         /// Pairs of turns under each condition; six at least for an interval
         #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u16).range(1..))]
         rounds: u16,
@@ -133,9 +136,6 @@ enum Command {
         /// Servers [default: widelane-on, with --old widelane-old, nginx-stream, haproxy, hitch]
         #[arg(long, value_name = "LIST", value_delimiter = ',')]
         sides: Vec<Side>,
-        /// Folder of the record
-        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
-        records: PathBuf,
         /// Turns of each server
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
         rounds: u16,
@@ -156,9 +156,6 @@ enum Command {
         /// Shares of the knee, like 0.5,0.7 [default: 0.1,0.3,0.5,0.6,0.7,0.8,0.9,0.95]
         #[arg(long, value_name = "LIST", value_delimiter = ',')]
         shares: Vec<f64>,
-        /// Folder of the record
-        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
-        records: PathBuf,
         /// Turns of each server at each share
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
         rounds: u16,
@@ -173,9 +170,6 @@ enum Command {
         /// CPUs, of which each gets a thread [default: all]
         #[arg(long, value_name = "LIST", value_delimiter = ',')]
         cpus: Vec<usize>,
-        /// Folder of the record
-        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
-        records: PathBuf,
         /// Runs of each arrangement
         #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
         rounds: u16,
@@ -214,9 +208,6 @@ enum Command {
         /// Let Widelane do as on a CPU without lanes
         #[arg(long)]
         disable_lanes: bool,
-        /// Folder of the record
-        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
-        records: PathBuf,
         /// Print JSON, not a table
         #[arg(long)]
         json: bool,
@@ -227,18 +218,12 @@ enum Command {
     Speed {
         /// Operations or groups of them, as `widelane-lab speed --list` names them [default: all]
         operations: Vec<String>,
-        /// Folder of the record
-        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
-        records: PathBuf,
         /// Seconds of each condition
         #[arg(long, default_value_t = 0.4)]
         seconds: f64,
     },
     /// Test whether times depend on secrets, by `widelane-lab timing`; writes a record
     Timing {
-        /// Folder of the record
-        #[arg(long, default_value = "lab/records", value_name = "FOLDER")]
-        records: PathBuf,
         /// Seconds for each operation
         #[arg(long, default_value_t = 20.0)]
         seconds: f64,
@@ -289,100 +274,100 @@ fn compared(cli: Args) -> Result<String, TrialError> {
     }
     let stage = Stage::set(options)?;
     let progress = |text: &str| eprintln!("  {text}");
+    let recorded = |what: &str, measure: &dyn Fn(&mut Record) -> Result<String, TrialError>| {
+        let mut record = Record::begin(&stage, &cli.records, what, &command())?;
+        let text = measure(&mut record)?;
+        let path = record.end(&text)?;
+        Ok(format!("\n{text}\nRecord: {}\n", path.display()))
+    };
     match cli.command {
         // This command needs no servers, and has returned above.
         Command::Figures { .. } => Ok(String::new()),
         Command::Demo { rounds, seconds } => {
-            let mut plan = DemoPlan::default();
-            plan.rounds = rounds.into();
-            plan.seconds = seconds;
-            Ok(format!("\n{}", demo(&stage, plan, progress)?))
+            let rounds = rounds.into();
+            Ok(format!(
+                "\n{}",
+                demo(&stage, DemoPlan { rounds, seconds }, progress)?
+            ))
         }
         Command::Bench {
-            records,
             rounds,
             seconds,
             idle,
             no_speed,
             only_handshakes,
         } => {
-            let mut plan = BenchPlan::new(records, command());
-            plan.rounds = rounds.into();
-            plan.seconds = seconds;
-            plan.open_seconds = 2.0 * seconds;
-            plan.idle_connections = idle;
-            plan.speed = !no_speed;
-            plan.others = !only_handshakes;
-            let (record, summary) = bench(&stage, &plan, progress)?;
-            Ok(format!("\n{summary}\nRecord: {}\n", record.display()))
+            let plan = BenchPlan {
+                rounds: rounds.into(),
+                seconds,
+                idle_connections: idle,
+                speed: !no_speed,
+                others: !only_handshakes,
+            };
+            recorded("", &|record| bench(&stage, &plan, record, progress))
         }
         Command::Pair {
             one,
             other,
-            records,
             rounds,
             seconds,
             in_flight,
         } => {
-            let mut plan = PairPlan::new([one, other], records, command());
-            plan.rounds = rounds.into();
-            plan.seconds = seconds;
-            plan.in_flight = in_flight.into();
-            let (record, tables) = pair(&stage, &plan, progress)?;
-            Ok(format!("\n{tables}Record: {}\n", record.display()))
+            let plan = PairPlan {
+                sides: [one, other],
+                rounds: rounds.into(),
+                seconds,
+                in_flight: in_flight.into(),
+            };
+            recorded(&plan.name(), &|record| {
+                pair(&stage, &plan, record, progress)
+            })
         }
         Command::Curve {
             sides,
             shares,
-            records,
             rounds,
             seconds,
         } => {
-            let mut plan = CurvePlan::new(records, command());
-            if !sides.is_empty() {
-                plan.sides = sides;
-            }
-            if !shares.is_empty() {
-                plan.shares = shares;
-            }
-            plan.rounds = rounds.into();
-            plan.seconds = seconds;
-            let (record, tables) = curve(&stage, &plan, progress)?;
-            Ok(format!("\n{tables}\nRecord: {}\n", record.display()))
+            let usual = CurvePlan::default();
+            let plan = CurvePlan {
+                sides: or(sides, usual.sides),
+                shares: or(shares, usual.shares),
+                rounds: rounds.into(),
+                seconds,
+            };
+            recorded("curve", &|record| curve(&stage, &plan, record, progress))
         }
         Command::Scaling {
             cpus,
-            records,
             rounds,
             batches,
         } => {
-            let mut plan = ScalingPlan::new(records, command());
-            plan.cpus = cpus;
-            plan.rounds = rounds.into();
-            plan.batches = batches.into();
-            let (record, table) = scaling(&stage, &plan, progress)?;
-            Ok(format!("\n{table}\nRecord: {}\n", record.display()))
+            let plan = ScalingPlan {
+                cpus,
+                rounds: rounds.into(),
+                batches: batches.into(),
+            };
+            recorded("scaling", &|record| {
+                scaling(&stage, &plan, record, progress)
+            })
         }
         Command::Relay {
             traffic,
             sides,
-            records,
             rounds,
             mib,
             seconds,
         } => {
-            let mut plan = RelayPlan::new(records, command());
-            if !traffic.is_empty() {
-                plan.traffic = traffic;
-            }
-            if !sides.is_empty() {
-                plan.sides = sides;
-            }
-            plan.rounds = rounds.into();
-            plan.bytes = u64::from(mib) << 20;
-            plan.duration = Duration::from_secs_f64(seconds);
-            let (record, tables) = relay(&stage, &plan, progress)?;
-            Ok(format!("\n{tables}\nRecord: {}\n", record.display()))
+            let usual = RelayPlan::default();
+            let plan = RelayPlan {
+                traffic: or(traffic, usual.traffic),
+                sides: or(sides, usual.sides),
+                rounds: rounds.into(),
+                bytes: u64::from(mib) << 20,
+                duration: Duration::from_secs_f64(seconds),
+            };
+            recorded("relay", &|record| relay(&stage, &plan, record, progress))
         }
         Command::WaysIn {
             servers,
@@ -390,46 +375,43 @@ fn compared(cli: Args) -> Result<String, TrialError> {
             rounds,
             seconds,
             disable_lanes,
-            records,
             json,
         } => {
-            let mut plan = WaysInPlan::new(records, command());
-            if !servers.is_empty() {
-                plan.servers = servers;
-            }
-            plan.conditions = cli.condition;
-            plan.in_flight = in_flight.into_iter().map(usize::from).collect();
-            plan.rounds = rounds.into();
-            plan.seconds = seconds;
-            plan.disable_lanes = disable_lanes;
+            let plan = WaysInPlan {
+                servers: or(servers, Software::ALL.into()),
+                conditions: cli.condition,
+                in_flight: in_flight.into_iter().map(usize::from).collect(),
+                rounds: rounds.into(),
+                seconds,
+                disable_lanes,
+                records: cli.records,
+                command: command(),
+            };
             let done = ways_in(&stage, &plan, progress)?;
-            if json {
-                return Ok(format!("{}\n", done.figures));
-            }
-            Ok(format!(
-                "\n{}\nRecord: {}\n",
-                done.table,
-                done.record.display()
-            ))
+            Ok(match json {
+                true => format!("{}\n", done.figures),
+                false => format!("\n{}\nRecord: {}\n", done.table, done.record.display()),
+            })
         }
         Command::Speed {
             operations,
-            records,
             seconds,
         } => {
-            let mut plan = SpeedPlan::new(records, command());
-            plan.operations = operations;
-            plan.seconds = seconds;
-            let (record, table) = speed(&stage, &plan, progress)?;
-            Ok(format!("\n{table}\nRecord: {}\n", record.display()))
+            let plan = SpeedPlan {
+                operations,
+                seconds,
+            };
+            recorded("speed", &|record| speed(&stage, &plan, record, progress))
         }
-        Command::Timing { records, seconds } => {
-            let mut plan = TimingPlan::new(records, command());
-            plan.seconds = seconds;
-            let (record, table) = timing(&stage, &plan, progress)?;
-            Ok(format!("\n{table}\nRecord: {}\n", record.display()))
-        }
+        Command::Timing { seconds } => recorded("timing", &|record| {
+            timing(&stage, seconds, record, progress)
+        }),
     }
+}
+
+/// What was asked for, or else what is usual.
+fn or<T>(asked: Vec<T>, usual: Vec<T>) -> Vec<T> {
+    if asked.is_empty() { usual } else { asked }
 }
 
 /// Compares the figures of documents with their records, or renews them first.

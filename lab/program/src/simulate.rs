@@ -1,11 +1,11 @@
 //! `widelane-lab simulate`: what wide code would cost on a processor that is not at hand.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde_json::{Value, json};
+use widelane_samples::{Table, cell, number, text as column};
 use widelane_sim::{
     BUILTIN, Comparison, Figure, Fleet, Plan, RunFigures, Scenario, ScenarioError, Settings,
     timeline,
@@ -115,7 +115,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         }
         let fleet = scenario.fleet(args.rate, &settings).map_err(wrong)?;
         return output::print(&match args.json {
-            true => fleet_json(&fleet)?,
+            true => format!("{}\n", fleet_json(&fleet)),
             false => fleet_words(&fleet),
         });
     }
@@ -139,8 +139,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         progress.done(value.as_deref().unwrap_or(&name));
         if args.json {
             for run in &runs {
-                text.push_str(&serde_json::to_string(&line(&name, value.as_deref(), run))?);
-                text.push('\n');
+                let _ = writeln!(text, "{}", line(&name, value.as_deref(), run));
             }
             continue;
         }
@@ -295,41 +294,21 @@ fn time_line(
 // Tables.
 
 fn table(runs: &[RunFigures]) -> String {
-    let mut shown: Vec<_> = COLUMNS.to_vec();
+    let mut shown = COLUMNS.to_vec();
     shown.retain(|(figure, _)| runs.iter().any(|run| run.figures.contains_key(figure)));
-    let width = runs
-        .iter()
-        .map(|run| run.run.len())
-        .max()
-        .unwrap_or(0)
-        .max(3);
-    let placement = runs.iter().map(|run| run.placement.name().len()).max();
-    let placement = placement.unwrap_or(0).max(9);
-    let mut text = format!("{:width$}  {:placement$}", "run", "placement");
-    for (_, head) in &shown {
-        let _ = write!(text, " {head:>12}");
-    }
-    text.push('\n');
-    for run in runs {
-        let _ = write!(
-            text,
-            "{:width$}  {:placement$}",
-            run.run,
-            run.placement.name()
-        );
-        for (figure, _) in &shown {
-            match run.figures.get(figure) {
-                Some(value) => {
-                    let _ = write!(text, " {:>12}", rounded(*value));
-                }
-                None => {
-                    let _ = write!(text, " {:>12}", "");
-                }
-            }
-        }
-        text.push('\n');
-    }
-    text
+    let figures = shown.iter().map(|(_, title)| number(*title));
+    let head = ["run", "placement"].map(column).into_iter().chain(figures);
+    let rows = runs.iter().map(|run| {
+        let figures = shown.iter().map(|(figure, _)| run.figures.get(figure));
+        let figures =
+            figures.map(|value| value.map_or_else(Vec::new, |value| cell(rounded(*value))));
+        [&run.run[..], run.placement.name()]
+            .map(cell)
+            .into_iter()
+            .chain(figures)
+            .collect()
+    });
+    Table::new(head, None).with(rows).text()
 }
 
 /// Published numbers and parameters, below the table of the runs.
@@ -367,82 +346,68 @@ fn below(
 }
 
 fn compare_table(compared: &[Comparison]) -> String {
-    let what = compared
-        .iter()
-        .map(|one| one.what.chars().count())
-        .max()
-        .unwrap_or(0);
-    let scenario = compared
-        .iter()
-        .map(|one| one.scenario.len())
-        .max()
-        .unwrap_or(0);
-    let mut text = format!(
-        "{:scenario$}  {:what$} {:>10} {:>10} {:>8} {:>9}\n",
-        "scenario", "what", "published", "simulated", "error", "tolerance"
-    );
-    for one in compared {
-        let _ = writeln!(
-            text,
-            "{:scenario$}  {:what$} {:>10} {:>10} {:>8} {:>9}{}{}",
-            one.scenario,
-            one.what,
-            rounded(one.published),
-            rounded(one.simulated),
-            rounded(one.error),
-            one.tolerance,
-            if one.held_out { "  held out" } else { "" },
-            if one.is_met() { "" } else { "  missed" },
-        );
-        if let Some(why) = one.explanation.as_ref().filter(|_| !one.is_met()) {
-            let _ = writeln!(text, "{:scenario$}    {why}", "");
-        }
-    }
-    text
+    let [published, simulated, error, tolerance] =
+        ["published", "simulated", "error", "tolerance"].map(number);
+    let head = [
+        column("scenario"),
+        column("what"),
+        published,
+        simulated,
+        error,
+        tolerance,
+        column("notes"),
+    ];
+    let rows = compared.iter().map(|one| {
+        let held_out = one.held_out.then(|| "held out".to_owned());
+        let missed = (!one.is_met()).then(|| match &one.explanation {
+            Some(why) => format!("missed: {why}"),
+            None => "missed".to_owned(),
+        });
+        let notes: Vec<_> = held_out.into_iter().chain(missed).collect();
+        let figures = [one.published, one.simulated, one.error].map(rounded);
+        [one.scenario.clone(), one.what.clone()]
+            .into_iter()
+            .chain(figures)
+            .chain([one.tolerance.to_string(), notes.join("; ")])
+            .map(cell)
+            .collect()
+    });
+    Table::new(head, None).with(rows).text()
 }
 
 fn fleet_words(fleet: &Fleet) -> String {
-    let mut text = String::new();
-    let model = fleet
-        .tried
-        .iter()
-        .map(|one| one.model.len())
-        .max()
-        .unwrap_or(0);
-    let setting = fleet
-        .tried
-        .iter()
-        .map(|one| one.setting.len())
-        .max()
-        .unwrap_or(0);
-    let _ = writeln!(
-        text,
-        "{:model$}  {:setting$} {:>11}  (99 % within {} us)",
-        "model", "setting", "requests/s", fleet.p99_us
-    );
-    for one in &fleet.tried {
-        let _ = writeln!(
-            text,
-            "{:model$}  {:setting$} {:>11.0}{}",
-            one.model,
-            one.setting,
-            one.rate,
-            if one.best { "  best of its model" } else { "" }
-        );
-    }
+    let head = [
+        column("model"),
+        column("setting"),
+        number("requests/s"),
+        column(""),
+    ];
+    let tried = fleet.tried.iter().map(|one| {
+        let best = if one.best { "best of its model" } else { "" };
+        vec![
+            cell(&one.model[..]),
+            cell(&one.setting[..]),
+            cell(format!("{:.0}", one.rate)),
+            cell(best),
+        ]
+    });
+    let mut text = format!("99 % within {} us\n", fleet.p99_us);
+    text += &Table::new(head, None).with(tried).text();
     let _ = writeln!(
         text,
         "\nfor {:.0} requests/s, each machine planned for 80 % of what it can do:",
         fleet.rate
     );
-    for one in &fleet.chosen {
+    let head = [column("model"), column("setting"), number("machines")];
+    let chosen = fleet.chosen.iter().map(|one| {
         let (taken, of) = one.machines;
-        let _ = writeln!(
-            text,
-            "{:model$}  {:setting$} {taken:>5} of {of}",
-            one.model, one.setting
-        );
-    }
+        vec![
+            cell(&one.model[..]),
+            cell(&one.setting[..]),
+            cell(format!("{taken} of {of}")),
+        ]
+    });
+    text += &Table::new(head, None).with(chosen).text();
     let total: u32 = fleet.chosen.iter().map(|one| one.machines.0).sum();
     let _ = writeln!(
         text,
@@ -470,78 +435,50 @@ fn rounded(value: f64) -> String {
 
 // Lines of JSON.
 
-fn line<'a>(scenario: &'a str, sweep: Option<&'a str>, run: &'a RunFigures) -> RunLine<'a> {
-    let figures = run
-        .figures
-        .iter()
-        .map(|(figure, value)| (figure.name(), *value));
-    let cores = run.cores.iter().map(|core| CoreLine {
-        ghz: core.ghz,
-        busy_s: core.busy(),
-        level_s: core.busy,
-        throttled_s: core.throttled,
-        halted_s: core.halted,
+fn line(scenario: &str, sweep: Option<&str>, run: &RunFigures) -> Value {
+    let cores = run.cores.iter().map(|core| {
+        json!({
+            "ghz": core.ghz,
+            "busy_s": core.busy(),
+            "level_s": core.busy,
+            "throttled_s": core.throttled,
+            "halted_s": core.halted,
+        })
     });
-    RunLine {
-        scenario,
-        sweep,
-        run: &run.run,
-        placement: run.placement.name(),
-        model: &run.model,
-        figures: figures.collect(),
-        seconds: run.seconds,
-        cores: cores.collect(),
-        energy_j: None,
-        energy_why: NO_ENERGY,
+    let mut line = json!({
+        "scenario": scenario,
+        "run": run.run,
+        "placement": run.placement.name(),
+        "model": run.model,
+        "seconds": run.seconds,
+        "cores": cores.collect::<Vec<_>>(),
+        "energy_j": null,
+        "energy_why": NO_ENERGY,
+    });
+    for (figure, value) in &run.figures {
+        line[figure.name()] = json!(value);
     }
+    if let Some(sweep) = sweep {
+        line["sweep"] = json!(sweep);
+    }
+    line
 }
 
-#[derive(Serialize)]
-struct RunLine<'a> {
-    scenario: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sweep: Option<&'a str>,
-    run: &'a str,
-    placement: &'static str,
-    model: &'a str,
-    #[serde(flatten)]
-    figures: BTreeMap<&'static str, f64>,
-    seconds: f64,
-    cores: Vec<CoreLine>,
-    energy_j: Option<f64>,
-    energy_why: &'static str,
-}
-
-#[derive(Serialize)]
-struct CoreLine {
-    ghz: Option<f64>,
-    busy_s: f64,
-    level_s: [f64; 3],
-    throttled_s: f64,
-    halted_s: f64,
-}
-
-fn fleet_json(fleet: &Fleet) -> Result<String, Failure> {
-    let tried: Vec<_> = (fleet.tried.iter())
-        .map(|one| {
-            serde_json::json!({
-                "model": one.model, "setting": one.setting, "requests_per_s": one.rate, "best": one.best
-            })
-        })
-        .collect();
-    let chosen: Vec<_> = (fleet.chosen.iter())
-        .map(|one| {
-            serde_json::json!({
-                "model": one.model, "setting": one.setting, "machines": one.machines.0,
-                "of": one.machines.1, "requests_per_s": one.rate
-            })
-        })
-        .collect();
-    let line = serde_json::json!({
-        "rate": fleet.rate, "p99_bound_us": fleet.p99_us, "served": fleet.served, "most": fleet.most,
-        "slowest_p99_us": fleet.slowest_p99_us, "chosen": chosen, "tried": tried
+fn fleet_json(fleet: &Fleet) -> Value {
+    let tried = fleet.tried.iter().map(|one| {
+        json!({"model": one.model, "setting": one.setting, "requests_per_s": one.rate, "best": one.best})
     });
-    Ok(format!("{}\n", serde_json::to_string(&line)?))
+    let chosen = fleet.chosen.iter().map(|one| {
+        let (machines, of) = one.machines;
+        json!({
+            "model": one.model, "setting": one.setting, "machines": machines, "of": of, "requests_per_s": one.rate,
+        })
+    });
+    json!({
+        "rate": fleet.rate, "p99_bound_us": fleet.p99_us, "served": fleet.served, "most": fleet.most,
+        "slowest_p99_us": fleet.slowest_p99_us, "chosen": chosen.collect::<Vec<_>>(),
+        "tried": tried.collect::<Vec<_>>(),
+    })
 }
 
 // Arguments.

@@ -2,15 +2,14 @@
 //! worth?
 
 use crate::Inputs;
-use crate::block::{Block, Piece, Section, Tile, cell};
-use crate::figure::{Figure, Source};
+use crate::block::{Block, Section, Tile};
 use crate::handshakes::{ECDSA, RSA, gain, gain_of_nginx};
 use crate::order::{Near, Shelf};
 use crate::profile::{of_scalar, tail};
-use crate::source::MODIFIED;
 use std::rc::Rc;
 use widelane_cpu::Lanes;
 use widelane_frequency::{Penalty, Profile, Subject, advise};
+use widelane_samples::{Figure, MODIFIED, Piece, Source, cell};
 
 /// The section.
 pub(crate) fn section(

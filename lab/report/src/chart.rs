@@ -3,9 +3,9 @@
 //! A picture is as wide as a phone. Its colours are those of [`Tone`], which the page's style sheet
 //! replaces where the reader prefers a dark one. Texts are escaped by plotters.
 
-use crate::figure::{Figure, Interval};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use widelane_samples::{Figure, Interval};
 
 /// A bar.
 pub(crate) struct Bar<'a> {
@@ -356,9 +356,7 @@ pub(crate) fn tick(at: f64, step: f64) -> String {
 fn ends(figure: &Figure) -> (f64, f64) {
     match figure.interval {
         Interval::Confidence(low, high) => (low, high),
-        Interval::Spread(..) | Interval::TooFew(_) | Interval::None(_) | Interval::NotMeasured => {
-            (figure.value, figure.value)
-        }
+        _ => (figure.value, figure.value),
     }
 }
 

@@ -1,11 +1,13 @@
 //! Published experiments: what was published, what a simulator says, what was measured.
 
-use crate::block::{Block, Piece, Section, Table, cell, figure_or, number, text};
+use crate::block::{Block, Section};
 use crate::chart::{Point, Points, Tone, points};
-use crate::figure::{Figure, Interval, Origin, Source, Statistic, Unit};
 use crate::order::Shelf;
 use std::rc::Rc;
-use widelane_samples::Line;
+use widelane_samples::{
+    Cell, Figure, Interval, Line, Origin, Piece, Source, Statistic, Table, Unit, cell, figure_or,
+    groups, number, ranges, text,
+};
 use widelane_sim::{BUILTIN, Comparison, Scenario};
 
 /// The section. `simulator` is the source of the predictions.
@@ -114,19 +116,9 @@ fn rows<'a>(
         });
     }
     for (record, source) in shelf.with(KIND) {
-        let mut found: Vec<(&str, &str, Vec<&Line>)> = Vec::new();
-        for line in record.of(KIND) {
-            let word = |key: &str| line.value[key].as_str().unwrap_or("unknown");
-            let (scenario, what) = (word("scenario"), word("what"));
-            let known = found
-                .iter_mut()
-                .find(|(one, other, _)| *one == scenario && *other == what);
-            match known {
-                Some((_, _, lines)) => lines.push(line),
-                None => found.push((scenario, what, vec![line])),
-            }
-        }
-        for (scenario, what, lines) in found {
+        for group in groups(record, KIND, &["/scenario", "/what"]) {
+            let [scenario, what] = [0, 1].map(|key| group.key[key].as_str().unwrap_or("unknown"));
+            let lines = group.lines;
             let of = |name: &str, lines: &[&Line], field: &str| {
                 let title = format!("{scenario}, {what}: {name}");
                 Figure::median(&title, Unit::Plain, lines, field, source)
@@ -201,14 +193,14 @@ fn table(rows: &[&Row<'_>]) -> Vec<Block> {
         }
         cells
     });
-    let table = Table::new(head, None).with(cells);
+    let table = Block::Table(Table::new(head, None).with(cells));
     let misses: Vec<_> = rows.iter().filter_map(|row| missed(row)).collect();
     let misses = (!misses.is_empty()).then_some(Block::List(misses));
     std::iter::once(table).chain(misses).collect()
 }
 
 /// Reason why the simulator's number is not the published one.
-fn missed(row: &Row<'_>) -> Option<Vec<Piece>> {
+fn missed(row: &Row<'_>) -> Option<Cell> {
     let prediction = row.prediction.filter(|one| !one.is_met())?;
     let why = prediction.explanation.as_deref().unwrap_or("not explained");
     Some(vec![
@@ -219,7 +211,7 @@ fn missed(row: &Row<'_>) -> Option<Vec<Piece>> {
 }
 
 /// Pieces that `of` gives for each measured number of a row.
-fn listed(row: &Row<'_>, of: impl Fn(&Figure) -> Vec<Piece>) -> Vec<Piece> {
+fn listed(row: &Row<'_>, of: impl Fn(&Figure) -> Cell) -> Cell {
     match row.measured.is_empty() {
         true => cell("–"),
         false => {
@@ -230,9 +222,9 @@ fn listed(row: &Row<'_>, of: impl Fn(&Figure) -> Vec<Piece>) -> Vec<Piece> {
 }
 
 /// Record of a measured number.
-fn record(figure: &Figure) -> Vec<Piece> {
+fn record(figure: &Figure) -> Cell {
     let source = &figure.source;
-    let lines = crate::figure::ranges(figure.origin.lines.iter());
+    let lines = ranges(figure.origin.lines.iter());
     let place = format!(
         " lines {lines} ({}, {}, commit {})",
         source.machine,
@@ -260,10 +252,7 @@ fn chart(rows: &[&Row<'_>]) -> Option<Block> {
                         let (low, high) = (by(low), by(high));
                         Some((low.min(high), low.max(high)))
                     }
-                    Interval::Spread(..)
-                    | Interval::TooFew(_)
-                    | Interval::None(_)
-                    | Interval::NotMeasured => None,
+                    _ => None,
                 };
                 Point {
                     at: by(figure.value),

@@ -1,202 +1,102 @@
 //! Latency against load: what a server answers in when connections start at a given rate.
 
-use crate::block::{Block, Column, Table, cell, figure_or, number, text};
+use crate::block::Block;
 use crate::chart::{Tone, letters, tick};
-use crate::figure::{Figure, Source, Unit, ranges};
-use crate::handshakes::{name_of, server_names, sides, tone};
+use crate::handshakes::{column, tone};
 use plotters::prelude::*;
 use std::rc::Rc;
-use widelane_samples::{Line, Record, median};
+use widelane_samples::kinds::CURVE;
+use widelane_samples::{Cell, Piece, Record, Source, Table, groups, names, plain};
 
 /// The kind of the lines.
-pub(crate) const KIND: &str = "curve";
+pub(crate) const KIND: &str = CURVE.kind;
 
 /// For each condition of a record a picture and a table.
 pub(crate) fn curves(record: &Record, source: &Rc<Source>) -> Vec<Block> {
     let mut blocks = Vec::new();
-    for condition in conditions(record) {
-        let title = name_of(&condition);
-        let mut table = Table::new(head(), Some(source));
-        let curves = of_condition(record, &condition);
-        for curve in &curves {
-            for point in &curve.points {
-                table.rows.push(row(&title, curve, point, source));
-            }
-        }
-        blocks.push(Block::Heading(title.clone()));
+    for condition in groups(record, KIND, &["/condition"]) {
+        let condition = condition.word(0);
+        let title = names::condition(condition);
+        let table = of_condition(record, condition, source);
+        blocks.push(Block::Heading(title.to_owned()));
         let caption = format!(
             "{title}: from a handshake's intended start to its end, by starts a second. Thick: 99 % \
              are shorter; thin: half are. Knee: a server's rate with 64 handshakes in flight."
         );
-        let picture = picture(&curves, None);
+        let picture = picture(&table, None);
         blocks.extend(Block::chart(picture.into_iter().collect(), &caption));
         blocks.push(Block::Table(table));
     }
     blocks
 }
 
-fn head() -> [Column; 8] {
-    [
-        text("server"),
-        number("of its knee"),
-        number("starts/s"),
-        number("p50"),
-        number("p99"),
-        number("p99.9"),
-        number("errors"),
-        number("lines"),
-    ]
+fn of_condition(record: &Record, condition: &str, source: &Rc<Source>) -> Table {
+    let table = CURVE.table_of(record, source, |group| group.word(0) == condition);
+    table.without(&["handshake"])
 }
 
 /// The picture of one condition, as SVG: of the last of `records` that has at least three loads.
 pub fn latency(records: &[Record], condition: &str) -> Option<String> {
     records.iter().rev().find_map(|record| {
-        let curves = of_condition(record, condition);
-        let machine = record.run["machine"]["cpu"].as_str().unwrap_or("a CPU");
-        let day = record.run["started"].as_str().unwrap_or_default();
-        let day = day.split('T').next().unwrap_or_default();
-        picture(
-            &curves,
-            Some(&format!("{}; {machine}, {day}", name_of(condition))),
-        )
+        let source = Source::of(record, None);
+        let title = format!(
+            "{}; {}, {}",
+            names::condition(condition),
+            source.machine,
+            source.date
+        );
+        picture(&of_condition(record, condition, &source), Some(&title))
     })
 }
 
-/// One server under one condition.
-struct Curve<'a> {
-    server: String,
-    tone: Tone,
-    points: Vec<Point<'a>>,
-}
-
-/// One load: the rounds with it.
-struct Point<'a> {
-    share: f64,
-    lines: Vec<&'a Line>,
-}
-
-impl Point<'_> {
-    fn median(&self, field: &str) -> Option<f64> {
-        let numbers = self
-            .lines
-            .iter()
-            .filter_map(|line| line.value.pointer(field)?.as_f64());
-        median(numbers.collect())
-    }
-}
-
-fn conditions(record: &Record) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
-    for line in record.of(KIND) {
-        let condition = line.value["condition"].as_str().unwrap_or_default();
-        if !all.iter().any(|known| known == condition) {
-            all.push(condition.to_owned());
-        }
-    }
-    all
-}
-
-fn of_condition<'a>(record: &'a Record, condition: &str) -> Vec<Curve<'a>> {
-    let names = sides(record, KIND)
-        .into_iter()
-        .zip(server_names(record, KIND));
-    let curve = |(side, server): (String, String)| {
-        let of_side = |line: &&Line| {
-            line.value["condition"] == condition && line.value["side"] == side.as_str()
-        };
-        let mut points: Vec<Point<'_>> = Vec::new();
-        for line in record.of(KIND).filter(of_side) {
-            let Some(share) = line.value["share_of_knee"].as_f64() else {
-                continue;
-            };
-            match points.iter_mut().find(|point| point.share == share) {
-                Some(point) => point.lines.push(line),
-                None => points.push(Point {
-                    share,
-                    lines: vec![line],
-                }),
-            }
-        }
-        points.sort_by(|a, b| a.share.total_cmp(&b.share));
-        let tone = tone(&side);
-        (!points.is_empty()).then_some(Curve {
-            server,
-            tone,
-            points,
-        })
-    };
-    names.filter_map(curve).collect()
-}
-
-fn row(
-    title: &str,
-    curve: &Curve<'_>,
-    point: &Point<'_>,
-    source: &Rc<Source>,
-) -> Vec<Vec<crate::block::Piece>> {
-    let share = format!("{:.0} %", point.share * 100.0);
-    let name = format!("{title}, {}, {share} of its knee", curve.server);
-    let median = |what: &str, unit, field| {
-        let figure = Figure::median(
-            &format!("{name}: {what}"),
-            unit,
-            &point.lines,
-            field,
-            source,
-        );
-        figure_or(figure, "n/a: not in the record")
-    };
-    let errors = Figure::sum(
-        &format!("{name}: errors"),
-        &point.lines,
-        "/report/errors",
-        source,
-    );
-    let numbers: Vec<usize> = point.lines.iter().map(|line| line.number).collect();
-    vec![
-        cell(&curve.server[..]),
-        cell(share),
-        median("starts a second", Unit::PerSecond, RATE),
-        median("p50", Unit::Microseconds, P50),
-        median("p99", Unit::Microseconds, P99),
-        median("p99.9", Unit::Microseconds, "/report/p999_us"),
-        figure_or(errors, "n/a: not in the record"),
-        cell(ranges(numbers.iter())),
-    ]
-}
-
 /// Lines over the rate, on a logarithmic scale; `None` of curves with fewer than three loads.
-fn picture(curves: &[Curve<'_>], title: Option<&str>) -> Option<String> {
-    let drawn: Vec<Drawn<'_>> = curves.iter().filter_map(Drawn::of).collect();
+fn picture(table: &Table, title: Option<&str>) -> Option<String> {
+    let curves = curves_in(table);
     let mut svg = String::new();
-    let ended = draw(&mut svg, &drawn, title);
-    (!drawn.is_empty() && ended.is_ok()).then_some(svg)
+    let ended = draw(&mut svg, &curves, title);
+    (!curves.is_empty() && ended.is_ok()).then_some(svg)
 }
 
-/// A curve as points of the picture.
-struct Drawn<'a> {
-    curve: &'a Curve<'a>,
+/// A server's latency by its rate, as points of the picture.
+struct Curve {
+    server: String,
     half: Vec<(f64, f64)>,
     most: Vec<(f64, f64)>,
 }
 
-impl<'a> Drawn<'a> {
-    fn of(curve: &'a Curve<'a>) -> Option<Self> {
-        let line = |field: &str| -> Vec<(f64, f64)> {
-            let at = |point: &Point<'_>| Some((point.median(RATE)?, point.median(field)?));
-            let points = curve.points.iter().filter_map(at);
+fn curves_in(table: &Table) -> Vec<Curve> {
+    let [server, rate, p50, p99] =
+        ["server", "starts/s", "p50", "p99"].map(|title| column(table, title));
+    let value = |row: &[Cell], at: usize| {
+        row[at]
+            .iter()
+            .find_map(Piece::figure)
+            .map(|figure| figure.value)
+    };
+    let servers = table
+        .rows
+        .chunk_by(|one, next| plain(&one[server]) == plain(&next[server]));
+    let curves = servers.map(|rows| {
+        let line = |at: usize| {
+            let points = rows
+                .iter()
+                .filter_map(|row| Some((value(row, rate)?, value(row, at)?)));
             points
-                .filter(|&(rate, us)| DRAWN.contains(&rate) && DRAWN.contains(&us))
+                .filter(|(rate, us)| DRAWN.contains(rate) && DRAWN.contains(us))
                 .collect()
         };
-        let (half, most) = (line(P50), line(P99));
-        (most.len() >= 3).then_some(Self { curve, half, most })
-    }
+        Curve {
+            server: plain(&rows[0][server]),
+            half: line(p50),
+            most: line(p99),
+        }
+    });
+    curves.filter(|curve| curve.most.len() >= 3).collect()
 }
 
 fn draw(
     svg: &mut String,
-    curves: &[Drawn<'_>],
+    curves: &[Curve],
     title: Option<&str>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let all = || {
@@ -233,19 +133,19 @@ fn draw(
         .label_style(letters())
         .draw()?;
     for one in curves {
-        let tone = one.curve.tone.rgb();
+        let colour = tone(&one.server).rgb();
         let line = |points: &[(f64, f64)], width| {
-            PathElement::new(points.to_vec(), tone.stroke_width(width))
+            PathElement::new(points.to_vec(), colour.stroke_width(width))
         };
         chart.draw_series([line(&one.half, 1), line(&one.most, 3)])?;
-        let dot = |&at: &(f64, f64)| Circle::new(at, 3, tone.filled());
+        let dot = |&at: &(f64, f64)| Circle::new(at, 3, colour.filled());
         chart.draw_series(one.most.iter().map(dot))?;
     }
     for (index, one) in curves.iter().enumerate() {
         let y = (head + HEIGHT + KEY / 2 + index as u32 * KEY) as i32;
         let corners = [(56, y), (68, y + 12)];
-        root.draw(&Rectangle::new(corners, one.curve.tone.rgb().filled()))?;
-        root.draw(&Text::new(one.curve.server.clone(), (74, y), letters()))?;
+        root.draw(&Rectangle::new(corners, tone(&one.server).rgb().filled()))?;
+        root.draw(&Text::new(one.server.clone(), (74, y), letters()))?;
     }
     drop(chart);
     root.present()?;
@@ -261,9 +161,6 @@ fn time(us: f64) -> String {
     }
 }
 
-const RATE: &str = "/rate";
-const P50: &str = "/report/p50_us";
-const P99: &str = "/report/p99_us";
 /// Times that a picture can show.
 const DRAWN: std::ops::Range<f64> = 1e-3..1e12;
 /// Pixels of a phone.
@@ -299,15 +196,17 @@ mod tests {
     #[test]
     fn a_curve_has_the_medians_of_its_rounds_in_the_order_of_loads() {
         let record = record(&[0.7, 0.1, 0.5]);
-        let curves = of_condition(&record, "rsa-x25519");
+        let source = Source::of(&record, None);
+        let of_condition = |condition| curves_in(&of_condition(&record, condition, &source));
+        let curves = of_condition("rsa-x25519");
         assert_eq!(curves.len(), 2);
-        let drawn = Drawn::of(&curves[0]).expect("three loads");
+        let drawn = &curves[0];
         assert_eq!(
             drawn.most,
             [(500.0, 200.0), (2500.0, 1000.0), (3500.0, 1400.0)]
         );
         assert_eq!(drawn.half[1], (2500.0, 100.0));
-        assert!(of_condition(&record, "ecdsa-x25519").is_empty());
+        assert!(of_condition("ecdsa-x25519").is_empty());
     }
 
     #[test]

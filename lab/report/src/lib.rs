@@ -18,7 +18,6 @@ mod answer;
 mod block;
 mod chart;
 mod experiments;
-mod figure;
 mod handshakes;
 mod latency;
 mod operations;

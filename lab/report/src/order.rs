@@ -1,11 +1,10 @@
 //! Orders records: those of this machine, then those of its maker, the newest first.
 
 use crate::block::Block;
-use crate::figure::Source;
 use crate::source;
 use std::path::Path;
 use std::rc::Rc;
-use widelane_samples::Record;
+use widelane_samples::{Record, Source};
 
 /// The records with their sources, the nearest first.
 pub(crate) struct Shelf<'a> {

@@ -3,10 +3,10 @@
 //! Every text goes through maud, which escapes it. Only the style sheet and what plotters drew are
 //! taken as they are.
 
-use crate::block::{Block, Column, Piece, Section, Table};
+use crate::block::{Block, Section};
 use crate::chart::Tone;
-use crate::figure::{Figure, Interval, Source};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use widelane_samples::{Cell, Figure, Interval, Piece, Source, Table, ranges};
 
 /// The page.
 pub(crate) fn page(title: &str, made: &str, sections: &[Section]) -> String {
@@ -118,6 +118,9 @@ fn inline(pieces: &[Piece]) -> Markup {
 }
 
 fn table(table: &Table) -> Markup {
+    let lines: Vec<_> = table.rows.iter().map(|row| lines(row)).collect();
+    // Rows of several sources name them.
+    let with_lines = table.source.is_some() && lines.iter().any(|lines| !lines.is_empty());
     html! {
         div.figures {
             // A wide table scrolls in here; the page does not.
@@ -125,15 +128,17 @@ fn table(table: &Table) -> Markup {
                 table {
                     thead { tr {
                         @for column in &table.head {
-                            th.text[is_text(column)] scope="col" { (column.title()) }
+                            th.text[column.is_text] scope="col" { (inline(&column.title)) }
                         }
+                        @if with_lines { th scope="col" { "lines" } }
                     } }
                     tbody {
-                        @for row in &table.rows {
+                        @for (row, lines) in table.rows.iter().zip(&lines) {
                             tr {
                                 @for (cell, column) in row.iter().zip(&table.head) {
-                                    td.text[is_text(column)] { (tabular(cell)) }
+                                    td.text[column.is_text] { (tabular(cell)) }
                                 }
+                                @if with_lines { td { (lines) } }
                             }
                         }
                     }
@@ -144,13 +149,19 @@ fn table(table: &Table) -> Markup {
     }
 }
 
-/// Returns whether a picture leaves room for the table on a desk. Rows that name their records are longer.
-fn is_narrow(table: &Table) -> bool {
-    table.head.len() <= if table.source.is_some() { 8 } else { 6 }
+/// Lines with the numbers of a row's figures.
+fn lines(row: &[Cell]) -> String {
+    let origins = row
+        .iter()
+        .flatten()
+        .filter_map(Piece::figure)
+        .map(|figure| &figure.origin);
+    ranges(origins.flat_map(|origin| origin.lines.iter().chain(&origin.by)))
 }
 
-fn is_text(column: &Column) -> bool {
-    matches!(column, Column::Text(_))
+/// Returns whether a picture leaves room for the table on a desk. Rows that name their records are longer.
+fn is_narrow(table: &Table) -> bool {
+    table.head.len() <= if table.source.is_some() { 7 } else { 6 }
 }
 
 /// A cell: an interval stands below its figure.
@@ -183,7 +194,9 @@ fn figure(figure: &Figure) -> Markup {
             .join(" ")
     };
     let (low, high) = match figure.interval {
-        Interval::Confidence(low, high) | Interval::Spread(low, high) => (Some(low), Some(high)),
+        Interval::Confidence(low, high)
+        | Interval::Spread(low, high)
+        | Interval::Range(low, high) => (Some(low), Some(high)),
         Interval::TooFew(_) | Interval::None(_) | Interval::NotMeasured => (None, None),
     };
     html! {
@@ -201,7 +214,7 @@ fn figure(figure: &Figure) -> Markup {
 /// Source of a single figure.
 fn origin(figure: &Figure) -> Markup {
     let source = &figure.source;
-    let lines = crate::figure::ranges(figure.origin.lines.iter().chain(&figure.origin.by));
+    let lines = ranges(figure.origin.lines.iter().chain(&figure.origin.by));
     html! {
         span.source {
             (source.machine) ", " time { (source.date) } ", commit " (source.short_commit()) ", "

@@ -1,10 +1,12 @@
 //! The profile of this machine: its clock by class of instructions, and how long a burst is felt.
 
-use crate::block::{Block, Piece, Section, Table, cell, figure_or, number, text};
+use crate::block::{Block, Section};
 use crate::chart::{Bar, Tone, bars};
-use crate::figure::{Figure, Interval, Origin, Source, Unit};
 use std::rc::Rc;
-use widelane_frequency::Profile;
+use widelane_frequency::{Distribution, Estimate, Profile};
+use widelane_samples::{
+    Figure, Interval, Origin, Piece, Source, Table, Unit, cell, figure_or, number, text,
+};
 
 /// The section; without a profile it says how to make one, and why there is none.
 pub(crate) fn section(profile: Result<(&Profile, &Rc<Source>), &str>) -> Section {
@@ -53,7 +55,7 @@ pub(crate) fn of_scalar(profile: &Profile, index: usize, source: &Rc<Source>) ->
         cores(clock.cores)
     );
     let field = format!("/clocks/{index}/of_scalar");
-    Figure::estimate(&what, Unit::Share, &clock.of_scalar, field, source)
+    estimate(&what, Unit::Share, &clock.of_scalar, field, source)
 }
 
 /// Time that scalar code is slow after a burst of a class.
@@ -63,7 +65,7 @@ pub(crate) fn tail(profile: &Profile, class: &str, source: &Rc<Source>) -> Optio
     let tail = edges[index].tail_us.as_ref()?;
     let what = format!("tail of {class}");
     let field = format!("/transitions/{index}/tail_us");
-    Figure::middle(&what, Unit::Microseconds, tail, field, source)
+    middle_of(&what, tail, field, source)
 }
 
 /// A picture of the clocks of a profile, as a file of SVG.
@@ -114,7 +116,7 @@ fn clocks(profile: &Profile, source: &Rc<Source>) -> Block {
             cores(clock.cores)
         );
         let field = format!("/clocks/{at}/vanished");
-        let vanished = Figure::estimate(&what, Unit::Share, &clock.vanished, field, source);
+        let vanished = estimate(&what, Unit::Share, &clock.vanished, field, source);
         vec![
             cell(&clock.class[..]),
             cell(clock.cores.to_string()),
@@ -123,7 +125,7 @@ fn clocks(profile: &Profile, source: &Rc<Source>) -> Block {
             figure_or(vanished, NOT_THERE),
         ]
     });
-    Table::new(
+    let table = Table::new(
         [
             text("class"),
             number("cores"),
@@ -132,8 +134,8 @@ fn clocks(profile: &Profile, source: &Rc<Source>) -> Block {
             number("vanished"),
         ],
         Some(source),
-    )
-    .with(rows)
+    );
+    Block::Table(table.with(rows))
 }
 
 fn edges(profile: &Profile, source: &Rc<Source>) -> Block {
@@ -145,7 +147,7 @@ fn edges(profile: &Profile, source: &Rc<Source>) -> Block {
         let middle = |name: &str, field: &str, distribution| {
             let what = format!("{name} {class}");
             let field = format!("/transitions/{at}/{field}");
-            Figure::middle(&what, Unit::Microseconds, distribution, field, source)
+            middle_of(&what, distribution, field, source)
         };
         let after = Figure::new(
             &format!("clock after {class}"),
@@ -169,7 +171,7 @@ fn edges(profile: &Profile, source: &Rc<Source>) -> Block {
             figure_or(tail(profile, class, source), "none: the clock is not lower"),
         ]
     });
-    Table::new(
+    let table = Table::new(
         [
             text("class"),
             number("work lost"),
@@ -178,15 +180,47 @@ fn edges(profile: &Profile, source: &Rc<Source>) -> Block {
             number("tail"),
         ],
         Some(source),
-    )
-    .with(rows)
+    );
+    Block::Table(table.with(rows))
 }
 
 fn ghz(profile: &Profile, at: usize, source: &Rc<Source>) -> Option<Figure> {
     let clock = profile.clocks.get(at)?;
     let what = format!("clock of {} on {}", clock.class, cores(clock.cores));
     let field = format!("/clocks/{at}/ghz");
-    Figure::estimate(&what, Unit::Gigahertz, &clock.ghz, field, source)
+    estimate(&what, Unit::Gigahertz, &clock.ghz, field, source)
+}
+
+/// An estimate of a profile, at `field` of it.
+fn estimate(
+    what: &str,
+    unit: Unit,
+    estimate: &Estimate,
+    field: String,
+    source: &Rc<Source>,
+) -> Option<Figure> {
+    let interval = Interval::Confidence(estimate.low, estimate.high);
+    let origin = Origin::of_profile(format!("{field}/value"));
+    Figure::new(what, estimate.value, unit, interval, origin, source)
+}
+
+/// The middle of a distribution of a profile, at `field` of it, in microseconds.
+fn middle_of(
+    what: &str,
+    distribution: &Distribution,
+    field: String,
+    source: &Rc<Source>,
+) -> Option<Figure> {
+    let interval = Interval::Spread(distribution.p5, distribution.p95);
+    let origin = Origin::of_profile(format!("{field}/p50"));
+    Figure::new(
+        what,
+        distribution.p50,
+        Unit::Microseconds,
+        interval,
+        origin,
+        source,
+    )
 }
 
 fn cores(count: usize) -> String {

@@ -1,39 +1,14 @@
 //! Sources of figures: records, profiles, and their addresses seen from the page.
 
-use crate::figure::Source;
-use serde_json::Value;
 use std::path::{Component, Path, PathBuf, absolute};
 use std::rc::Rc;
 use time::OffsetDateTime;
 use widelane_frequency::Profile;
-use widelane_samples::Record;
+use widelane_samples::{MODIFIED, Record, Source};
 
 /// Common source of all figures of a record.
 pub(crate) fn of_record(record: &Record, page: &Path) -> Rc<Source> {
-    let machine = &record.run["machine"];
-    let mut notes = Vec::new();
-    match &machine["modified"] {
-        Value::Bool(false) => {}
-        Value::Bool(true) => notes.push(MODIFIED.to_owned()),
-        _ => notes.push("it is not known whether the sources were those of the commit".to_owned()),
-    }
-    if !record.is_complete() {
-        notes.push("its run was interrupted".to_owned());
-    }
-    let path = Path::new(&record.name);
-    let file = path
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
-    Rc::new(Source {
-        machine: word(&machine["cpu"]),
-        virtual_machine: machine["hypervisor"] == true,
-        commit: machine["commit"].as_str().map(str::to_owned),
-        date: day(&word(&record.run["started"])).to_owned(),
-        name: file.unwrap_or_else(|| record.name.clone()),
-        link: Some(link(page, path)),
-        command: word(&record.run["command"]),
-        notes,
-    })
+    Source::of(record, Some(link(page, Path::new(&record.name))))
 }
 
 /// Common source of all figures of a profile.
@@ -136,16 +111,6 @@ fn encoded(name: &str) -> String {
     text
 }
 
-fn word(value: &Value) -> String {
-    value.as_str().unwrap_or("unknown").to_owned()
-}
-
-fn day(moment: &str) -> &str {
-    moment.split('T').next().unwrap_or(moment)
-}
-
-/// A note of many sources.
-pub(crate) const MODIFIED: &str = "with changes that the commit does not have";
 /// Share of vanished time from which on a profile should be measured again.
 const BUSY: f64 = 0.1;
 
@@ -192,17 +157,17 @@ mod tests {
     fn days() {
         assert_eq!(date(1_763_769_600), "2025-11-22");
         assert_eq!(date(u64::MAX), "unknown");
-        assert_eq!(day("2026-11-23T18:38:21Z"), "2026-11-23");
     }
 
     #[test]
     fn a_record_says_what_its_reader_must_know() {
-        let text = r#"{"kind":"run","schema":4,"machine":{"cpu":"A","modified":true}}
+        let text = r#"{"kind":"run","schema":4,"started":"2026-11-23T18:38:21Z","machine":{"cpu":"A","modified":true}}
 {"kind":"pair"}"#;
         let (record, _) = Record::parse("r/a.jsonl", text.as_bytes());
         let source = of_record(&record.expect("a record"), Path::new("page.html"));
         assert_eq!(source.name, "a.jsonl");
         assert_eq!(source.link.as_deref(), Some("r/a.jsonl"));
         assert_eq!(source.notes.len(), 2, "{:?}", source.notes);
+        assert_eq!(source.date, "2026-11-23");
     }
 }

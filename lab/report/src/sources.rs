@@ -1,10 +1,10 @@
 //! The files behind the page, and what is wrong with them.
 
-use crate::block::{Block, Piece, Section, Table, cell, text};
+use crate::block::{Block, Section};
 use crate::order::Shelf;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use widelane_samples::Fault;
+use widelane_samples::{Fault, Piece, Table, cell, text};
 
 /// The section.
 pub(crate) fn section(shelf: &Shelf<'_>, faults: &[Fault]) -> Section {
@@ -42,11 +42,10 @@ pub(crate) fn section(shelf: &Shelf<'_>, faults: &[Fault]) -> Section {
             "No record was read. Run this command in Widelane's sources, or name a folder: ".into(),
             Piece::Code("widelane-lab report --records DIR".to_owned()),
         ]),
-        false => Table::new(
-            ["record", "CPU", "date", "commit", "lines by kind", "notes"].map(text),
-            None,
-        )
-        .with(rows),
+        false => {
+            let head = ["record", "CPU", "date", "commit", "lines by kind", "notes"].map(text);
+            Block::Table(Table::new(head, None).with(rows))
+        }
     });
     Section {
         id: "records",

@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 /// A file of JSON objects, one a line, whose first line says what ran, when, and on which machine.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     /// The name it was read by.
     pub name: String,
@@ -84,6 +84,17 @@ impl Record {
             lines,
         });
         (record, faults.found())
+    }
+
+    /// Adds a line behind the others; one that says what ran becomes the first.
+    pub fn push(&mut self, value: Value) {
+        match value["kind"] == RUN {
+            true => self.run = value,
+            false => self.lines.push(Line {
+                number: self.lines.len() + 2,
+                value,
+            }),
+        }
     }
 
     /// The lines of a kind.

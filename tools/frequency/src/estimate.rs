@@ -1,6 +1,7 @@
 //! Statements from samples: medians, distributions, and intervals of confidence.
 
 use serde::{Deserialize, Serialize};
+use widelane_statistics::quantile;
 
 /// A median, and where the true one is with a probability of 95 %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,7 +26,7 @@ impl Estimate {
         if n < FEWEST {
             return None;
         }
-        let value = quantile(&sorted, 0.5);
+        let value = quantile(&sorted, 0.5)?;
         // Ranks between which the median lies with 95 %: binomial, by its normal approximation.
         let spread = 1.96 * (n as f64).sqrt() / 2.0;
         let low = (n as f64 / 2.0 - spread).floor().max(0.0) as usize;
@@ -68,10 +69,10 @@ impl Distribution {
         let max = *sorted.last()?;
         Some(Self {
             count: sorted.len(),
-            p5: quantile(&sorted, 0.05),
-            p50: quantile(&sorted, 0.5),
-            p95: quantile(&sorted, 0.95),
-            p99: quantile(&sorted, 0.99),
+            p5: quantile(&sorted, 0.05)?,
+            p50: quantile(&sorted, 0.5)?,
+            p95: quantile(&sorted, 0.95)?,
+            p99: quantile(&sorted, 0.99)?,
             max,
         })
     }
@@ -79,21 +80,13 @@ impl Distribution {
 
 /// The median; `None` of no samples.
 pub(crate) fn median(samples: &[f64]) -> Option<f64> {
-    let sorted = sorted(samples);
-    (!sorted.is_empty()).then(|| quantile(&sorted, 0.5))
+    quantile(&sorted(samples), 0.5)
 }
 
 fn sorted(samples: &[f64]) -> Vec<f64> {
     let mut sorted: Vec<f64> = samples.iter().copied().filter(|x| x.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
     sorted
-}
-
-/// Between the two samples next to that rank, of at least one sample.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let rank = share * (sorted.len() - 1) as f64;
-    let (below, above) = (rank.floor() as usize, rank.ceil() as usize);
-    sorted[below] + (sorted[above] - sorted[below]) * (rank - below as f64)
 }
 
 /// Fewer samples than this say nothing about where the median is.

@@ -26,7 +26,6 @@ mod operation;
 mod pin;
 mod report;
 mod run;
-mod statistics;
 mod works;
 
 pub use error::SpeedError;

@@ -2,11 +2,11 @@
 
 use crate::operation::{AUTO, Operation};
 use crate::run::OPENSSL;
-use crate::statistics::{median, quantile};
 use serde::Serialize;
 use std::fmt::{self, Write as _};
 use widelane_cpu::Lanes;
 use widelane_crypto::Backend;
+use widelane_statistics::quantile;
 
 /// Everything that a run measured.
 #[derive(Clone, Debug)]
@@ -210,7 +210,7 @@ impl Series {
         // The loop of the port limit is not a job.
         let waits = self.operation != crate::multiply::PORT_LIMIT;
         let latency = |q| {
-            quantile(&self.latencies, q)
+            quantile_of(&self.latencies, q)
                 .map(|ns| ns / 1e3)
                 .filter(|_| waits)
         };
@@ -237,8 +237,8 @@ impl Series {
                 .and_then(|bytes| Some(ops_per_s? * bytes as f64 / 1e9)),
             latency_us: latency_us.map(round),
             latency_p99_us: latency(0.99).map(round),
-            ops_per_s_q1: quantile(&self.rates, 0.25).map(round),
-            ops_per_s_q3: quantile(&self.rates, 0.75).map(round),
+            ops_per_s_q1: quantile_of(&self.rates, 0.25).map(round),
+            ops_per_s_q3: quantile_of(&self.rates, 0.75).map(round),
             times_openssl: None,
             times_aws_lc: None,
             times_libcrux: None,
@@ -344,6 +344,17 @@ fn number(value: Option<f64>, decimals: usize) -> String {
         || NOT_MEASURED.to_owned(),
         |value| format!("{value:.decimals$}"),
     )
+}
+
+/// A quantile of samples in any order.
+fn quantile_of(samples: &[f64], share: f64) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    quantile(&sorted, share)
+}
+
+fn median(samples: &[f64]) -> Option<f64> {
+    quantile_of(samples, 0.5)
 }
 
 /// To a tenth: further digits are noise.

@@ -10,7 +10,7 @@ use widelane_cli::failure::Failure;
 use widelane_cli::output;
 use widelane_status_tool::proof::{self, Counted, End, Estimate, Plan, Progress, Proof, Verdict};
 use widelane_status_tool::{Living, Server, only_server};
-use widelane_text::{escaped, json_line};
+use widelane_text::{escaped, json_line, thousands};
 
 /// Switches the lanes of a server off and on, and says what a handshake takes.
 pub(crate) fn run(
@@ -116,7 +116,7 @@ fn at_work(named: &Named, now: Progress) -> String {
         now.pair,
         now.of,
         if now.on { "on" } else { "off" },
-        with_commas(now.handshakes),
+        thousands(&now.handshakes.to_string()),
     )
 }
 
@@ -125,7 +125,7 @@ fn said(named: &Named, proof: &Proof) -> String {
     let server = named.text();
     let counted = format!(
         "{} handshakes in {} blocks",
-        with_commas(proof.handshakes),
+        thousands(&proof.handshakes.to_string()),
         proof.blocks
     );
     let cannot_tell = |why: &str| format!("{server}: cannot be told: {why}\n");
@@ -168,7 +168,7 @@ fn said(named: &Named, proof: &Proof) -> String {
         few if few <= proof.handshakes / 100 => String::new(),
         others => format!(
             " Their CPU time includes {} other key exchanges, as of resumed handshakes.",
-            with_commas(others)
+            thousands(&others.to_string())
         ),
     };
     format!(
@@ -180,18 +180,6 @@ fn said(named: &Named, proof: &Proof) -> String {
 
 fn microseconds(Estimate { middle, low, high }: Estimate) -> String {
     format!("{middle:.0} µs ({low:.0} to {high:.0})")
-}
-
-fn with_commas(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[derive(Serialize)]

@@ -16,14 +16,16 @@
 //! | `median RECORD CONDITION SERVER FIELD` | one number, of a pair or a closed loop |
 //! | `times RECORD OPERATION` | one number: our rate by AWS-LC's |
 
-use super::record::Record;
-use crate::condition::Condition;
 use crate::drive::SERVER_CPU;
-use crate::summary::{interval_of_median, median, median_ratio, ratio, ratios, sum_of, whole};
-use crate::timing::{TIMING, largest_t};
-use crate::ways_in::{self, Row};
 use serde_json::Value;
 use std::path::Path;
+use std::rc::Rc;
+use widelane_samples::kinds::{
+    CLOSED, CURVE, FIELDS, Field, MEMORY, OPEN, PAIR, Pair, TIMING, WAYS_IN,
+};
+use widelane_samples::{
+    Figure, Record, Source, TIMES, Table, Unit, beside_peers, cell, groups, plain, text,
+};
 
 /// Renders the request in `mark`. Tables come with the line breaks that set them apart.
 pub(super) fn render(root: &Path, up: &str, mark: &str) -> Result<String, String> {
@@ -32,36 +34,50 @@ pub(super) fn render(root: &Path, up: &str, mark: &str) -> Result<String, String
         return Err("a mark has a kind and a record".into());
     };
     if *kind == "gains" {
-        return Ok(format!("\n{}\n", markdown(&gains(root, up, &words[1..])?)));
+        return block(gains(root, up, &words[1..])?);
     }
-    let record = Record::read(&root.join(name), name)?;
-    let block = |rows: Vec<Vec<String>>| Ok(format!("\n{}\n", markdown(&rows)));
+    let (record, source) = read(root, up, name)?;
     match (*kind, rest) {
-        ("pair", fields) => block(pair(&record, fields)?),
-        ("ways-in", []) => block(unmodified(&record)?),
-        ("closed", []) => block(closed(&record)?),
-        ("open", []) => block(open(&record)?),
-        ("curve", []) => block(curve(&record)?),
-        ("memory", []) => block(memory(&record)?),
-        ("speed", []) => block(speed(&record)?),
-        ("timing", []) => block(timing(&record)?),
-        ("source", []) => Ok(record.source(name, up)),
-        ("quotient", [condition, field]) => {
-            let quotients = quotients(&record, condition.parse()?, field)?;
-            one(median(quotients).map(|value| format!("{value:.2}")))
+        ("pair", fields) => {
+            let fields: Result<Vec<_>, _> = fields.iter().map(|name| field(name)).collect();
+            let fields = Some(fields?).filter(|fields| !fields.is_empty());
+            let fields = fields.unwrap_or_else(|| FIELDS[..2].to_vec());
+            let table = pair(&record)?.table(&record, &source, &fields);
+            block(table.without(&["in flight"]))
         }
-        ("median", [condition, side, field]) => {
-            let condition: Condition = condition.parse()?;
-            let of = |kind| Record::median(&record.reports(kind, condition, side), field);
-            one(of("pair")
-                .or_else(|| of("closed"))
-                .map(|value| whole(Some(value))))
+        ("ways-in", []) => block(WAYS_IN.table(&record, &source)),
+        ("closed", []) => {
+            let many = CLOSED.table_of(&record, &source, |row| row.key[1] != 1);
+            block(many.without(&["in flight", "CPU time × nginx", "load's CPU"]))
         }
-        ("times", [operation]) => {
-            let row = ours(&record, operation);
-            let times = row.and_then(|row| row["times_aws_lc"].as_f64());
-            one(times.map(|times| format!("{times:.1}")))
+        ("open", []) => block(OPEN.table(&record, &source)),
+        ("curve", []) => block(CURVE.table(&record, &source)),
+        ("memory", []) => block(
+            MEMORY
+                .table(&record, &source)
+                .without(&["PSS before", "PSS with"]),
+        ),
+        ("speed", []) => block(speed(&record, &source)),
+        ("timing", []) => block(TIMING.table(&record, &source).without(&["in", "verdict"])),
+        ("source", []) => Ok(sentence(&record, &source)),
+        ("quotient", [condition, name]) => {
+            let quotient = quotient(&record, &source, condition, field(name)?);
+            quotient.map(|figure| figure.shown())
         }
+        ("median", [condition, side, name]) => {
+            let (place, _, _) = field(name)?;
+            let of = |kind| {
+                let mut groups = groups(&record, kind, &["/condition", "/side", "/in_flight"]);
+                // A closed loop is shown with many in flight; a pair has one number of them.
+                groups.retain(|one| (one.word(0), one.word(1)) == (condition, side));
+                let most = groups.into_iter().max_by_key(|one| one.key[2].as_u64())?;
+                Figure::median("", Unit::Count, &most.lines, place, &source)
+            };
+            one(of(PAIR)
+                .or_else(|| of(CLOSED.kind))
+                .map(|figure| figure.shown()))
+        }
+        ("times", [operation]) => one(times(&record, operation)),
         _ => Err(format!(
             "{kind:?} with {} more words is no mark",
             rest.len()
@@ -69,375 +85,149 @@ pub(super) fn render(root: &Path, up: &str, mark: &str) -> Result<String, String
     }
 }
 
-fn pair(record: &Record, fields: &[&str]) -> Result<Vec<Vec<String>>, String> {
-    let [one, other] = record.pair()?;
-    let mut rows = vec![cells(&[
-        "",
-        &record.name(&one),
-        &record.name(&other),
-        "quotient",
-        "95 % interval",
-    ])];
-    let fields = match fields {
-        [] => &["handshakes_per_s", SERVER_CPU][..],
-        fields => fields,
-    };
-    for condition in record.conditions("pair") {
-        for field in fields {
-            let (title, unit) = title(field)?;
-            let quotients = quotients(record, condition, field)?;
-            let interval = interval_of_median(&quotients);
-            let value = |side: &str| {
-                let middle = Record::median(&record.reports("pair", condition, side), field);
-                format!("{}{unit}", whole(middle))
-            };
-            rows.push(vec![
-                format!("{condition}: {title}"),
-                value(&one),
-                value(&other),
-                ratio(median(quotients)),
-                interval.map_or("too few pairs".into(), |(low, high)| {
-                    format!("{low:.2} to {high:.2}")
-                }),
-            ]);
-        }
+/// The record at `name` below `root`, without a fault: no figure of a document stands on a record with a hole.
+fn read(root: &Path, up: &str, name: &str) -> Result<(Record, Rc<Source>), String> {
+    let bytes = std::fs::read(root.join(name)).map_err(|error| format!("{name}: {error}"))?;
+    let (record, faults) = Record::parse(name, &bytes);
+    if let Some(fault) = faults.first() {
+        return Err(fault.to_string());
     }
-    Ok(rows)
+    let record = record.ok_or_else(|| format!("{name} is not a record"))?;
+    let source = Source::of(&record, Some(format!("{up}{name}")));
+    Ok((record, source))
+}
+
+fn block(table: Table) -> Result<String, String> {
+    match table.rows.is_empty() {
+        true => Err("the record has no such lines".into()),
+        false => Ok(format!("\n{}\n", table.markdown())),
+    }
 }
 
 /// A row for each record of a pair, `LANES=RECORD`.
-fn gains(root: &Path, up: &str, records: &[&str]) -> Result<Vec<Vec<String>>, String> {
-    let conditions = [Condition::RsaX25519, Condition::EcdsaX25519];
-    let mut rows = vec![cells(&[
+fn gains(root: &Path, up: &str, records: &[&str]) -> Result<Table, String> {
+    let head = [
         "CPU",
         "lanes",
         "RSA-2048: handshakes/s",
         "CPU time each",
         "ECDSA P-256: handshakes/s",
         "CPU time each",
-    ])];
+    ];
+    let mut table = Table::new(head.map(text), None);
     for word in records {
         let (lanes, name) = word
             .split_once('=')
             .ok_or_else(|| format!("{word} is not LANES=RECORD"))?;
-        let record = Record::read(&root.join(name), name)?;
-        let cpu = record.run["machine"]["cpu"].as_str().unwrap_or("unknown");
-        let mut row = vec![format!("[{cpu}]({up}{name})"), lanes.replace('_', " ")];
-        for condition in conditions {
-            for field in ["handshakes_per_s", SERVER_CPU] {
-                let middle = median(quotients(&record, condition, field)?);
-                let middle = middle.ok_or_else(|| format!("{name} has no pairs of {condition}"))?;
-                row.push(format!("{middle:.2} ×"));
+        let (record, source) = read(root, up, name)?;
+        let mut row = vec![
+            cell(format!("[{}]({up}{name})", source.machine)),
+            cell(lanes.replace('_', " ")),
+        ];
+        for condition in ["rsa-x25519", "ecdsa-x25519"] {
+            for name in ["handshakes_per_s", SERVER_CPU] {
+                let figure = quotient(&record, &source, condition, field(name)?)?;
+                row.push(cell(format!("{} ×", figure.shown())));
             }
         }
-        rows.push(row);
+        table.rows.push(row);
     }
-    Ok(rows)
+    Ok(table)
 }
 
-fn quotients(record: &Record, condition: Condition, field: &str) -> Result<Vec<f64>, String> {
-    let [one, other] = record.pair()?;
-    let reports = |side: &str| {
-        let mut lines: Vec<_> = record
-            .of("pair")
-            .filter(|line| line["condition"] == condition.id() && line["side"] == side)
-            .collect();
-        lines.sort_by_key(|line| line["round"].as_u64());
-        lines
-            .into_iter()
-            .map(|line| line["report"].clone())
-            .collect::<Vec<_>>()
-    };
-    Ok(ratios(&reports(&one), &reports(&other), field))
+/// Source of the figures, in one sentence or a few.
+fn sentence(record: &Record, source: &Source) -> String {
+    let load = record.run["machine"]["load_average_at_start"].as_str();
+    let load = load.and_then(|load| load.split(' ').next());
+    let modified = record.run["machine"]["modified"] != false;
+    let kinds = [PAIR, CLOSED.kind, WAYS_IN.kind];
+    let lines = kinds.iter().flat_map(|kind| record.of(kind));
+    let last = lines.filter_map(|line| line.value["round"].as_u64()).max();
+    let rounds = last.map(|last| format!(" Medians of {} rounds.", last + 1));
+    format!(
+        "{}{}, {}, commit {}{}; load average at the start {}. Record: [{}]({}) of `{}`.{}",
+        source.machine,
+        if source.virtual_machine {
+            ", virtual machine"
+        } else {
+            ""
+        },
+        source.date,
+        source.short_commit(),
+        if modified {
+            ", **with changes that the commit does not have**"
+        } else {
+            ""
+        },
+        load.unwrap_or("unknown"),
+        source.name,
+        source.link.as_deref().unwrap_or_default(),
+        source.command,
+        rounds.unwrap_or_default(),
+    )
 }
 
-fn unmodified(record: &Record) -> Result<Vec<Vec<String>>, String> {
-    let mut rows = vec![cells(&[
-        "server",
-        "in flight",
-        "handshakes/s",
-        "with Widelane",
-        "quotient",
-        "95 % interval",
-        "CPU time each",
-        "with Widelane",
-        "quotient",
-        "95 % interval",
-        "errors",
-    ])];
-    for row in Row::of(record.of(ways_in::KIND))? {
-        let [plain, with] = &row.reports;
-        let mut cells = vec![row.way.to_string(), row.in_flight.to_string()];
-        for field in ["handshakes_per_s", SERVER_CPU] {
-            let (_, unit) = title(field)?;
-            for side in [plain, with] {
-                cells.push(format!("{}{unit}", whole(Record::median(side, field))));
-            }
-            let (middle, interval) = row.quotient(field);
-            cells.push(ratio(middle));
-            cells.push(interval.map_or("too few rounds".into(), |(low, high)| {
-                format!("{low:.2} to {high:.2}")
-            }));
-        }
-        let errors = sum_of(plain, "errors") + sum_of(with, "errors");
-        cells.push(errors.to_string());
-        rows.push(cells);
-    }
-    filled(rows)
+fn pair(record: &Record) -> Result<Pair<'_>, String> {
+    Pair::of(record).ok_or_else(|| "it is no record of a pair".to_owned())
 }
 
-fn closed(record: &Record) -> Result<Vec<Vec<String>>, String> {
-    let mut rows = vec![cells(&[
-        "",
-        "server",
-        "handshakes/s",
-        "× nginx",
-        "× batching off",
-        "server's CPU each",
-        "p50",
-        "p99",
-        "errors",
-    ])];
-    for condition in record.conditions("closed") {
-        let of = |side: &str| record.reports("closed", condition, side);
-        for side in record.sides("closed") {
-            let own = of(&side);
-            if own.is_empty() {
-                continue;
-            }
-            let against = |other: &str| {
-                let quotient = median_ratio(&own, &of(other), "handshakes_per_s");
-                quotient.map_or("–".into(), |quotient| ratio(Some(quotient)))
-            };
-            rows.push(vec![
-                condition.to_string(),
-                record.name(&side),
-                whole(Record::median(&own, "handshakes_per_s")),
-                against("nginx"),
-                against("widelane-off"),
-                us(Record::median(&own, SERVER_CPU)),
-                us(Record::median(&own, "p50_us")),
-                us(Record::median(&own, "p99_us")),
-                sum_of(&own, "errors").to_string(),
-            ]);
-        }
-    }
-    filled(rows)
+/// Quotient of a pair under one condition.
+fn quotient(
+    record: &Record,
+    source: &Rc<Source>,
+    condition: &str,
+    (place, ..): Field,
+) -> Result<Figure, String> {
+    let pair = pair(record)?;
+    let turns = pair.turns.iter().find(|turns| turns.word(0) == condition);
+    let figure = turns.and_then(|turns| pair.quotient("", turns, place, source));
+    figure.ok_or_else(|| format!("{} has no pairs of {condition}", record.name))
 }
 
-fn open(record: &Record) -> Result<Vec<Vec<String>>, String> {
-    let mut rows = vec![cells(&[
-        "", "server", "starts/s", "share", "p50", "p99", "p99.9", "errors",
-    ])];
-    for condition in record.conditions("open") {
-        for side in record.sides("open") {
-            for knee in ["its own knee", "the knee with batching off"] {
-                let lines = record.of("open").filter(|line| {
-                    line["condition"] == condition.id()
-                        && line["side"] == side.as_str()
-                        && line["knee_of"] == knee
-                });
-                let lines: Vec<_> = lines.collect();
-                let Some(first) = lines.first() else { continue };
-                let reports: Vec<Value> = lines.iter().map(|line| line["report"].clone()).collect();
-                let share = first["share_of_knee"].as_f64().unwrap_or_default();
-                rows.push(vec![
-                    condition.to_string(),
-                    record.name(&side),
-                    whole(first["rate"].as_f64()),
-                    format!("{:.0} % of {knee}", share * 100.0),
-                    us(Record::median(&reports, "p50_us")),
-                    us(Record::median(&reports, "p99_us")),
-                    us(Record::median(&reports, "p999_us")),
-                    sum_of(&reports, "errors").to_string(),
-                ]);
-            }
-        }
-    }
-    filled(rows)
+/// Operations that were measured in lanes, with the multiples that the record has.
+fn speed(record: &Record, source: &Rc<Source>) -> Table {
+    let mut table = beside_peers(record, source);
+    table.rows.retain_mut(|row| {
+        let multiple = times(record, &plain(&row[0]));
+        row[TIMES] = cell(multiple.clone().unwrap_or_default());
+        multiple.is_some()
+    });
+    table
 }
 
-fn curve(record: &Record) -> Result<Vec<Vec<String>>, String> {
-    let mut rows = vec![cells(&[
-        "",
-        "server",
-        "of its knee",
-        "starts/s",
-        "p50",
-        "p99",
-        "p99.9",
-        "errors",
-    ])];
-    for condition in record.conditions("curve") {
-        for side in record.sides("curve") {
-            let lines = record.of("curve").filter(|line| {
-                line["condition"] == condition.id() && line["side"] == side.as_str()
-            });
-            let lines: Vec<_> = lines.collect();
-            let mut shares: Vec<f64> = lines
-                .iter()
-                .filter_map(|line| line["share_of_knee"].as_f64())
-                .collect();
-            shares.sort_unstable_by(f64::total_cmp);
-            shares.dedup();
-            for share in shares {
-                let rounds = lines.iter().filter(|line| line["share_of_knee"] == share);
-                let reports: Vec<Value> =
-                    rounds.clone().map(|line| line["report"].clone()).collect();
-                let rate = rounds.clone().next().and_then(|line| line["rate"].as_f64());
-                rows.push(vec![
-                    condition.to_string(),
-                    record.name(&side),
-                    format!("{:.0} %", share * 100.0),
-                    whole(rate),
-                    us(Record::median(&reports, "p50_us")),
-                    us(Record::median(&reports, "p99_us")),
-                    us(Record::median(&reports, "p999_us")),
-                    sum_of(&reports, "errors").to_string(),
-                ]);
-            }
-        }
-    }
-    filled(rows)
-}
-
-fn memory(record: &Record) -> Result<Vec<Vec<String>>, String> {
-    let mut rows = vec![cells(&["server", "idle connections", "memory of each"])];
-    for line in record.of("memory") {
-        let result = &line["result"];
-        rows.push(vec![
-            record.name(result["side"].as_str().unwrap_or_default()),
-            whole(result["connections"].as_f64()),
-            format!("{} bytes", whole(result["pss_bytes_each"].as_f64())),
-        ]);
-    }
-    filled(rows)
-}
-
-fn timing(record: &Record) -> Result<Vec<Vec<String>>, String> {
-    let mut rows = vec![cells(&[
-        "operation",
-        "classes",
-        "measurements",
-        "max \\|t\\|",
-    ])];
-    for line in record.of(TIMING) {
-        let finding = &line["finding"];
-        let class = |at: usize| finding["classes"][at].as_str().unwrap_or("?").to_owned();
-        rows.push(vec![
-            format!("`{}`", finding["operation"].as_str().unwrap_or("?")),
-            format!("{}; {}", class(0), class(1)),
-            whole(finding["measurements"].as_f64()),
-            largest_t(finding),
-        ]);
-    }
-    filled(rows)
-}
-
-fn speed(record: &Record) -> Result<Vec<Vec<String>>, String> {
-    let openssl = record
-        .of("speed")
-        .find_map(|line| line["result"]["version"].as_str());
-    // Without the date of the version.
-    let openssl = openssl.unwrap_or("OpenSSL").split(' ').take(2);
-    let openssl = openssl.collect::<Vec<_>>().join(" ");
-    let mut rows = vec![cells(&[
-        "operation",
-        &openssl,
-        "libcrux",
-        "AWS-LC",
-        "Widelane",
-        "× AWS-LC",
-    ])];
-    let mut seen: Vec<&str> = Vec::new();
-    for line in record.of("speed") {
-        let Some(operation) = line["result"]["operation"].as_str() else {
-            continue;
-        };
-        // The parts that explain others have no peer.
-        let (Some(own), Some(aws)) = (
-            ours(record, operation),
-            record.speed(operation, "aws-lc", 1),
-        ) else {
-            continue;
-        };
-        if seen.contains(&operation) {
-            continue;
-        }
-        seen.push(operation);
-        let peer = |name: &str| record.speed(operation, name, 1).map_or("–".into(), rate);
-        rows.push(vec![
-            format!("`{operation}`"),
-            peer("openssl"),
-            peer("libcrux"),
-            rate(aws),
-            rate(own),
-            own["times_aws_lc"]
-                .as_f64()
-                .map_or("–".into(), |times| format!("{times:.1}")),
-        ]);
-    }
-    filled(rows)
+/// Multiple of AWS-LC's rate.
+fn times(record: &Record, operation: &str) -> Option<String> {
+    let times = ours(record, operation)?["times_aws_lc"].as_f64()?;
+    Some(Unit::Tenths.shown(times))
 }
 
 /// Our figure for an operation: with eight in flight in 512-bit registers; the widest form where one
 /// message fills the lanes.
 fn ours<'a>(record: &'a Record, operation: &str) -> Option<&'a Value> {
-    let lanes = record.speed(operation, "avx512ifma", 8);
-    let form = || record.speed(operation, "512-ifma", 1);
-    lanes
-        .or_else(form)
+    let of = |backend: &str, in_flight: u64| {
+        let results = record.of("speed").map(|line| &line.value["result"]);
+        let mut wanted = results.filter(|result| {
+            result["operation"] == operation
+                && result["backend"] == backend
+                && result["in_flight"] == in_flight
+        });
+        wanted.next()
+    };
+    of("avx512ifma", 8)
+        .or_else(|| of("512-ifma", 1))
         .filter(|row| row["ops_per_s"].is_number())
 }
 
-fn rate(row: &Value) -> String {
-    match row["gigabytes_per_s"].as_f64() {
-        Some(gigabytes) => format!("{gigabytes:.1} GB/s"),
-        None => row["ops_per_s"]
-            .as_f64()
-            .map_or("–".into(), |rate| whole(Some(rate))),
-    }
-}
-
-/// A field of a report in words, with the unit of its values.
-fn title(field: &str) -> Result<(&'static str, &'static str), String> {
-    Ok(match field {
-        "handshakes_per_s" => ("handshakes/s", ""),
-        SERVER_CPU => ("server's CPU time each", " µs"),
-        "p50_us" => ("median latency", " µs"),
-        "p99_us" => ("99th percentile of latency", " µs"),
-        _ => return Err(format!("there is no field {field:?} in tables")),
-    })
-}
-
-fn us(value: Option<f64>) -> String {
-    value.map_or("–".into(), |value| format!("{} µs", whole(Some(value))))
-}
-
-fn cells(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
+/// A field of a report.
+fn field(name: &str) -> Result<Field, String> {
+    let known = FIELDS
+        .into_iter()
+        .find(|(place, ..)| place.rsplit('/').next() == Some(name));
+    known.ok_or_else(|| format!("there is no field {name:?} in tables"))
 }
 
 fn one(figure: Option<String>) -> Result<String, String> {
     figure.ok_or_else(|| "the record has no such figure".to_owned())
-}
-
-fn filled(rows: Vec<Vec<String>>) -> Result<Vec<Vec<String>>, String> {
-    if rows.len() < 2 {
-        return Err("the record has no such lines".into());
-    }
-    Ok(rows)
-}
-
-fn markdown(rows: &[Vec<String>]) -> String {
-    let mut text = String::new();
-    for (index, row) in rows.iter().enumerate() {
-        text.push_str(&format!("| {} |\n", row.join(" | ")));
-        if index == 0 {
-            text.push_str(&format!("|{}\n", " --- |".repeat(row.len())));
-        }
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Compares brake and probe: the figures of `widelane probe` under the brake must be those given to the brake.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 use std::process::Command;
 use widelane_affinity::{Cpus, allow, allowed};
 use widelane_brake::{Brake, Model, lost_when_idle};
@@ -8,6 +8,7 @@ use widelane_cli::failure::Failure;
 use widelane_cli::output;
 use widelane_cpu::licence::Class;
 use widelane_frequency::{Clock, Profile};
+use widelane_samples::{Table, cell, number, text};
 
 /// One figure.
 struct Row {
@@ -181,24 +182,27 @@ fn edges(model: &Model, profile: &Profile, wake_up: f64) -> Vec<Row> {
 }
 
 fn table(model: &Model, repetition: usize, times: usize, rows: &[Row]) -> String {
-    let mut text = format!("{}, {repetition} of {times}\n", model.name);
-    for row in rows {
+    let [told, measured, tolerance] = ["told", "measured", "may differ by"].map(number);
+    let title = format!("{}, {repetition} of {times}", model.name);
+    let rows = rows.iter().map(|row| {
         let verdict = match (&row.exempt, row.holds()) {
             (Some(why), _) => format!("not judged: {why}"),
             (None, true) => "holds".to_owned(),
             (None, false) => "IS OFF".to_owned(),
         };
-        let _ = writeln!(
-            text,
-            "  {:<34} told {:>7.1} {unit}, measured {:>7.1} {unit}, may differ by {:>5.1}: {verdict}",
-            row.what,
-            row.told,
-            row.measured,
-            row.tolerance,
-            unit = row.unit,
-        );
-    }
-    text
+        let figures = [row.told, row.measured, row.tolerance];
+        let [told, measured, tolerance] =
+            figures.map(|figure| cell(format!("{figure:.1} {}", row.unit)));
+        vec![
+            cell(&row.what[..]),
+            told,
+            measured,
+            tolerance,
+            cell(verdict),
+        ]
+    });
+    let head = [text(title), told, measured, tolerance, text("verdict")];
+    Table::new(head, None).with(rows).text()
 }
 
 fn lines(model: &Model, repetition: usize, rows: &[Row]) -> Result<String, Failure> {

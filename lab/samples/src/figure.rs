@@ -1,30 +1,38 @@
 //! A number with all that is needed to find it again: where it was measured, and how it follows
 //! from what was written there.
 
+use crate::record::{Line, Record};
 use serde_json::{Value, json};
 use std::rc::Rc;
-use widelane_frequency::{Distribution, Estimate};
-use widelane_samples::{Line, interval_of_median, median, quotients};
+use widelane_statistics::{interval_of_median, median, quotients};
+use widelane_text::thousands;
 
-/// A number that the report shows.
+/// A number in a table or in a text.
 #[derive(Clone, Debug)]
-pub(crate) struct Figure {
+pub struct Figure {
     /// Description of the figure in words.
-    pub(crate) what: String,
-    pub(crate) value: f64,
-    pub(crate) unit: Unit,
-    pub(crate) interval: Interval,
-    pub(crate) origin: Origin,
-    pub(crate) source: Rc<Source>,
+    pub what: String,
+    /// The number.
+    pub value: f64,
+    /// Its unit.
+    pub unit: Unit,
+    /// Its certainty.
+    pub interval: Interval,
+    /// How it follows from its source.
+    pub origin: Origin,
+    /// The file with its numbers.
+    pub source: Rc<Source>,
 }
 
 /// Certainty of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Interval {
+pub enum Interval {
     /// The true value lies there with 95 %.
     Confidence(f64, f64),
     /// A twentieth of the samples is below, a twentieth above.
     Spread(f64, f64),
+    /// The smallest and the largest value.
+    Range(f64, f64),
     /// None: an interval takes more than this number of values.
     TooFew(usize),
     /// None, for this reason.
@@ -35,26 +43,29 @@ pub(crate) enum Interval {
 
 /// Derivation of a figure from its source.
 #[derive(Clone, Debug)]
-pub(crate) struct Origin {
-    pub(crate) statistic: Statistic,
+pub struct Origin {
+    /// How one number was made of several.
+    pub statistic: Statistic,
     /// Place of the numbers in each line, or in the profile: a JSON pointer.
-    pub(crate) field: String,
+    pub field: String,
     /// The lines with its numbers; none for a profile.
-    pub(crate) lines: Vec<usize>,
+    pub lines: Vec<usize>,
     /// Lines of a quotient's divisors, in the same order.
-    pub(crate) by: Vec<usize>,
+    pub by: Vec<usize>,
     /// Factor of the result.
-    pub(crate) scale: f64,
+    pub scale: f64,
 }
 
 /// Statistic that makes one number of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Statistic {
+pub enum Statistic {
     /// The number itself.
     Value,
+    /// The median.
     Median,
     /// The median of the quotients, pair by pair.
     Quotient,
+    /// The sum.
     Sum,
     /// Computed when the report was made.
     Simulated,
@@ -62,43 +73,63 @@ pub(crate) enum Statistic {
 
 /// A file with numbers, and what they have in common.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Source {
+pub struct Source {
     /// The name of the CPU.
-    pub(crate) machine: String,
-    pub(crate) virtual_machine: bool,
+    pub machine: String,
+    /// True if the machine was a virtual one.
+    pub virtual_machine: bool,
     /// Commit of the measured programs' sources, if it is known.
-    pub(crate) commit: Option<String>,
+    pub commit: Option<String>,
     /// Like `2026-01-02`.
-    pub(crate) date: String,
+    pub date: String,
     /// Name of the file for people, or of the program that computed the figures.
-    pub(crate) name: String,
+    pub name: String,
     /// The address of the file, seen from the page.
-    pub(crate) link: Option<String>,
+    pub link: Option<String>,
     /// Command that was run.
-    pub(crate) command: String,
+    pub command: String,
     /// Notes that readers need to judge the figures.
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// Unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub enum Unit {
+    /// Events a second.
     PerSecond,
+    /// Microseconds.
     Microseconds,
+    /// Microseconds, to a tenth.
+    FineMicroseconds,
+    /// Seconds, to a millisecond.
+    Seconds,
+    /// GHz.
     Gigahertz,
+    /// 10^9 bytes a second.
     GigabytesPerSecond,
+    /// 2^30 bytes a second.
+    GibibytesPerSecond,
+    /// Events a nanosecond.
     PerNanosecond,
+    /// Bytes.
+    Bytes,
+    /// KiB, shown in MiB.
+    Kibibytes,
     /// Shown in per cent.
     Share,
+    /// A quotient. Near one a digit more counts.
     Times,
+    /// A whole number.
     Count,
+    /// None, to a tenth.
+    Tenths,
     /// None: the title says it.
     Plain,
 }
 
 impl Figure {
     /// The median of what stands at `field` of `lines`; `None` if nothing does.
-    pub(crate) fn median(
+    pub fn median(
         what: &str,
         unit: Unit,
         lines: &[&Line],
@@ -113,7 +144,7 @@ impl Figure {
 
     /// The median of the quotients of what stands at `field`, in the first line of a pair by the
     /// second; of several numbers in a line, one by one. `None` if there are none.
-    pub(crate) fn quotient(
+    pub fn quotient(
         what: &str,
         pairs: &[(&Line, &Line)],
         field: &str,
@@ -136,13 +167,25 @@ impl Figure {
         Self::new(what, median(all)?, Unit::Times, interval, origin, source)
     }
 
-    /// The sum of what stands at `field` of `lines`; `None` if nothing does.
-    pub(crate) fn sum(
+    /// The median again, with the smallest and the largest value.
+    pub fn range(
         what: &str,
+        unit: Unit,
         lines: &[&Line],
         field: &str,
         source: &Rc<Source>,
     ) -> Option<Self> {
+        let values = lines.iter().flat_map(|line| numbers(line, field));
+        let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), value| {
+            (low.min(value), high.max(value))
+        });
+        let median = Self::median(what, unit, lines, field, source)?;
+        let interval = Interval::Range(low, high);
+        Some(Self { interval, ..median })
+    }
+
+    /// The sum of what stands at `field` of `lines`; `None` if nothing does.
+    pub fn sum(what: &str, lines: &[&Line], field: &str, source: &Rc<Source>) -> Option<Self> {
         let values: Vec<f64> = lines.iter().flat_map(|line| numbers(line, field)).collect();
         let sum = (!values.is_empty()).then(|| values.iter().sum())?;
         let origin = Origin::new(Statistic::Sum, field, lines);
@@ -150,47 +193,22 @@ impl Figure {
         Self::new(what, sum, Unit::Count, interval, origin, source)
     }
 
-    /// An estimate of a profile, at `field` of it.
-    pub(crate) fn estimate(
-        what: &str,
-        unit: Unit,
-        estimate: &Estimate,
-        field: String,
-        source: &Rc<Source>,
-    ) -> Option<Self> {
-        let interval = Interval::Confidence(estimate.low, estimate.high);
-        let origin = Origin::of_profile(format!("{field}/value"));
-        Self::new(what, estimate.value, unit, interval, origin, source)
-    }
-
-    /// The middle of a distribution of a profile, at `field` of it.
-    pub(crate) fn middle(
-        what: &str,
-        unit: Unit,
-        distribution: &Distribution,
-        field: String,
-        source: &Rc<Source>,
-    ) -> Option<Self> {
-        let interval = Interval::Spread(distribution.p5, distribution.p95);
-        let origin = Origin::of_profile(format!("{field}/p50"));
-        Self::new(what, distribution.p50, unit, interval, origin, source)
-    }
-
     /// Multiplies the figure by `scale`, and changes its unit.
-    pub(crate) fn scaled(mut self, scale: f64, unit: Unit) -> Self {
+    pub fn scaled(mut self, scale: f64, unit: Unit) -> Self {
         self.value *= scale;
         self.unit = unit;
         self.origin.scale *= scale;
         self.interval = match self.interval {
             Interval::Confidence(low, high) => Interval::Confidence(low * scale, high * scale),
             Interval::Spread(low, high) => Interval::Spread(low * scale, high * scale),
+            Interval::Range(low, high) => Interval::Range(low * scale, high * scale),
             none => none,
         };
         self
     }
 
     /// A figure, unless it is no number.
-    pub(crate) fn new(
+    pub fn new(
         what: &str,
         value: f64,
         unit: Unit,
@@ -209,18 +227,19 @@ impl Figure {
     }
 
     /// Value of the figure for people.
-    pub(crate) fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         self.unit.shown(self.value)
     }
 
     /// Interval of the figure for people.
-    pub(crate) fn shown_interval(&self) -> String {
+    pub fn shown_interval(&self) -> String {
+        let decimals = self.unit.decimals(self.value);
         let between = |low, high| {
-            let (low, high) = (self.unit.bare(low), self.unit.bare(high));
+            let [low, high] = [low, high].map(|end| self.unit.written(end, decimals));
             format!("{low} to {high}")
         };
         match self.interval {
-            Interval::Confidence(low, high) => between(low, high),
+            Interval::Confidence(low, high) | Interval::Range(low, high) => between(low, high),
             Interval::Spread(low, high) => format!("p5 to p95: {}", between(low, high)),
             Interval::TooFew(1) => "one value".to_owned(),
             Interval::TooFew(count) => format!("median of {count}"),
@@ -230,7 +249,7 @@ impl Figure {
     }
 
     /// For programs.
-    pub(crate) fn json(&self, section: &str) -> Value {
+    pub fn json(&self, section: &str) -> Value {
         let source = &*self.source;
         let (interval, why) = match self.interval {
             Interval::Confidence(low, high) => {
@@ -239,6 +258,7 @@ impl Figure {
             Interval::Spread(low, high) => {
                 (json!({"of": "p5 to p95", "low": low, "high": high}), None)
             }
+            Interval::Range(low, high) => (json!({"of": "all", "low": low, "high": high}), None),
             Interval::TooFew(count) => {
                 let why = format!("too few values for an interval: {count}");
                 (Value::Null, Some(why))
@@ -269,7 +289,7 @@ impl Figure {
     }
 
     /// Source of the figure, in a line.
-    pub(crate) fn provenance(&self) -> String {
+    pub fn provenance(&self) -> String {
         let source = &*self.source;
         let mut text = format!(
             "{}; {}; {}; commit {}; {}",
@@ -299,7 +319,7 @@ impl Origin {
     }
 
     /// Origin of a figure at `field` of a profile.
-    pub(crate) fn of_profile(field: String) -> Self {
+    pub fn of_profile(field: String) -> Self {
         Self {
             statistic: Statistic::Value,
             field,
@@ -311,7 +331,8 @@ impl Origin {
 }
 
 impl Statistic {
-    pub(crate) fn name(self) -> &'static str {
+    /// Name of the statistic for programs.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Value => "value",
             Self::Median => "median",
@@ -323,69 +344,113 @@ impl Statistic {
 }
 
 impl Source {
+    /// Common source of all figures of a record. `link` is the address of its file.
+    pub fn of(record: &Record, link: Option<String>) -> Rc<Self> {
+        let (run, machine) = (&record.run, &record.run["machine"]);
+        let word = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
+        let mut notes = Vec::new();
+        match &machine["modified"] {
+            Value::Bool(false) => {}
+            Value::Bool(true) => notes.push(MODIFIED.to_owned()),
+            _ => {
+                notes.push(
+                    "it is not known whether the sources were those of the commit".to_owned(),
+                );
+            }
+        }
+        if !record.is_complete() {
+            notes.push("its run was interrupted".to_owned());
+        }
+        let file = record
+            .name
+            .rsplit('/')
+            .next()
+            .filter(|name| !name.is_empty());
+        let started = word(&run["started"]);
+        Rc::new(Self {
+            machine: word(&machine["cpu"]),
+            virtual_machine: machine["hypervisor"] == true,
+            commit: machine["commit"].as_str().map(str::to_owned),
+            date: started.split('T').next().unwrap_or_default().to_owned(),
+            name: file.unwrap_or(&record.name).to_owned(),
+            link,
+            command: word(&run["command"]),
+            notes,
+        })
+    }
+
     /// The commit as people write it.
-    pub(crate) fn short_commit(&self) -> String {
+    pub fn short_commit(&self) -> String {
         let commit = self.commit.as_deref().unwrap_or("n/a");
         commit.chars().take(7).collect()
     }
 }
 
 impl Unit {
-    pub(crate) fn name(self) -> &'static str {
+    /// Name for programs, what stands behind a number for people, and digits behind the point.
+    fn facts(self) -> (&'static str, &'static str, usize) {
         match self {
-            Self::PerSecond => "/s",
-            Self::Microseconds => "us",
-            Self::Gigahertz => "GHz",
-            Self::GigabytesPerSecond => "GB/s",
-            Self::PerNanosecond => "/ns",
-            Self::Share => "share",
-            Self::Times => "times",
-            Self::Count => "",
-            Self::Plain => "as named",
+            Self::PerSecond => ("/s", "", 0),
+            Self::Microseconds => ("us", " µs", 0),
+            Self::FineMicroseconds => ("us", " µs", 1),
+            Self::Seconds => ("s", " s", 3),
+            Self::Gigahertz => ("GHz", " GHz", 2),
+            Self::GigabytesPerSecond => ("GB/s", " GB/s", 1),
+            Self::GibibytesPerSecond => ("GiB/s", " GiB/s", 2),
+            Self::PerNanosecond => ("/ns", "", 1),
+            Self::Bytes => ("bytes", " bytes", 0),
+            Self::Kibibytes => ("KiB", " MiB", 1),
+            Self::Share => ("share", " %", 1),
+            Self::Times => ("times", "", 2),
+            Self::Count => ("", "", 0),
+            Self::Tenths => ("", "", 1),
+            // Two digits are enough for what people publish.
+            Self::Plain => ("as named", "", 2),
         }
     }
 
+    /// Name of the unit for programs.
+    pub fn name(self) -> &'static str {
+        self.facts().0
+    }
+
     /// A number of this unit for people.
-    pub(crate) fn shown(self, value: f64) -> String {
-        let number = self.bare(value);
+    pub fn shown(self, value: f64) -> String {
+        self.written(value, self.decimals(value)) + self.facts().1
+    }
+
+    /// Digits behind the point of a value of about this size.
+    fn decimals(self, value: f64) -> usize {
         match self {
-            Self::Microseconds => format!("{number} µs"),
-            Self::Gigahertz => format!("{number} GHz"),
-            Self::GigabytesPerSecond => format!("{number} GB/s"),
-            Self::Share => format!("{number} %"),
-            Self::PerSecond | Self::PerNanosecond | Self::Times | Self::Count | Self::Plain => {
-                number
-            }
+            Self::Microseconds if value.abs() < 20.0 => 1,
+            Self::Times if (f64::EPSILON..0.1).contains(&(value - 1.0).abs()) => 3,
+            _ => self.facts().2,
         }
     }
 
     /// Text without the unit.
-    pub(crate) fn bare(self, value: f64) -> String {
+    fn written(self, value: f64, decimals: usize) -> String {
         if value.abs() >= TOO_LONG {
             return format!("{value:.2e}");
         }
         match self {
-            Self::PerSecond | Self::Count => whole(value),
-            Self::Microseconds if value.abs() < 20.0 => format!("{value:.1}"),
-            Self::Microseconds => whole(value),
-            Self::Gigahertz => format!("{value:.2}"),
-            Self::GigabytesPerSecond | Self::PerNanosecond => format!("{value:.1}"),
-            Self::Share => format!("{:.1}", 100.0 * value),
-            Self::Times => format!("{value:.2}"),
-            // Two digits behind the point are enough for what people publish.
+            Self::Share => format!("{:.decimals$}", 100.0 * value),
+            Self::Kibibytes => format!("{:.decimals$}", value / 1024.0),
             Self::Plain => {
-                let text = format!("{value:.2}");
+                let text = format!("{value:.decimals$}");
                 match text.trim_end_matches('0').trim_end_matches('.') {
                     "-0" => "0".to_owned(),
                     text => text.to_owned(),
                 }
             }
+            _ if decimals == 0 => whole(value),
+            _ => format!("{value:.decimals$}"),
         }
     }
 }
 
 /// Numbers of lines as people write them: `2–5, 9`, and of many pieces `7–248 (18 of them)`.
-pub(crate) fn ranges<'a>(lines: impl Iterator<Item = &'a usize>) -> String {
+pub fn ranges<'a>(lines: impl Iterator<Item = &'a usize>) -> String {
     let mut lines: Vec<usize> = lines.copied().collect();
     lines.sort_unstable();
     lines.dedup();
@@ -427,20 +492,16 @@ fn interval(values: &[f64]) -> Interval {
 
 /// A whole number with commas.
 fn whole(value: f64) -> String {
-    let digits = format!("{:.0}", value.abs());
-    let mut text = String::new();
-    if value < 0.0 && digits != "0" {
-        text.push('-');
+    let text = format!("{value:.0}");
+    match text.strip_prefix('-') {
+        Some("0") => "0".to_owned(),
+        Some(digits) => format!("-{}", thousands(digits)),
+        None => thousands(&text),
     }
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
+/// Note of a source whose program was not built from a commit alone.
+pub const MODIFIED: &str = "with changes that the commit does not have";
 const NOT_MEASURED: &str = "not measured here";
 /// Pieces of a list of lines that people read.
 const MOST_PIECES: usize = 4;
