@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 fn main() {
-    println!("cargo::rerun-if-changed=bpf");
+    println!("cargo::rerun-if-changed=../bpf/programs");
     println!("cargo::rerun-if-env-changed=CLANG");
     println!("cargo::rustc-check-cfg=cfg(programs)");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
@@ -33,7 +33,7 @@ fn compile(object: &PathBuf) -> Result<(), String> {
             "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror",
         ])
         // Paths of the machine that builds stay out of the program.
-        .args(["-fdebug-compilation-dir=.", "-c", "bpf/trace.bpf.c", "-o"])
+        .args(["-fdebug-compilation-dir=.", "-c", "../bpf/programs/trace.bpf.c", "-o"])
         .arg(object)
         .output()
         .map_err(|error| format!("{} cannot be run: {error}", clang.display()))?;

@@ -564,7 +564,7 @@ fn rights(error: &(dyn std::error::Error + 'static)) -> Option<TraceError> {
     widelane_bpf::is_refused(error).then_some(TraceError::NoRights)
 }
 
-/// Programs that clang has made of `bpf/trace.bpf.c`. The loader reads words in it.
+/// Programs that clang has made of `tools/bpf/programs/trace.bpf.c`. The loader reads words in it.
 const PROGRAMS: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/trace.o"));
 
 /// No argument of a function is a place for its result.

@@ -1,4 +1,4 @@
-//! The records that the programs in the kernel write: the structures of `bpf/trace.bpf.c`.
+//! The records that the programs in the kernel write: the structures of `tools/bpf/programs/trace.bpf.c`.
 
 use crate::event::{Bytes, Direction, Stack};
 use crate::marks::MOST_ARGUMENTS;

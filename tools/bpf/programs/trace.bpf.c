@@ -7,7 +7,7 @@
  */
 #include "kernel.h"
 
-/* The structures below are read by src/kernel/record.rs. */
+/* The structures below are read by tools/trace/src/record.rs. */
 
 enum {
 	RECORD_CALL = 1,
