@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use aya::maps::{Array, HashMap as BpfMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{ProgramError, RawTracePoint, UProbe};
-use aya::{Btf, Ebpf, EbpfLoader};
+use aya::{Ebpf, EbpfLoader};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use widelane_bpf::{Point, map, persistently, program};
 
@@ -70,10 +70,11 @@ impl Programs {
     /// Loads the programs. With `single`, probes are made one by one. `slot_bits` is the number of bits in the number
     /// of a call under way.
     fn load_for(want: Want, single: bool, slot_bits: u32) -> Result<Self, TraceError> {
+        let object = widelane_bpf::TRACE?;
         check_kernel()?;
         widelane_bpf::unlimit_memory();
         many_descriptors();
-        let btf = Btf::from_sys_fs().map_err(|_| TraceError::NoBtf)?;
+        let btf = widelane_bpf::btf()?;
         let namespace = pid_namespace()?;
         let slot_shift = u64::BITS - slot_bits;
         let mut loader = EbpfLoader::new();
@@ -81,13 +82,13 @@ impl Programs {
             .btf(Some(&btf))
             .override_global("NAMESPACE", &namespace, true)
             .override_global("SLOT_SHIFT", &slot_shift, true);
-        let mut programs = loader.load(PROGRAMS).map_err(|error| {
+        let mut programs = loader.load(object).map_err(|error| {
             let refused = rights(&error);
             refused.unwrap_or_else(|| kernel("loading BPF maps", &error))
         })?;
         let way = match single {
             true => Way::Single,
-            false => Way::best(PROGRAMS, &btf, &programs),
+            false => Way::best(object, &btf, &programs),
         };
         let opened = |error: MapError| kernel("opening a BPF map", &error);
         let ring = map(&mut programs, "EVENTS").map_err(opened)?;
@@ -500,9 +501,6 @@ fn check_kernel() -> Result<(), TraceError> {
         let release = release.trim().to_owned();
         return Err(TraceError::OldKernel { release });
     }
-    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return Err(TraceError::NoBtf);
-    }
     if !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
         return Err(TraceError::NoUprobes);
     }
@@ -563,9 +561,6 @@ fn kernel(what: &'static str, error: &dyn std::error::Error) -> TraceError {
 fn rights(error: &(dyn std::error::Error + 'static)) -> Option<TraceError> {
     widelane_bpf::is_refused(error).then_some(TraceError::NoRights)
 }
-
-/// Programs that clang has made of `tools/bpf/programs/trace.bpf.c`. The loader reads words in it.
-const PROGRAMS: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/trace.o"));
 
 /// No argument of a function is a place for its result.
 const NO_OUTPUT: u8 = u8::MAX;

@@ -13,17 +13,13 @@ mod clock;
 mod entries;
 mod error;
 mod event;
-#[cfg(any(programs, test))]
 mod expected;
 mod filter;
-#[cfg(any(programs, test))]
 mod forks;
 mod functions;
 pub mod handshakes;
 mod image;
-#[cfg(any(programs, test))]
 mod inside;
-#[cfg(programs)]
 mod kernel;
 pub mod latency;
 mod marks;
@@ -34,11 +30,8 @@ mod outcome;
 mod pcapng;
 mod pclntab;
 mod plaintext;
-#[cfg(programs)]
 mod probes;
-#[cfg(programs)]
 mod ready;
-#[cfg(any(programs, test))]
 mod record;
 mod returns;
 #[cfg(test)]
@@ -53,10 +46,6 @@ mod table;
 mod targets;
 pub mod text;
 pub mod tls;
-#[cfg(programs)]
-mod tracer;
-#[cfg(not(programs))]
-#[path = "without_programs.rs"]
 mod tracer;
 mod want;
 
