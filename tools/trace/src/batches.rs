@@ -115,11 +115,6 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Without passes.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Counts a pass, or a look whether passes have ended, if the event is one.
     pub fn take(&mut self, event: &Event) {
         match event {
@@ -300,7 +295,7 @@ mod tests {
     use crate::specimens::{call, function, reached};
 
     fn batches(role: Role, sizes: &[Option<u64>]) -> Batches {
-        let mut batches = Batches::new();
+        let mut batches = Batches::default();
         let row = function("mbx_rsa_private", role);
         for size in sizes {
             let mut one = call(&row, 100, 0, 3_000);
@@ -350,7 +345,7 @@ mod tests {
 
     #[test]
     fn static_probes_tell_of_passes_with_their_wait() {
-        let mut batches = Batches::new();
+        let mut batches = Batches::default();
         let (rsa, alone, lanes) = (1, 0, 1);
         for (begun, tid, arguments) in [
             (100, 7, [rsa, 4, 4, lanes, 8_000]),

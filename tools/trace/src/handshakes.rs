@@ -16,11 +16,14 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::clock::Clock;
 use crate::event::{Call, Event};
 use crate::functions::{Returns, Role, Side};
 use crate::nesting::{Child, Nesting, Place, What};
 use crate::outcome::{Meaning, explained};
+use crate::text::{as_micros, known_as_micros};
 use connection::{Connection, Held};
 use marked::Marked;
 
@@ -32,7 +35,8 @@ const SETTLES: Duration = Duration::from_millis(60);
 const MOST_CONNECTIONS: usize = 65_536;
 
 /// Result of a handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Ending {
     /// The handshake was completed.
     Ok,
@@ -53,10 +57,11 @@ impl Ending {
     }
 }
 
-/// A handshake.
-#[derive(Clone, Debug, PartialEq)]
+/// A handshake, with its fields in the order in which programs read them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Handshake {
     /// Time of the first call's entry: nanoseconds of the monotonic clock.
+    #[serde(skip)]
     pub time: u64,
     /// Time of the first call in seconds since 1970.
     pub time_s: f64,
@@ -84,33 +89,39 @@ pub struct Handshake {
     pub result: Ending,
     /// The alert that was seen; of an encrypted one, only that it was.
     pub alert: Option<String>,
+    /// Time from the first entry to the last return, in nanoseconds.
+    #[serde(rename = "wall_us", serialize_with = "as_micros")]
+    pub wall: u64,
+    /// CPU time of the calls in nanoseconds, if it is known of all.
+    #[serde(rename = "cpu_us", serialize_with = "known_as_micros")]
+    pub cpu: Option<u64>,
+    /// Time between the calls, in nanoseconds, if that is known.
+    #[serde(rename = "waiting_us", serialize_with = "known_as_micros")]
+    pub waiting: Option<u64>,
     /// Number of calls.
     pub calls: u64,
     /// Number of calls that returned to wait.
     pub again: u64,
-    /// Time from the first entry to the last return, in nanoseconds.
-    pub wall: u64,
-    /// CPU time of the calls in nanoseconds, if it is known of all.
-    pub cpu: Option<u64>,
-    /// Time between the calls, in nanoseconds, if that is known.
-    pub waiting: Option<u64>,
     /// Cryptographic functions.
     pub functions: Vec<Operations>,
 }
 
 /// Calls of a cryptographic function in a handshake.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Operations {
     /// Name of the operations, as `rsa-2048 sign`.
     pub name: String,
     /// Role of the operations, without the algorithm.
+    #[serde(skip)]
     pub role: Role,
     /// Number of calls.
     pub count: u64,
     /// Time of the calls from entry to return in nanoseconds.
+    #[serde(rename = "us", serialize_with = "as_micros")]
     pub ns: u64,
     /// CPU time of the calls inside that do the work, as functions of a library that do the same thing call
     /// each other. Where it is not known, their time from entry to return.
+    #[serde(skip)]
     pub innermost_ns: u64,
 }
 
@@ -147,7 +158,7 @@ impl Handshakes {
         Self {
             clock,
             most: MOST_CONNECTIONS,
-            nesting: Nesting::new(),
+            nesting: Nesting::default(),
             connections: BTreeMap::new(),
             used: BTreeMap::new(),
             uses: 0,

@@ -41,8 +41,8 @@ pub struct Located {
     pub entry: u64,
     /// Offset of the probe that sees the entry: the function's own, or a few instructions behind.
     pub probe: u64,
-    /// Places at which the function is left.
-    pub leaves: Leaves,
+    /// Places in the file of the instructions by which the function is left, or why they cannot all be known.
+    pub leaves: Result<Vec<u64>, String>,
     /// True for a function of Go.
     pub goroutine: bool,
     /// Offset in the function's object, in bytes, at which the library notes whether a handshake is under way, if this
@@ -59,15 +59,6 @@ pub struct Marked {
     pub offset: u64,
     /// Places of the probe's arguments.
     pub places: Vec<Place>,
-}
-
-/// Places at which a function is left.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Leaves {
-    /// Instructions at these places in the file.
-    Returns(Vec<u64>),
-    /// Ways that cannot all be known, for this reason.
-    Unknown(String),
 }
 
 /// Reason why a file has no image.
@@ -156,7 +147,7 @@ impl File<'_> {
                 symbol: String::from_utf8_lossy(found.name).into_owned(),
                 entry,
                 probe: self.probe(go, address, found.size).unwrap_or(entry),
-                leaves: leaves.map_or_else(Leaves::Unknown, Leaves::Returns),
+                leaves,
                 state: None,
             });
         }
@@ -247,7 +238,7 @@ mod tests {
             ("openssl", "SSL_free", 0x1001),
         ];
         assert_eq!(found(&image), expected);
-        assert_eq!(image.functions[0].leaves, Leaves::Returns(vec![0x1000]));
+        assert_eq!(image.functions[0].leaves, Ok(vec![0x1000]));
         assert!(image.blind.is_none() && !image.go);
     }
 
@@ -335,7 +326,7 @@ mod tests {
         ];
         assert_eq!(found(&image), expected);
         let leaves = image.functions.iter().map(|one| one.leaves.clone());
-        let expected = [Leaves::Returns(vec![0x1002]), Leaves::Returns(vec![0x1004])];
+        let expected = [Ok(vec![0x1002]), Ok(vec![0x1004])];
         assert_eq!(leaves.collect::<Vec<_>>(), expected);
         assert!(image.functions.iter().all(|one| one.goroutine));
 

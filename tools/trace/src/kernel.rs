@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aya::maps::{Array, HashMap as BpfMap, MapData, MapError, PerCpuArray, RingBuf};
@@ -18,11 +18,11 @@ use widelane_bpf::{Point, map, persistently, program};
 
 use crate::error::TraceError;
 use crate::functions::{Function, Returns, Role, Size};
-use crate::marks::{MOST_ARGUMENTS, Mark};
+use crate::marks::MOST_ARGUMENTS;
 use crate::notes::{Form, Place, Register};
 use crate::probes::{Attached, NAMES, Refused, Run, Scope, Way};
 use crate::ready::Ready;
-use crate::record::Record;
+use crate::record::{Record, Rows};
 use crate::targets::{Exits, MarkProbe, Probe, Site};
 use crate::{Count, Want};
 
@@ -38,11 +38,10 @@ pub(crate) struct Programs {
     traced: BpfMap<MapData, u32, u32>,
     counts: BpfMap<MapData, [u32; 3], [u64; 2]>,
     lost: PerCpuArray<MapData, u64>,
-    functions: Vec<Arc<Function>>,
     site_table: Array<MapData, Places>,
     /// Sites in the kernel's table, in its order.
     sites: Vec<Places>,
-    marks: Vec<Arc<Mark>>,
+    rows: Rows,
     want: Want,
 }
 
@@ -136,10 +135,9 @@ impl Programs {
             traced,
             counts,
             lost,
-            functions: Vec::new(),
             site_table,
             sites: Vec::new(),
-            marks: Vec::new(),
+            rows: Rows::default(),
             want,
         })
     }
@@ -181,13 +179,10 @@ impl Programs {
                     _ => {}
                 }
             }
-            let points = entered.entry((run, &probe.path)).or_default();
+            let points = entered.entry((run, probe.file.link())).or_default();
             points.push((of, Point { offset, cookie }));
         }
-        for (at, points) in &entered {
-            let refused = self.attach_points(scope, *at, points, to)?;
-            failed.extend(refused.into_iter().map(|(at, error)| (points[at].0, error)));
-        }
+        failed.extend(self.attach_points(scope, &entered, to)?);
         Ok(failed)
     }
 
@@ -219,24 +214,20 @@ impl Programs {
         to: &mut Attached,
     ) -> Result<(Vec<bool>, BTreeMap<usize, TraceError>), TraceError> {
         let mut leaving = Points::new();
+        let mut exits_of = vec![0; probes.len()];
         for (of, probe) in probes.iter().enumerate() {
-            for (run, (path, offset), bits) in exits(probe) {
+            for (path, offset, bits) in exits(probe) {
                 let cookie = cookies[of] | bits;
-                let points = leaving.entry((run, path)).or_default();
+                let points = leaving.entry((Run::Leave, path)).or_default();
                 points.push((of, Point { offset, cookie }));
+                exits_of[of] += 1;
             }
         }
-        let mut seen: Vec<_> = probes.iter().map(|_| false).collect();
-        let mut missing = BTreeMap::new();
-        for (at, points) in &leaving {
-            // Some instructions cannot have a probe. Calls that return there are not reported.
-            let refused = self.attach_points(scope, *at, points, to)?;
-            let refused: BTreeMap<_, _> = refused.into_iter().collect();
-            let with_probe = (0..points.len()).filter(|point| !refused.contains_key(point));
-            with_probe.for_each(|point| seen[points[point].0] = true);
-            missing.extend(refused.into_iter().map(|(at, error)| (points[at].0, error)));
-        }
-        Ok((seen, missing))
+        // Some instructions cannot have a probe. Calls that return there are not reported.
+        let refused = self.attach_points(scope, &leaving, to)?;
+        refused.iter().for_each(|(of, _)| exits_of[*of] -= 1);
+        let seen = exits_of.into_iter().map(|count| count > 0).collect();
+        Ok((seen, refused.into_iter().collect()))
     }
 
     /// Puts probes on places of static probes. Those of the list that have none are returned.
@@ -248,24 +239,22 @@ impl Programs {
     ) -> Result<Vec<Refused>, TraceError> {
         let mut reached = Points::new();
         for (of, probe) in probes.iter().enumerate() {
-            let known = self.marks.iter().position(|known| *known == probe.mark);
-            let row = known.unwrap_or(self.marks.len());
+            let marks = &mut self.rows.marks;
+            let known = marks.iter().position(|known| *known == probe.mark);
+            let row = known.unwrap_or(marks.len());
             if known.is_none() {
-                self.marks.push(Arc::clone(&probe.mark));
+                marks.push(Arc::clone(&probe.mark));
             }
             let site = self.site(&probe.places)?;
             // The table has few rows; the programs have 16 bits for the number of one.
             let cookie = (row as u64 & 0xffff) | of_scope(scope) | (site as u64) << 32;
             let offset = probe.offset;
-            let points = reached.entry((Run::Reached, &probe.path)).or_default();
+            let points = reached
+                .entry((Run::Reached, probe.file.link()))
+                .or_default();
             points.push((of, Point { offset, cookie }));
         }
-        let mut failed = Vec::new();
-        for (at, points) in &reached {
-            let refused = self.attach_points(scope, *at, points, to)?;
-            failed.extend(refused.into_iter().map(|(at, error)| (points[at].0, error)));
-        }
-        Ok(failed)
+        self.attach_points(scope, &reached, to)
     }
 
     /// Cookie of a function: the facts that the programs get about it.
@@ -290,16 +279,21 @@ impl Programs {
         Ok(cookie)
     }
 
-    /// Attaches probes, and returns the places that cannot have one.
+    /// Attaches probes. Returns which of a list have a place that cannot have one.
     fn attach_points(
         &mut self,
         scope: Scope,
-        (run, path): (Run, &Path),
-        points: &[(usize, Point)],
+        points: &Points,
         to: &mut Attached,
     ) -> Result<Vec<Refused>, TraceError> {
-        let points: Vec<_> = points.iter().map(|(_, point)| *point).collect();
-        to.add((&self.way, &mut self.programs), run, (scope, path), &points)
+        let mut failed = Vec::new();
+        for ((run, path), places) in points {
+            let points: Vec<_> = places.iter().map(|(_, point)| *point).collect();
+            let with = (&self.way, &mut self.programs);
+            let refused = to.add(with, *run, (scope, path), &points)?;
+            failed.extend(refused.into_iter().map(|(at, error)| (places[at].0, error)));
+        }
+        Ok(failed)
     }
 
     /// The number of a list of places in the kernel's table.
@@ -341,13 +335,13 @@ impl Programs {
     }
 
     /// Takes what the programs have reported; not all of it, if they report more meanwhile.
-    pub(crate) fn records(&mut self, mut each: impl FnMut(&[Arc<Function>], &[Arc<Mark>], Record)) {
+    pub(crate) fn records(&mut self, mut each: impl FnMut(Record)) {
         for _ in 0..MOST_RECORDS {
             let Some(item) = self.ring.next() else {
                 return;
             };
-            if let Some(record) = Record::parse(&item) {
-                each(&self.functions, &self.marks, record);
+            if let Some(record) = Record::parse(&item, &self.rows) {
+                each(record);
             }
         }
     }
@@ -381,7 +375,7 @@ impl Programs {
                 entry.map_err(|error| kernel("reading a BPF map", &error))?;
             let [low, high, outcome, _] = function.to_ne_bytes();
             let number = usize::from(u16::from_ne_bytes([low, high]));
-            if let Some(function) = self.functions.get(number) {
+            if let Some(function) = self.rows.functions.get(number) {
                 counts.push(Count {
                     pid,
                     function: Arc::clone(function),
@@ -397,8 +391,9 @@ impl Programs {
 
     /// The number of a function in the kernel's table.
     fn number(&mut self, function: &Arc<Function>) -> Result<u16, TraceError> {
-        let known = self.functions.iter().position(|known| known == function);
-        let number = known.unwrap_or(self.functions.len());
+        let functions = &mut self.rows.functions;
+        let known = functions.iter().position(|known| known == function);
+        let number = known.unwrap_or(functions.len());
         let short = u16::try_from(number).ok().filter(|_| number < FUNCTIONS);
         let Some(short) = short else {
             return Err(TraceError::Table(format!(
@@ -409,7 +404,7 @@ impl Programs {
             let row = row(function);
             let set = self.table.set(u32::from(short), row, 0);
             set.map_err(|error| kernel("writing a BPF map", &error))?;
-            self.functions.push(Arc::clone(function));
+            functions.push(Arc::clone(function));
         }
         Ok(short)
     }
@@ -424,24 +419,20 @@ fn of_scope(scope: Scope) -> u64 {
 }
 
 /// Places of files that run one program, and of which of a list of probes they are.
-type Points<'a> = BTreeMap<(Run, &'a Path), Vec<(usize, Point)>>;
+type Points = BTreeMap<(Run, PathBuf), Vec<(usize, Point)>>;
 
-/// Places at which a function is left: the program for each, the place, and bits for its cookie.
-fn exits(probe: &Probe) -> Vec<(Run, (&Path, u64), u64)> {
-    let own = probe.path.as_path();
+/// Places at which a function is left, with bits for their cookies.
+fn exits(probe: &Probe) -> Vec<(PathBuf, u64, u64)> {
     match &probe.returns {
         // Functions that load libraries are probed at their entry only.
         _ if probe.function.role == Role::Load => Vec::new(),
         Exits::At(offsets) => {
-            let place = |&offset| (Run::Leave, (own, offset), COOKIE_AT_RET);
+            let place = |&offset| (probe.file.link(), offset, COOKIE_AT_RET);
             offsets.iter().map(place).collect()
         }
         Exits::After(sites) => {
-            let mut places = Vec::new();
-            for Site { path, offset, .. } in sites {
-                places.push((Run::Leave, (path.as_path(), *offset), 0));
-            }
-            places
+            let place = |site: &Site| (site.file.link(), site.offset, 0);
+            sites.iter().map(place).collect()
         }
     }
 }
@@ -597,7 +588,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::event::Direction;
+    use crate::event::{Direction, Event};
     use crate::returns::{MOST_IN_FILE, Ways};
     use crate::symbols::Elf;
 
@@ -682,7 +673,6 @@ mod tests {
         Probe {
             function,
             symbol: symbol.into(),
-            path: file.link(),
             file,
             shown: mapping.path.clone().unwrap(),
             entry,
@@ -752,16 +742,16 @@ mod tests {
         assert_eq!(refused, [0, 2]);
         assert_eq!(answer(41, 7), 42);
         let mut calls = Vec::new();
-        programs.records(|functions, _, record| match record {
-            Record::Call(call) => calls.push((Arc::clone(&functions[0]), call)),
+        programs.records(|record| match record {
+            Record::Event(Event::Call(call)) => calls.push(call),
             // Other tests of this program start processes.
-            Record::Fork(..) | Record::Exec(_) | Record::Bytes(_) => {}
+            Record::Changed(..) | Record::Event(Event::Bytes(_)) => {}
             other => panic!("{other:?}"),
         });
-        let [(of, call)] = &calls[..] else {
+        let [call] = &calls[..] else {
             panic!("{calls:?}");
         };
-        assert_eq!(*of, function);
+        assert_eq!(call.function, function);
         assert_eq!((call.pid, call.object, call.size), (pid, 41, Some(7)));
         assert_eq!(call.result, 42);
         assert!(call.cpu.is_some_and(|cpu| cpu <= call.wall), "{call:?}");
@@ -771,7 +761,12 @@ mod tests {
         assert!(counts[0].succeeded);
         drop(attached);
         answer(1, 1);
-        programs.records(|_, _, record| assert!(!matches!(record, Record::Call(_)), "{record:?}"));
+        programs.records(|record| {
+            assert!(
+                !matches!(record, Record::Event(Event::Call(_))),
+                "{record:?}"
+            );
+        });
         assert_eq!(programs.lost(), 0);
     }
 
@@ -796,8 +791,8 @@ mod tests {
         let descriptors = [here.as_raw_fd(), there.as_raw_fd()];
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         let mut kept = Vec::new();
-        programs.records(|_, _, record| match record {
-            Record::Bytes(bytes)
+        programs.records(|record| match record {
+            Record::Event(Event::Bytes(bytes))
                 if descriptors.contains(&bytes.descriptor.cast_signed())
                     && bytes.tid == thread.cast_unsigned() =>
             {

@@ -32,6 +32,7 @@ mod pclntab;
 mod plaintext;
 mod probes;
 mod ready;
+mod reader;
 mod record;
 mod returns;
 #[cfg(test)]
@@ -58,7 +59,7 @@ pub use event::{Bytes, Call, Direction, Event, Reached, Stack};
 pub use filter::Filter;
 pub use functions::{Function, Returns, Role, Side, Size};
 pub use handshakes::{Handshake, Handshakes};
-pub use image::{Image, ImageError, Leaves, Located, Marked};
+pub use image::{Image, ImageError, Located, Marked};
 pub use latency::Latencies;
 pub use marks::{Argument, Mark, Tells};
 pub use notes::{Form, Place, Register};

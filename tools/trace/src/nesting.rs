@@ -227,11 +227,6 @@ struct Waiting {
 }
 
 impl Nesting {
-    /// Starts without waiting children.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Keeps something that process `pid` did until the call around it arrives.
     pub fn add(&mut self, pid: u32, child: Child) {
         self.sweep(child.place.end);
@@ -410,7 +405,7 @@ mod tests {
     /// Widelane: it goes on between them.
     #[test]
     fn what_a_job_does_belongs_to_the_calls_on_its_connection() {
-        let mut nesting = Nesting::new();
+        let mut nesting = Nesting::default();
         let (first, second) = (place(1, 0x7f_0000, 100, 200), place(1, 0x7f_0000, 300, 400));
         let derived = child(place(1, 0x1_0000, 110, 150));
         let signed = child(place(1, 0x1_0100, 160, 350));
@@ -451,7 +446,7 @@ mod tests {
     /// Node.js and Python's asyncio read and write by themselves.
     #[test]
     fn bytes_outside_of_calls_belong_to_a_socket() {
-        let mut nesting = Nesting::new();
+        let mut nesting = Nesting::default();
         let of = |socket: u32, tid: u32, at: u64| {
             let mut bytes =
                 crate::specimens::bytes(crate::event::Direction::Read, &[22], 0x7f_0000, at);
@@ -532,7 +527,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_bounded_in_number_bytes_and_time() {
-        let mut nesting = Nesting::new();
+        let mut nesting = Nesting::default();
         for number in 0..MOST as u64 + 10 {
             nesting.add(7, child(place(1, 0xf_0000, number, number)));
         }

@@ -93,7 +93,7 @@ fn exits<'a>(target: &'a Target, symbol: &str) -> &'a Exits {
     let probe = probe.unwrap_or_else(|| panic!("{symbol}: {:?}", target.notes));
     // The path leads to the file in which it is.
     let entry = usize::try_from(probe.entry).unwrap();
-    assert!(std::fs::read(&probe.path).unwrap().len() > entry);
+    assert!(std::fs::read(probe.file.link()).unwrap().len() > entry);
     &probe.returns
 }
 

@@ -31,7 +31,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut session = Session::open(&args.common, want, !args.common.json)?;
     let live = session.screen.is_live();
     let period = args.interval.period(live);
-    let mut batches = Batches::new();
+    let mut batches = Batches::default();
     let mut since = Instant::now();
     let mut next = since.checked_add(period);
     loop {

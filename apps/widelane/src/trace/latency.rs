@@ -114,7 +114,7 @@ fn key(count: &Count) -> (u32, String, bool, u32) {
 
 /// What was counted since then.
 fn latencies(counts: &[Count], before: &Sums) -> Latencies {
-    let mut latencies = Latencies::new();
+    let mut latencies = Latencies::default();
     for count in counts {
         let (calls, total) = before.counts.get(&key(count)).copied().unwrap_or_default();
         let calls = count.calls.saturating_sub(calls);

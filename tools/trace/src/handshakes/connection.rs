@@ -129,7 +129,7 @@ impl Held {
 
     /// Facts that the call's own bytes show.
     fn facts(&self) -> Facts {
-        let mut flights = Flights::new();
+        let mut flights = Flights::default();
         for child in self.beside.iter().chain(&self.children) {
             if let What::Bytes(bytes) = &child.what {
                 flights.take(bytes);
@@ -335,7 +335,7 @@ impl Progress {
             wall: 0,
             cpu: Some(0),
             side: None,
-            flights: Flights::new(),
+            flights: Flights::default(),
             bytes: false,
             functions: Vec::new(),
             socket: None,
