@@ -9,11 +9,12 @@
 
 mod connection;
 mod marked;
+mod recent;
 mod show;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -26,6 +27,7 @@ use crate::outcome::{Meaning, explained};
 use crate::text::{as_micros, known_as_micros};
 use connection::{Connection, Held};
 use marked::Marked;
+use recent::{Key, Recent};
 
 /// Longest time after the end of a handshake until the enclosing call arrives, in nanoseconds.
 const SETTLED: u64 = 50_000_000;
@@ -134,18 +136,12 @@ pub struct Lost {
     pub children: u64,
 }
 
-type Key = (u32, u64);
-
 /// Assembles handshakes from events.
 #[derive(Debug)]
 pub struct Handshakes {
     clock: Clock,
-    most: usize,
     nesting: Nesting,
-    connections: BTreeMap<Key, Connection>,
-    /// Connections by the number of their last use.
-    used: BTreeMap<u64, Key>,
-    uses: u64,
+    connections: Recent<Connection>,
     /// Calls that end a handshake, with the time of their return, in the order of arrival.
     settling: VecDeque<(u64, Key)>,
     marked: Marked,
@@ -157,11 +153,8 @@ impl Handshakes {
     pub fn new(clock: Clock) -> Self {
         Self {
             clock,
-            most: MOST_CONNECTIONS,
             nesting: Nesting::default(),
-            connections: BTreeMap::new(),
-            used: BTreeMap::new(),
-            uses: 0,
+            connections: Recent::of(MOST_CONNECTIONS),
             settling: VecDeque::new(),
             marked: Marked::new(),
             lost: 0,
@@ -243,11 +236,9 @@ impl Handshakes {
                 ended.into_iter().collect()
             }
             Role::Free => {
-                let Some(connection) = self.connections.remove(&key) else {
-                    return Vec::new();
-                };
-                self.used.remove(&connection.used);
-                connection.close(self.clock).into_iter().collect()
+                let connection = self.connections.remove(&key);
+                let ended = connection.and_then(|one| one.close(self.clock));
+                ended.into_iter().collect()
             }
             Role::Sign
             | Role::Verify
@@ -279,14 +270,9 @@ impl Handshakes {
     fn go_on(&mut self, call: &Call) -> Vec<Handshake> {
         let key = (call.pid, call.object);
         let place = Place::of(call);
-        let connection = self.connections.entry(key).or_default();
+        let mut connection = self.connections.remove(&key).unwrap_or_default();
         let children = self.nesting.take_inside(call.pid, &place, connection.job());
         let beside = connection.beside(&mut self.nesting, call.pid, &place, &children);
-        self.uses += 1;
-        self.used.remove(&connection.used);
-        connection.used = self.uses;
-        self.used.insert(self.uses, key);
-
         let mut ended = Vec::new();
         let held = Held::new(call, place, children, beside);
         let stacks = self.nesting.stacks();
@@ -302,31 +288,16 @@ impl Handshakes {
         if last {
             self.settling.push_back((place.end, key));
         }
-        self.forget_oldest();
+        let forgotten = self.connections.insert(key, connection);
+        self.lost += u64::from(forgotten.is_some_and(|one| one.is_under_way()));
         ended
-    }
-
-    fn forget_oldest(&mut self) {
-        while self.connections.len() > self.most {
-            let Some((_, key)) = self.used.pop_first() else {
-                return;
-            };
-            let connection = self.connections.remove(&key);
-            self.lost += u64::from(connection.is_some_and(|one| one.is_under_way()));
-        }
     }
 
     fn exit(&mut self, pid: u32) -> Vec<Handshake> {
         self.nesting.forget(pid);
-        let connections = self.connections.range((pid, 0)..=(pid, u64::MAX));
-        let keys: Vec<Key> = connections.map(|(key, _)| *key).collect();
-        let mut ended = Vec::new();
-        for key in keys {
-            if let Some(connection) = self.connections.remove(&key) {
-                self.used.remove(&connection.used);
-                ended.extend(connection.close(self.clock));
-            }
-        }
-        ended
+        let connections = self.connections.remove_process(pid).into_iter();
+        connections
+            .filter_map(|one| one.close(self.clock))
+            .collect()
     }
 }

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -167,7 +166,11 @@ impl Tracer {
             busy: false,
         };
         let pids = tracer.filter.processes(&tracer.proc);
-        for pid in pids.map_err(|cause| unreadable(&tracer.proc, cause))? {
+        let unreadable = |cause| TraceError::Read {
+            path: tracer.proc.root().to_owned(),
+            cause,
+        };
+        for pid in pids.map_err(unreadable)? {
             tracer.look_at(pid)?;
         }
         Ok(tracer)
@@ -688,11 +691,6 @@ fn called_by_more(callers: &mut HashMap<Key, HashSet<Site>>, probe: &Probe) -> O
 
 fn place(probe: &MarkProbe) -> Place {
     (probe.file.identity(), probe.offset)
-}
-
-fn unreadable(proc: &Proc, cause: io::Error) -> TraceError {
-    let path = proc.root().to_owned();
-    TraceError::Read { path, cause }
 }
 
 /// Time that events gather while there are many.

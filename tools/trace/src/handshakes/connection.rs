@@ -22,8 +22,6 @@ const MOST_FUNCTIONS: usize = 64;
 /// A connection.
 #[derive(Debug, Default)]
 pub(super) struct Connection {
-    /// The number of its last use.
-    pub(super) used: u64,
     /// The last call, as long as something may tell more about it.
     held: Option<Held>,
     /// A stack pointer of the job that does the handshake, if one does.
