@@ -142,18 +142,14 @@ mod tests {
             function: function("f", *role),
             symbol: "f".into(),
             file: Arc::clone(&file),
-            shown: library.to_owned(),
             entry: 0,
             returns: Exits::At(vec![7]),
             goroutine: false,
             state: None,
         };
         Target {
-            pid: 1,
-            started: 1,
             probes: roles.iter().map(probe).collect(),
-            marks: Vec::new(),
-            notes: Vec::new(),
+            ..Target::default()
         }
     }
 }

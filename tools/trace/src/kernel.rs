@@ -674,7 +674,6 @@ mod tests {
             function,
             symbol: symbol.into(),
             file,
-            shown: mapping.path.clone().unwrap(),
             entry,
             returns: Exits::At(returns_of(entry)),
             goroutine: false,

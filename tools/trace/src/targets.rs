@@ -40,13 +40,8 @@ struct Known {
 }
 
 /// Probes of a process.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Target {
-    /// The process.
-    pub pid: u32,
-    /// Clock ticks from the start of the system to that of the process: with the number, this names
-    /// it for ever.
-    pub started: u64,
     /// The probes. None: the process has no function of the table.
     pub probes: Vec<Probe>,
     /// The static probes.
@@ -64,8 +59,6 @@ pub struct Probe {
     pub symbol: Arc<str>,
     /// The file in which it is.
     pub file: Arc<RegularFile>,
-    /// Path of the file as the process names it: for messages, after [`str::escape_debug`] or the like.
-    pub shown: PathBuf,
     /// Offset in the file at which the entry is seen: the beginning of the function, or a few instructions behind.
     pub entry: u64,
     /// Places at which the function returns.
@@ -197,13 +190,7 @@ impl Targets {
             _ => TargetError::Unreadable { pid, cause },
         })?;
         let who = format!("PID {pid} {}", escaped(&stat.name));
-        let mut target = Target {
-            pid,
-            started: stat.start,
-            probes: Vec::new(),
-            marks: Vec::new(),
-            notes: Vec::new(),
-        };
+        let mut target = Target::default();
         let mut files: Vec<File> = Vec::new();
         // All are opened before the first is looked through: the process may end meanwhile.
         let mappings = code.files().into_iter();
@@ -238,8 +225,8 @@ impl Targets {
             }
         }
         // Meanwhile the process may have ended, and another have its number.
-        let stat = proc.stat_of(pid).filter(|stat| !stat.dead);
-        let ended = stat.is_none_or(|stat| stat.start != target.started);
+        let after = proc.stat_of(pid).filter(|stat| !stat.dead);
+        let ended = after.is_none_or(|after| after.start != stat.start);
         Ok((target, ended))
     }
 
@@ -306,7 +293,6 @@ impl Targets {
                     function: Arc::clone(&located.function),
                     symbol: located.symbol.as_str().into(),
                     file: Arc::clone(&known.file),
-                    shown: path.to_owned(),
                     entry: located.probe,
                     returns,
                     goroutine: located.goroutine,

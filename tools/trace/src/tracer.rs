@@ -737,7 +737,6 @@ mod tests {
             function: crate::specimens::function("f", Role::Sign),
             symbol: "f".into(),
             file: Arc::clone(&file),
-            shown: "library".into(),
             entry: 0,
             returns,
             goroutine: false,
