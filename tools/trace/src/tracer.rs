@@ -632,8 +632,7 @@ impl Tracer {
 
     /// The program that a process runs.
     fn program(&self, pid: u32) -> Option<Identity> {
-        let link = self.proc.root().join(format!("{pid}/exe"));
-        let file = RegularFile::named(&link).ok()?;
+        let file = RegularFile::named(&self.proc.program(pid)).ok()?;
         Some(file.identity())
     }
 
