@@ -14,7 +14,7 @@ use crate::marks::{Argument, Tells};
 use crate::text::{duration, escaped, json_line, micros};
 
 /// Lanes of a 512-bit register.
-pub const LANES: usize = 8;
+const LANES: usize = 8;
 
 /// Passes of one function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -89,14 +89,6 @@ impl Programs {
             true => Way::Single,
             false => Way::best(object, &btf, &programs),
         };
-        let opened = |error: MapError| kernel("opening a BPF map", &error);
-        let ring = map(&mut programs, "EVENTS").map_err(opened)?;
-        let bell = map(&mut programs, "BELL").map_err(opened)?;
-        let table = map(&mut programs, "FUNCTION_TABLE").map_err(opened)?;
-        let site_table = map(&mut programs, "SITE_TABLE").map_err(opened)?;
-        let traced = map(&mut programs, "TRACED").map_err(opened)?;
-        let counts = map(&mut programs, "COUNTS").map_err(opened)?;
-        let lost = map(&mut programs, "LOST").map_err(opened)?;
         let refused = |error: ProgramError| match error {
             // The verifier refuses by the same number as one who has no rights, and says why.
             ProgramError::LoadError { verifier_log, .. }
@@ -125,20 +117,21 @@ impl Programs {
             persistently(|| program.load()).map_err(refused)?;
             program.attach(tracepoint).map_err(refused)?;
         }
+        let opened = |error: MapError| kernel("opening a BPF map", &error);
         Ok(Self {
-            programs,
             ready: way.ready(),
             way,
-            ring,
-            bell,
-            table,
-            traced,
-            counts,
-            lost,
-            site_table,
+            ring: map(&mut programs, "EVENTS").map_err(opened)?,
+            bell: map(&mut programs, "BELL").map_err(opened)?,
+            table: map(&mut programs, "FUNCTION_TABLE").map_err(opened)?,
+            traced: map(&mut programs, "TRACED").map_err(opened)?,
+            counts: map(&mut programs, "COUNTS").map_err(opened)?,
+            lost: map(&mut programs, "LOST").map_err(opened)?,
+            site_table: map(&mut programs, "SITE_TABLE").map_err(opened)?,
             sites: Vec::new(),
             rows: Rows::default(),
             want,
+            programs,
         })
     }
 

@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod advise;
-pub mod batches;
+mod batches;
 mod calls;
 mod clock;
 mod entries;
@@ -24,21 +24,21 @@ mod kernel;
 pub mod latency;
 mod marks;
 mod names;
-pub mod nesting;
+mod nesting;
 mod notes;
 mod outcome;
 mod pcapng;
 mod pclntab;
 mod plaintext;
 mod probes;
-mod ready;
 mod reader;
+mod ready;
 mod record;
 mod returns;
 #[cfg(test)]
 mod sample;
 mod search;
-pub mod snoop;
+mod snoop;
 #[cfg(test)]
 mod specimens;
 mod state;

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use widelane_trace::{Clock, Count, Latencies, Outcome, Role, Want};
 
@@ -50,17 +49,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         ..Sums::default()
     };
     let period = args.interval.period(live || exposition.is_some());
-    let mut next = Instant::now().checked_add(period);
-    loop {
-        let now = Instant::now();
-        let left = next.map_or(Duration::MAX, |next| next.saturating_duration_since(now));
-        if session.events(left)?.is_none() {
-            break;
-        }
-        if next.is_none_or(|next| Instant::now() < next) {
-            continue;
-        }
-        next = Instant::now().checked_add(period);
+    while session.take_for(period, |_| ())? {
         let counts = session.counts()?;
         let cpu = session.tracer.cpu_time();
         if let Some(exposition) = &exposition {

@@ -53,8 +53,8 @@ impl Queues {
         self.read.remove(&pid);
     }
 
-    /// Descriptors to look up now.
-    pub(super) fn to_look_up(&mut self) -> Read {
+    /// Takes the descriptors that are to be looked up.
+    pub(super) fn take_read(&mut self) -> Read {
         let read = self.read.iter_mut();
         let read = read.map(|(&pid, read)| (pid, std::mem::take(read)));
         read.collect()

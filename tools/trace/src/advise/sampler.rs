@@ -78,7 +78,7 @@ impl Shared {
             let (look, question) = {
                 let mut seen = self.lock();
                 let look = seen.looks.add(now);
-                (look, asks.then(|| seen.queues.to_look_up()))
+                (look, asks.then(|| seen.queues.take_read()))
             };
             let Some(question) = question else { continue };
             let before = thread_time();
