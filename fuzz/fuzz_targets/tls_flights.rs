@@ -10,7 +10,7 @@ use widelane_trace::tls::{Flights, names};
 use widelane_trace::{Bytes, Direction, Stack};
 
 fuzz_target!(|data: &[u8]| {
-    let mut flights = Flights::new();
+    let mut flights = Flights::default();
     let mut rest = data;
     while let [kind, length, content @ ..] = rest {
         // Flights of real programs are longer than a byte can say.

@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::OnceLock;
-use widelane_trace::{Calls, Image, Leaves, Place, Table};
+use widelane_trace::{Calls, Image, Place, Table};
 
 fuzz_target!(|data: &[u8]| {
     static TABLE: OnceLock<Table> = OnceLock::new();
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(image) = Image::of(data, table) {
         for one in &image.functions {
             let _ = byte(one.entry);
-            if let Leaves::Returns(places) = &one.leaves {
+            if let Ok(places) = &one.leaves {
                 assert!(!places.is_empty());
                 for &at in places {
                     let rest = data[usize::try_from(at).unwrap()..].iter();

@@ -6,7 +6,6 @@
 //! other connections.
 
 use crate::error::LoadError;
-use crate::slots::Key;
 use rustls::crypto::CryptoProvider;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,8 +50,6 @@ pub(crate) struct Batcher {
     driver: Rc<Driver>,
     turns: Turns,
     woken: Arc<Woken>,
-    /// Wakers by the index of a connection's slot.
-    wakers: Vec<Waker>,
 }
 
 /// Context that a connection needs to suspend a step and to be woken.
@@ -70,20 +67,21 @@ impl Batcher {
             turns: driver.turns(),
             driver,
             woken: Arc::default(),
-            wakers: Vec::new(),
         }
     }
 
-    pub(crate) fn context(&mut self, key: Key) -> StepContext<'_> {
-        for index in self.wakers.len()..=key.index() {
-            self.wakers.push(Waker::from(Arc::new(SlotWaker {
-                woken: Arc::clone(&self.woken),
-                index,
-            })));
-        }
+    /// Waker of a connection, by the number that [`Batcher::take_woken`] gives.
+    pub(crate) fn waker(&self, connection: u64) -> Waker {
+        Waker::from(Arc::new(ConnectionWaker {
+            woken: Arc::clone(&self.woken),
+            connection,
+        }))
+    }
+
+    pub(crate) fn context<'a>(&'a self, waker: &'a Waker) -> StepContext<'a> {
         StepContext {
             driver: &self.driver,
-            waker: &self.wakers[key.index()],
+            waker,
         }
     }
 
@@ -97,9 +95,9 @@ impl Batcher {
         self.turns.turn();
     }
 
-    /// Puts the indices of the slots whose connections can go on into an empty vector.
-    pub(crate) fn take_woken(&self, indices: &mut Vec<usize>) {
-        std::mem::swap(indices, &mut *self.woken.lock());
+    /// Puts the numbers of connections that can go on into an empty vector.
+    pub(crate) fn take_woken(&self, connections: &mut Vec<u64>) {
+        std::mem::swap(connections, &mut *self.woken.lock());
     }
 }
 
@@ -109,31 +107,30 @@ impl std::fmt::Debug for Batcher {
     }
 }
 
-/// Indices of slots to wake. The lock is rarely contended: inline passes wake connections on the
-/// thread that takes the indices.
+/// Numbers of connections to wake. The lock is rarely contended: inline passes wake connections on the
+/// thread that takes the numbers.
 #[derive(Default)]
-struct Woken(Mutex<Vec<usize>>);
+struct Woken(Mutex<Vec<u64>>);
 
 impl Woken {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Wakes the connection in one slot. If another connection has that slot by now, it is woken for
-/// no reason, which does no harm.
-struct SlotWaker {
+/// Wakes one connection.
+struct ConnectionWaker {
     woken: Arc<Woken>,
-    index: usize,
+    connection: u64,
 }
 
-impl Wake for SlotWaker {
+impl Wake for ConnectionWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.woken.lock().push(self.index);
+        self.woken.lock().push(self.connection);
     }
 }
 

@@ -49,7 +49,6 @@ mod plan;
 mod report;
 mod run;
 mod schedule;
-mod slots;
 mod tally;
 mod tickets;
 mod tls;

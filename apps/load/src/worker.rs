@@ -1,12 +1,11 @@
 //! One thread: an epoll loop over its share of the connections.
 
-use crate::batching::{Batcher, Batching};
+use crate::batching::{Batcher, Batching, StepContext};
 use crate::connection::{Connection, ConnectionConfig, Interest, Scratch, Step};
 use crate::error::{Fault, LoadError};
 use crate::plan::{Close, Plan};
 use crate::run::Watch;
 use crate::schedule::{Random, Schedule};
-use crate::slots::{Key, Slots};
 use crate::tally::{Tally, Window};
 use crate::{After, http};
 use rustix::event::Timespec;
@@ -14,15 +13,19 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// The loop of one thread.
 pub(crate) struct Worker {
     epoll: OwnedFd,
     config: ConnectionConfig,
-    connections: Slots<Entry>,
+    /// Connections by their numbers, which are used once.
+    connections: HashMap<u64, Entry>,
+    /// Number of the next connection.
+    next: u64,
     most: usize,
     starts_left: u64,
     timeout: Duration,
@@ -33,16 +36,16 @@ pub(crate) struct Worker {
     failures: u64,
     random: Random,
     /// Deadlines of handshakes and answers. The timeout is the same for all, so the oldest is at the front.
-    deadlines: VecDeque<(Instant, Key)>,
+    deadlines: VecDeque<(Instant, u64)>,
     /// Ends of the wait for servers' closes, in the same order.
-    lingers: VecDeque<(Instant, Key)>,
+    lingers: VecDeque<(Instant, u64)>,
     window: Window,
     tally: Tally,
     scratch: Scratch,
     /// `None`: the operations of each connection run alone.
     batcher: Option<Batcher>,
-    /// Slots whose connections can go on. A buffer of `resume_woken`.
-    woken: Vec<usize>,
+    /// Connections that can go on. A buffer of `resume_woken`.
+    woken: Vec<u64>,
     watch: Watch,
 }
 
@@ -50,6 +53,8 @@ pub(crate) struct Worker {
 struct Entry {
     connection: Connection,
     client: Client,
+    /// Says that the connection can go on; `None` without a batcher.
+    waker: Option<Waker>,
     /// Event that epoll watches for.
     interest: Interest,
     /// True if the connection is in `lingers`.
@@ -95,7 +100,8 @@ impl Worker {
                 close: plan.close,
                 request,
             },
-            connections: Slots::with_capacity(most.min(PREALLOCATED)),
+            connections: HashMap::with_capacity(most.min(PREALLOCATED)),
+            next: 0,
             most,
             starts_left,
             timeout: plan.timeout,
@@ -129,7 +135,7 @@ impl Worker {
                 self.window.to = self.window.to.min(now);
                 break;
             }
-            if self.starts_left == 0 && self.connections.len() == 0 && self.retrying.is_empty() {
+            if self.starts_left == 0 && self.connections.is_empty() && self.retrying.is_empty() {
                 // The last connection of a limited run ends the window.
                 self.window.to = self.window.to.min(now);
             }
@@ -138,7 +144,7 @@ impl Worker {
                 self.start_due(&mut schedule, now);
             } else {
                 self.release_held();
-                if self.connections.len() == 0 {
+                if self.connections.is_empty() {
                     break;
                 }
             }
@@ -211,8 +217,10 @@ impl Worker {
         self.tally
             .started(self.window, intended, started, client.failed > 0);
         self.watch.count_start();
-        let key = self.connections.vacant();
-        let context = self.batcher.as_mut().map(|batcher| batcher.context(key));
+        let key = self.next;
+        self.next += 1;
+        let waker = self.batcher.as_ref().map(|batcher| batcher.waker(key));
+        let context = context(&self.batcher, &waker);
         match Connection::start(&self.config, intended, context) {
             Ok((connection, Step::Ended(outcome))) => {
                 self.count_and_close(schedule, connection, client, outcome)
@@ -222,12 +230,14 @@ impl Worker {
                     Step::Wait(interest) => interest,
                     _ => Interest::Read,
                 };
-                let key = self.connections.insert(Entry {
+                let entry = Entry {
                     connection,
                     client,
+                    waker,
                     interest,
                     lingering: false,
-                });
+                };
+                self.connections.insert(key, entry);
                 self.deadlines.push_back((started + self.timeout, key));
                 if let Err(errno) = self.watch_socket(key) {
                     self.end(schedule, key, Err(Fault::Socket(errno)));
@@ -241,30 +251,30 @@ impl Worker {
         }
     }
 
-    fn watch_socket(&mut self, key: Key) -> Result<(), Errno> {
-        let Some(entry) = self.connections.get_mut(key) else {
+    fn watch_socket(&mut self, key: u64) -> Result<(), Errno> {
+        let Some(entry) = self.connections.get_mut(&key) else {
             return Ok(());
         };
         epoll::add(
             &self.epoll,
             &entry.connection,
-            EventData::new_u64(key.to_u64()),
+            EventData::new_u64(key),
             flags(entry.interest),
         )
     }
 
     /// Handles a socket that is ready. Returns whether the connection could go on.
     fn look_at(&mut self, schedule: &mut Schedule, event: &Event) -> bool {
-        let key = Key::from_u64(event.data.u64());
+        let key = event.data.u64();
         // The connection may have ended earlier in this round of events.
-        let Some(entry) = self.connections.get_mut(key) else {
+        let Some(entry) = self.connections.get_mut(&key) else {
             return true;
         };
         // An error is found by reading. A close without an error needs no read.
         let happened = event.flags;
         let closed = happened.contains(EventFlags::RDHUP) && !happened.contains(EventFlags::ERR);
         let was_suspended = entry.connection.is_suspended();
-        let context = self.batcher.as_mut().map(|batcher| batcher.context(key));
+        let context = context(&self.batcher, &entry.waker);
         let step = entry
             .connection
             .ready(&self.config, closed, &mut self.scratch, context);
@@ -274,22 +284,20 @@ impl Worker {
 
     /// Goes on with the connections whose jobs the engine has done. Returns whether there were any.
     fn resume_woken(&mut self, schedule: &mut Schedule) -> bool {
-        let Some(batcher) = &mut self.batcher else {
+        let Some(batcher) = &self.batcher else {
             return false;
         };
         let mut woken = std::mem::take(&mut self.woken);
         batcher.take_woken(&mut woken);
         let any = !woken.is_empty();
-        for index in woken.drain(..) {
-            let Some(key) = self.connections.key_at(index) else {
+        for key in woken.drain(..) {
+            // The connection may have ended since.
+            let Some(entry) = self.connections.get_mut(&key) else {
                 continue;
             };
-            let (Some(entry), Some(batcher)) = (self.connections.get_mut(key), &mut self.batcher)
-            else {
-                continue;
-            };
-            if entry.connection.is_suspended() {
-                let context = batcher.context(key);
+            if entry.connection.is_suspended()
+                && let Some(context) = context(&self.batcher, &entry.waker)
+            {
                 let step = entry
                     .connection
                     .resume(&self.config, &mut self.scratch, context);
@@ -301,8 +309,8 @@ impl Worker {
     }
 
     /// Does what a connection needs next.
-    fn follow(&mut self, schedule: &mut Schedule, key: Key, step: Step) {
-        let Some(entry) = self.connections.get_mut(key) else {
+    fn follow(&mut self, schedule: &mut Schedule, key: u64, step: Step) {
+        let Some(entry) = self.connections.get_mut(&key) else {
             return;
         };
         match step {
@@ -310,7 +318,7 @@ impl Worker {
             Step::Wait(interest) => {
                 if interest != entry.interest {
                     entry.interest = interest;
-                    let data = EventData::new_u64(key.to_u64());
+                    let data = EventData::new_u64(key);
                     let changed =
                         epoll::modify(&self.epoll, &entry.connection, data, flags(interest));
                     if let Err(errno) = changed {
@@ -328,8 +336,8 @@ impl Worker {
         }
     }
 
-    fn end(&mut self, schedule: &mut Schedule, key: Key, outcome: Result<(), Fault>) {
-        if let Some(entry) = self.connections.remove(key) {
+    fn end(&mut self, schedule: &mut Schedule, key: u64, outcome: Result<(), Fault>) {
+        if let Some(entry) = self.connections.remove(&key) {
             self.count_and_close(schedule, entry.connection, entry.client, outcome);
         }
     }
@@ -384,7 +392,7 @@ impl Worker {
     /// Ends connections that took too long.
     fn expire(&mut self, schedule: &mut Schedule, now: Instant) {
         while let Some((_, key)) = self.deadlines.pop_front_if(|(by, _)| *by <= now) {
-            let Some(entry) = self.connections.get_mut(key) else {
+            let Some(entry) = self.connections.get_mut(&key) else {
                 continue;
             };
             if entry.connection.is_closing() || entry.connection.is_held() {
@@ -394,7 +402,7 @@ impl Worker {
             self.end(schedule, key, Err(Fault::Timeout(stage)));
         }
         while let Some((_, key)) = self.lingers.pop_front_if(|(by, _)| *by <= now) {
-            if let Some(entry) = self.connections.remove(key) {
+            if let Some(entry) = self.connections.remove(&key) {
                 self.tally.unclosed += 1;
                 self.watch.count_end(false);
                 self.tally
@@ -405,12 +413,12 @@ impl Worker {
         }
         // Removes connections that have ended before their deadline.
         while let Some((_, key)) = self.deadlines.front()
-            && self.connections.get_mut(*key).is_none()
+            && !self.connections.contains_key(key)
         {
             self.deadlines.pop_front();
         }
         while let Some((_, key)) = self.lingers.front()
-            && self.connections.get_mut(*key).is_none()
+            && !self.connections.contains_key(key)
         {
             self.lingers.pop_front();
         }
@@ -447,13 +455,9 @@ impl Worker {
         if self.config.after != After::Hold {
             return;
         }
-        for key in self.connections.keys() {
-            if let Some(entry) = self.connections.get_mut(key)
-                && entry.connection.is_held()
-                && let Some(entry) = self.connections.remove(key)
-            {
-                self.succeed_early(entry);
-            }
+        let held = |_: &u64, entry: &mut Entry| entry.connection.is_held();
+        for (_, entry) in self.connections.extract_if(held).collect::<Vec<_>>() {
+            self.succeed_early(entry);
         }
     }
 
@@ -466,7 +470,7 @@ impl Worker {
 
     /// Counts the connections that are left when the loop ends.
     fn count_rest(&mut self, schedule: &mut Schedule) {
-        for entry in self.connections.drain().collect::<Vec<_>>() {
+        for (_, entry) in std::mem::take(&mut self.connections) {
             if entry.connection.is_closing() || entry.connection.is_held() {
                 self.succeed_early(entry);
             } else {
@@ -489,6 +493,11 @@ impl Worker {
             }
         }
     }
+}
+
+/// Context of a step of a connection whose waker this is; `None` without a batcher.
+fn context<'a>(batcher: &'a Option<Batcher>, waker: &'a Option<Waker>) -> Option<StepContext<'a>> {
+    Some(batcher.as_ref()?.context(waker.as_ref()?))
 }
 
 /// Reads this thread's CPU times at both ends of the window.

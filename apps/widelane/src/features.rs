@@ -47,7 +47,6 @@ pub(crate) const COMMIT: &str = env!("WIDELANE_COMMIT");
 /// The Cargo features of this program, and whether they are on.
 const FEATURES: &[(&str, bool)] = &[
     ("instruments", cfg!(feature = "instruments")),
-    ("ebpf", cfg!(feature = "ebpf")),
     ("terminal", cfg!(feature = "terminal")),
     ("etcd", cfg!(feature = "etcd")),
 ];

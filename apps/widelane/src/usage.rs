@@ -3,7 +3,6 @@
 mod overhead;
 mod show;
 
-use crate::features;
 use crate::screen::Screen;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
@@ -102,8 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.overhead {
         return overhead::run(args.json);
     }
-    let (mut collector, fallback) =
-        collector(args).map_err(|error| Failure::Failed(told(&error)))?;
+    let (mut collector, fallback) = collector(args).map_err(|error| Failure::from_error(&error))?;
     let table = !args.json && !args.prometheus;
     if let Some(why) = &fallback
         && !table
@@ -165,16 +163,8 @@ fn collector(args: &Args) -> Result<(Collector, Option<String>), UsageError> {
         How::Poll => Ok((open(Method::Poll)?, None)),
         How::Auto => match open(Method::Ebpf) {
             Ok(collector) => Ok((collector, None)),
-            Err(why) => Ok((open(Method::Poll)?, Some(told(&why)))),
+            Err(why) => Ok((open(Method::Poll)?, Some(why.to_string()))),
         },
-    }
-}
-
-/// An error with what to do about it where only this program knows that.
-pub(crate) fn told(error: &UsageError) -> String {
-    match error {
-        UsageError::LeftOut => format!("{error}; {}", features::build_in("ebpf")),
-        _ => error.to_string(),
     }
 }
 

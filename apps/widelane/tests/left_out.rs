@@ -94,48 +94,36 @@ fn instruments_are_refused_with_the_feature_to_build() {
     assert!(!help.contains("probe") && !help.contains("trace"), "{help}");
 }
 
+/// In builds without clang; those with it have tests of their own for each command.
 #[test]
-#[cfg(all(feature = "instruments", not(feature = "ebpf")))]
-fn usage_by_ebpf_is_refused_with_the_feature_to_build() {
-    for arguments in [
-        &["usage", "--method", "ebpf", "--once"][..],
-        &["usage", "--overhead"],
-    ] {
-        let output = widelane(arguments);
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("eBPF is not in this build"), "{said}");
-        assert!(said.contains("-p widelane --features ebpf"), "{said}");
-    }
-}
-
-#[test]
-#[cfg(all(feature = "instruments", not(feature = "ebpf")))]
-fn a_trace_is_refused_with_what_was_missing() {
-    let output = widelane(&["trace", "handshakes"]);
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("was built without"), "{said}");
-    assert!(said.contains("clang") && said.contains("ebpf"), "{said}");
-}
-
-#[test]
-#[cfg(all(feature = "instruments", not(feature = "ebpf")))]
-fn usage_polls_and_says_why() {
-    let output = widelane(&["usage", "--once", "--interval", "0.2"]);
-    let all = format!("{output:?}");
-    if !output.status.success() {
-        assert!(
-            all.contains("AVX-512") || all.contains("arch_status"),
-            "{all}"
-        );
-        println!("SKIP: {}", String::from_utf8_lossy(&output.stderr).trim());
+#[cfg(feature = "instruments")]
+fn without_programs_for_the_kernel_the_missing_compiler_is_named() {
+    let ebpf = widelane(&["usage", "--method", "ebpf", "--once", "--interval", "0.1"]);
+    let missing = |output: &Output| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        said.contains("built without its programs for the kernel")
+    };
+    if !missing(&ebpf) {
         return;
     }
-    assert!(
-        all.contains("by poll") && all.contains("--features ebpf"),
-        "{all}"
-    );
+    let others = [&["usage", "--overhead"][..], &["trace", "handshakes"]].map(widelane);
+    for refused in [&ebpf].into_iter().chain(&others) {
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(missing(refused) && said.contains("install clang"), "{said}");
+    }
+    let polls = widelane(&["usage", "--once", "--interval", "0.2"]);
+    let said = format!("{polls:?}");
+    match polls.status.success() {
+        true => assert!(
+            said.contains("by poll") && said.contains("install clang"),
+            "{said}"
+        ),
+        false => assert!(
+            said.contains("AVX-512") || said.contains("arch_status"),
+            "{said}"
+        ),
+    }
 }
 
 #[test]

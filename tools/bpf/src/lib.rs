@@ -1,5 +1,5 @@
-//! Common parts of tools that load programs into the kernel: limits and rights that must be there, parts of a loaded
-//! file by their names, multi-probes, and errors with all their causes.
+//! Programs for the kernel, compiled from `programs/`, and common parts of the tools that load them: limits and rights
+//! that must be there, parts of a loaded file by their names, multi-probes, and errors with all their causes.
 
 #![deny(unsafe_code)]
 
@@ -14,10 +14,57 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use aya::Ebpf;
 use aya::maps::{Map, MapError};
 use aya::programs::{Program, ProgramError};
+use aya::{Btf, Ebpf, include_bytes_aligned};
 use rustix::process::{Resource, Rlimit, setrlimit};
+
+/// Object file of the programs of `trace`.
+pub const TRACE: Result<&[u8], Missing> =
+    compiled(include_bytes_aligned!(concat!(env!("OUT_DIR"), "/trace.o")));
+
+/// Object file of the programs of `usage`.
+pub const USAGE: Result<&[u8], Missing> =
+    compiled(include_bytes_aligned!(concat!(env!("OUT_DIR"), "/usage.o")));
+
+/// Something that is needed to load programs.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub enum Missing {
+    /// The programs.
+    #[error(
+        "this program was built without its programs for the kernel ({reason}); build it where clang is \
+         installed (Debian: `apt-get install clang`)"
+    )]
+    Programs {
+        /// Reason why they were not compiled.
+        reason: &'static str,
+    },
+    /// The kernel's description of its structures.
+    #[error(
+        "there is no /sys/kernel/btf/vmlinux, which says where fields of this kernel's structures \
+         are: it takes a kernel with CONFIG_DEBUG_INFO_BTF, as distributions have since 2020"
+    )]
+    Btf,
+}
+
+/// The object file as it is, or why the build script has left it empty.
+const fn compiled(object: &'static [u8]) -> Result<&'static [u8], Missing> {
+    match object {
+        [] => Err(Missing::Programs {
+            reason: include_str!(concat!(env!("OUT_DIR"), "/reason")),
+        }),
+        _ => Ok(object),
+    }
+}
+
+/// Reads the kernel's description of its structures.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn btf() -> Result<Btf, Missing> {
+    Btf::from_sys_fs().map_err(|_| Missing::Btf)
+}
 
 /// Returns whether the kernel's programs count processes by the numbers that this process knows: those of the first PID
 /// namespace.
@@ -147,6 +194,14 @@ mod tests {
         assert!(is_refused(&loading));
         assert!(causes(&loading).contains(&said));
         assert!(!is_refused(&io::Error::from(ErrorKind::NotFound)));
+    }
+
+    #[test]
+    fn programs_that_are_missing_say_what_to_install() {
+        assert!(compiled(b"\x7fELF").is_ok());
+        let missing = compiled(&[]).unwrap_err().to_string();
+        assert!(missing.contains("install clang"), "{missing}");
+        assert_eq!(TRACE.is_ok(), USAGE.is_ok());
     }
 
     fn load_error(kind: ErrorKind) -> ProgramError {

@@ -123,6 +123,11 @@ impl Proc {
         Ok(threads.collect())
     }
 
+    /// The link to the program of a process. That of a thread of the kernel leads nowhere.
+    pub fn program(&self, pid: u32) -> PathBuf {
+        self.root.join(format!("{pid}/exe"))
+    }
+
     /// Whether a thread is there.
     pub fn has(&self, thread: Thread) -> bool {
         self.folder(thread).exists()

@@ -14,16 +14,14 @@ use crate::marks::{Argument, Tells};
 use crate::text::{duration, escaped, json_line, micros};
 
 /// Lanes of a 512-bit register.
-pub const LANES: usize = 8;
+const LANES: usize = 8;
 
 /// Passes of one function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passes {
     /// Number of calls; passes, or looks whether passes have ended.
     pub calls: u64,
-    /// Calls with a known size: only these count in the fields below.
-    pub sized: u64,
-    /// Operations in them.
+    /// Operations in those whose size is known: only these count here and in the next two fields.
     pub operations: u64,
     /// Operations that would have had room in these passes.
     pub room: u64,
@@ -86,7 +84,6 @@ impl Passes {
     }
 
     fn count(&mut self, operations: u64, lanes: u64) {
-        self.sized += 1;
         self.operations = self.operations.saturating_add(operations);
         let rounds = operations.div_ceil(lanes.max(1));
         self.room = self.room.saturating_add(rounds.saturating_mul(lanes));
@@ -115,11 +112,6 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Without passes.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Counts a pass, or a look whether passes have ended, if the event is one.
     pub fn take(&mut self, event: &Event) {
         match event {
@@ -300,7 +292,7 @@ mod tests {
     use crate::specimens::{call, function, reached};
 
     fn batches(role: Role, sizes: &[Option<u64>]) -> Batches {
-        let mut batches = Batches::new();
+        let mut batches = Batches::default();
         let row = function("mbx_rsa_private", role);
         for size in sizes {
             let mut one = call(&row, 100, 0, 3_000);
@@ -314,7 +306,7 @@ mod tests {
     fn passes_are_counted_by_size() {
         let batches = batches(Role::Pass, &[Some(1), Some(8), Some(8), Some(3), None]);
         let (_, _, passes) = batches.rows().next().expect("a row");
-        assert_eq!((passes.calls, passes.sized, passes.operations), (5, 4, 20));
+        assert_eq!((passes.calls, passes.operations), (5, 20));
         assert_eq!(passes.by_size, [1, 0, 1, 0, 0, 0, 0, 2]);
         assert_eq!((passes.mean(), passes.alone()), (Some(5.0), Some(0.25)));
         assert_eq!(passes.lanes(), Some(0.625));
@@ -350,7 +342,7 @@ mod tests {
 
     #[test]
     fn static_probes_tell_of_passes_with_their_wait() {
-        let mut batches = Batches::new();
+        let mut batches = Batches::default();
         let (rsa, alone, lanes) = (1, 0, 1);
         for (begun, tid, arguments) in [
             (100, 7, [rsa, 4, 4, lanes, 8_000]),

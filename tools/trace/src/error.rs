@@ -6,15 +6,9 @@ use std::path::PathBuf;
 /// Reason why nothing can be traced.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The programs for the kernel are not in this build.
-    #[error(
-        "this program was built without the programs that trace ({reason}); build it where clang is \
-         installed (Debian: `apt-get install clang`), with the Cargo feature \"ebpf\" on"
-    )]
-    LeftOut {
-        /// Missing part of the build.
-        reason: &'static str,
-    },
+    /// The build has no programs for the kernel, or the kernel does not describe its structures.
+    #[error(transparent)]
+    Missing(#[from] widelane_bpf::Missing),
     /// Programs in the kernel are not for this user.
     #[error(
         "tracing takes root, or the capabilities CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE; in a \
@@ -30,12 +24,6 @@ pub enum TraceError {
         /// Mode in `/sys/kernel/security/lockdown`.
         mode: String,
     },
-    /// The kernel does not describe its structures.
-    #[error(
-        "there is no /sys/kernel/btf/vmlinux, which says where fields of this kernel's structures \
-         are: it takes a kernel with CONFIG_DEBUG_INFO_BTF, as distributions have since 2020"
-    )]
-    NoBtf,
     /// Uprobes cannot tell functions apart.
     #[error("this kernel is {release}; tracing takes Linux 5.15")]
     OldKernel {

@@ -129,11 +129,7 @@ mod tests {
         fs::write(&caller, "caller").unwrap();
         let mut called = target(&library, &[Role::Sign]);
         let file = Arc::new(RegularFile::named(&caller).unwrap());
-        called.probes[0].returns = Exits::After(vec![Site {
-            path: file.link(),
-            file,
-            offset: 3,
-        }]);
+        called.probes[0].returns = Exits::After(vec![Site { file, offset: 3 }]);
         expected.learn(program, &called);
         assert_eq!(probes(&mut expected), Some(1));
         fs::write(&caller, "another caller").unwrap();
@@ -145,20 +141,15 @@ mod tests {
         let probe = |role: &Role| Probe {
             function: function("f", *role),
             symbol: "f".into(),
-            path: file.link(),
             file: Arc::clone(&file),
-            shown: library.to_owned(),
             entry: 0,
             returns: Exits::At(vec![7]),
             goroutine: false,
             state: None,
         };
         Target {
-            pid: 1,
-            started: 1,
             probes: roles.iter().map(probe).collect(),
-            marks: Vec::new(),
-            notes: Vec::new(),
+            ..Target::default()
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use widelane_threads::{Container, Proc, Thread};
 
@@ -53,7 +53,7 @@ impl Filter {
         // The link to the program of a kernel thread leads nowhere. That of another user's process cannot be read,
         // which is reported later.
         let has_program = |pid: &u32| {
-            let link = fs::read_link(exe(proc, *pid));
+            let link = fs::read_link(proc.program(*pid));
             !link.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
         };
         pids.retain(|pid| self.matches(proc, *pid));
@@ -86,7 +86,7 @@ impl Filter {
     }
 
     fn has_exe(&self, proc: &Proc, pid: u32) -> bool {
-        let Ok(link) = fs::read_link(exe(proc, pid)) else {
+        let Ok(link) = fs::read_link(proc.program(pid)) else {
             return false;
         };
         let bytes = link.as_os_str().as_encoded_bytes();
@@ -138,11 +138,6 @@ fn is_container(wanted: &str, id: &str, path: &str) -> bool {
     number && wanted.len() > id.len() && wanted.starts_with(id) && whole()
 }
 
-fn exe(proc: &Proc, pid: u32) -> PathBuf {
-    let folder: &Path = proc.root();
-    folder.join(format!("{pid}/exe"))
-}
-
 /// Bytes to which the kernel cuts names of threads.
 const MOST_COMM: usize = 15;
 
@@ -150,6 +145,7 @@ const MOST_COMM: usize = 15;
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+    use std::path::Path;
 
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 

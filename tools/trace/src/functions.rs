@@ -1,6 +1,6 @@
 //! The functions that can be traced: rows of `functions.toml`.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A function that can be traced: a row of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
@@ -112,13 +112,23 @@ impl Role {
 }
 
 /// Client or server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
     /// The client.
     Client,
     /// The server.
     Server,
+}
+
+impl Side {
+    /// Name of the side for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        }
+    }
 }
 
 /// Place of a function's size: read when it returns.

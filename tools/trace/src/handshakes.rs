@@ -9,20 +9,25 @@
 
 mod connection;
 mod marked;
+mod recent;
 mod show;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
+
+use serde::Serialize;
 
 use crate::clock::Clock;
 use crate::event::{Call, Event};
 use crate::functions::{Returns, Role, Side};
 use crate::nesting::{Child, Nesting, Place, What};
 use crate::outcome::{Meaning, explained};
+use crate::text::{as_micros, known_as_micros};
 use connection::{Connection, Held};
 use marked::Marked;
+use recent::{Key, Recent};
 
 /// Longest time after the end of a handshake until the enclosing call arrives, in nanoseconds.
 const SETTLED: u64 = 50_000_000;
@@ -32,7 +37,8 @@ const SETTLES: Duration = Duration::from_millis(60);
 const MOST_CONNECTIONS: usize = 65_536;
 
 /// Result of a handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Ending {
     /// The handshake was completed.
     Ok,
@@ -53,10 +59,11 @@ impl Ending {
     }
 }
 
-/// A handshake.
-#[derive(Clone, Debug, PartialEq)]
+/// A handshake, with its fields in the order in which programs read them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Handshake {
     /// Time of the first call's entry: nanoseconds of the monotonic clock.
+    #[serde(skip)]
     pub time: u64,
     /// Time of the first call in seconds since 1970.
     pub time_s: f64,
@@ -84,33 +91,39 @@ pub struct Handshake {
     pub result: Ending,
     /// The alert that was seen; of an encrypted one, only that it was.
     pub alert: Option<String>,
+    /// Time from the first entry to the last return, in nanoseconds.
+    #[serde(rename = "wall_us", serialize_with = "as_micros")]
+    pub wall: u64,
+    /// CPU time of the calls in nanoseconds, if it is known of all.
+    #[serde(rename = "cpu_us", serialize_with = "known_as_micros")]
+    pub cpu: Option<u64>,
+    /// Time between the calls, in nanoseconds, if that is known.
+    #[serde(rename = "waiting_us", serialize_with = "known_as_micros")]
+    pub waiting: Option<u64>,
     /// Number of calls.
     pub calls: u64,
     /// Number of calls that returned to wait.
     pub again: u64,
-    /// Time from the first entry to the last return, in nanoseconds.
-    pub wall: u64,
-    /// CPU time of the calls in nanoseconds, if it is known of all.
-    pub cpu: Option<u64>,
-    /// Time between the calls, in nanoseconds, if that is known.
-    pub waiting: Option<u64>,
     /// Cryptographic functions.
     pub functions: Vec<Operations>,
 }
 
 /// Calls of a cryptographic function in a handshake.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Operations {
     /// Name of the operations, as `rsa-2048 sign`.
     pub name: String,
     /// Role of the operations, without the algorithm.
+    #[serde(skip)]
     pub role: Role,
     /// Number of calls.
     pub count: u64,
     /// Time of the calls from entry to return in nanoseconds.
+    #[serde(rename = "us", serialize_with = "as_micros")]
     pub ns: u64,
     /// CPU time of the calls inside that do the work, as functions of a library that do the same thing call
     /// each other. Where it is not known, their time from entry to return.
+    #[serde(skip)]
     pub innermost_ns: u64,
 }
 
@@ -123,18 +136,12 @@ pub struct Lost {
     pub children: u64,
 }
 
-type Key = (u32, u64);
-
 /// Assembles handshakes from events.
 #[derive(Debug)]
 pub struct Handshakes {
     clock: Clock,
-    most: usize,
     nesting: Nesting,
-    connections: BTreeMap<Key, Connection>,
-    /// Connections by the number of their last use.
-    used: BTreeMap<u64, Key>,
-    uses: u64,
+    connections: Recent<Connection>,
     /// Calls that end a handshake, with the time of their return, in the order of arrival.
     settling: VecDeque<(u64, Key)>,
     marked: Marked,
@@ -146,11 +153,8 @@ impl Handshakes {
     pub fn new(clock: Clock) -> Self {
         Self {
             clock,
-            most: MOST_CONNECTIONS,
-            nesting: Nesting::new(),
-            connections: BTreeMap::new(),
-            used: BTreeMap::new(),
-            uses: 0,
+            nesting: Nesting::default(),
+            connections: Recent::of(MOST_CONNECTIONS),
             settling: VecDeque::new(),
             marked: Marked::new(),
             lost: 0,
@@ -232,11 +236,9 @@ impl Handshakes {
                 ended.into_iter().collect()
             }
             Role::Free => {
-                let Some(connection) = self.connections.remove(&key) else {
-                    return Vec::new();
-                };
-                self.used.remove(&connection.used);
-                connection.close(self.clock).into_iter().collect()
+                let connection = self.connections.remove(&key);
+                let ended = connection.and_then(|one| one.close(self.clock));
+                ended.into_iter().collect()
             }
             Role::Sign
             | Role::Verify
@@ -268,14 +270,9 @@ impl Handshakes {
     fn go_on(&mut self, call: &Call) -> Vec<Handshake> {
         let key = (call.pid, call.object);
         let place = Place::of(call);
-        let connection = self.connections.entry(key).or_default();
+        let mut connection = self.connections.remove(&key).unwrap_or_default();
         let children = self.nesting.take_inside(call.pid, &place, connection.job());
         let beside = connection.beside(&mut self.nesting, call.pid, &place, &children);
-        self.uses += 1;
-        self.used.remove(&connection.used);
-        connection.used = self.uses;
-        self.used.insert(self.uses, key);
-
         let mut ended = Vec::new();
         let held = Held::new(call, place, children, beside);
         let stacks = self.nesting.stacks();
@@ -291,31 +288,16 @@ impl Handshakes {
         if last {
             self.settling.push_back((place.end, key));
         }
-        self.forget_oldest();
+        let forgotten = self.connections.insert(key, connection);
+        self.lost += u64::from(forgotten.is_some_and(|one| one.is_under_way()));
         ended
-    }
-
-    fn forget_oldest(&mut self) {
-        while self.connections.len() > self.most {
-            let Some((_, key)) = self.used.pop_first() else {
-                return;
-            };
-            let connection = self.connections.remove(&key);
-            self.lost += u64::from(connection.is_some_and(|one| one.is_under_way()));
-        }
     }
 
     fn exit(&mut self, pid: u32) -> Vec<Handshake> {
         self.nesting.forget(pid);
-        let connections = self.connections.range((pid, 0)..=(pid, u64::MAX));
-        let keys: Vec<Key> = connections.map(|(key, _)| *key).collect();
-        let mut ended = Vec::new();
-        for key in keys {
-            if let Some(connection) = self.connections.remove(&key) {
-                self.used.remove(&connection.used);
-                ended.extend(connection.close(self.clock));
-            }
-        }
-        ended
+        let connections = self.connections.remove_process(pid).into_iter();
+        connections
+            .filter_map(|one| one.close(self.clock))
+            .collect()
     }
 }

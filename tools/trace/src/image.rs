@@ -41,8 +41,8 @@ pub struct Located {
     pub entry: u64,
     /// Offset of the probe that sees the entry: the function's own, or a few instructions behind.
     pub probe: u64,
-    /// Places at which the function is left.
-    pub leaves: Leaves,
+    /// Places in the file of the instructions by which the function is left, or why they cannot all be known.
+    pub leaves: Result<Vec<u64>, String>,
     /// True for a function of Go.
     pub goroutine: bool,
     /// Offset in the function's object, in bytes, at which the library notes whether a handshake is under way, if this
@@ -59,15 +59,6 @@ pub struct Marked {
     pub offset: u64,
     /// Places of the probe's arguments.
     pub places: Vec<Place>,
-}
-
-/// Places at which a function is left.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Leaves {
-    /// Instructions at these places in the file.
-    Returns(Vec<u64>),
-    /// Ways that cannot all be known, for this reason.
-    Unknown(String),
 }
 
 /// Reason why a file has no image.
@@ -101,18 +92,15 @@ impl Image {
             Ok(_) => {}
         }
         let is_go = !matches!(go, Ok(None));
-        let file = File { elf };
         Ok(Self {
             imports: search.imports,
-            functions: file.locate(search, table, is_go),
-            marks: file.marks(table),
+            functions: locate(&elf, search, table, is_go),
+            marks: marks(&elf, table),
             go: is_go,
             blind,
         })
     }
-}
 
-impl Image {
     /// Returns whether static probes report the file's handshakes. Then they report the functions inside, too.
     pub(crate) fn tells_handshakes(&self) -> bool {
         let mut marks = self.marks.iter();
@@ -120,97 +108,90 @@ impl Image {
     }
 }
 
-/// A file that is looked through.
-struct File<'a> {
-    elf: Elf<'a>,
+fn locate(elf: &Elf<'_>, search: Search<'_>, table: &Table, go: bool) -> Vec<Located> {
+    let mut slots = HashMap::new();
+    elf.slots(|slot, symbol| {
+        if let Kind::Function { address, .. } = symbol.kind {
+            slots.insert(slot, address);
+        }
+    });
+    let slot = |slot| slots.get(&slot).copied();
+    let ways = Ways {
+        elf,
+        slot: &slot,
+        go,
+        left: Cell::new(MOST_IN_FILE),
+    };
+    let mut functions: Vec<Located> = Vec::new();
+    for (address, found) in search.best() {
+        let Some(entry) = elf.offset(address) else {
+            continue;
+        };
+        let returns = ways.returns(address, found.size);
+        let leaves = returns.map(|found| {
+            let places = found.into_iter();
+            places.filter_map(|at| elf.offset(at)).collect()
+        });
+        functions.push(Located {
+            goroutine: table.is_goroutine(found.function),
+            function: Arc::clone(found.function),
+            symbol: String::from_utf8_lossy(found.name).into_owned(),
+            entry,
+            probe: probe(elf, go, address, found.size).unwrap_or(entry),
+            leaves,
+            state: None,
+        });
+    }
+    find_states(elf, &mut functions);
+    functions.sort_by_key(|located| located.entry);
+    functions
 }
 
-impl File<'_> {
-    fn locate(&self, search: Search<'_>, table: &Table, go: bool) -> Vec<Located> {
-        let mut slots = HashMap::new();
-        self.elf.slots(|slot, symbol| {
-            if let Kind::Function { address, .. } = symbol.kind {
-                slots.insert(slot, address);
-            }
-        });
-        let slot = |slot| slots.get(&slot).copied();
-        let ways = Ways {
-            elf: &self.elf,
-            slot: &slot,
-            go,
-            left: Cell::new(MOST_IN_FILE),
-        };
-        let mut functions: Vec<Located> = Vec::new();
-        for (address, found) in search.best() {
-            let Some(entry) = self.elf.offset(address) else {
-                continue;
-            };
-            let returns = ways.returns(address, found.size);
-            let leaves = returns.map(|found| {
-                let places = found.into_iter();
-                places.filter_map(|at| self.elf.offset(at)).collect()
+fn find_states(elf: &Elf<'_>, functions: &mut [Located]) {
+    let with_state = functions
+        .iter()
+        .filter_map(|one| one.function.state.clone());
+    let mut fields: HashMap<String, Option<u32>> = with_state.map(|one| (one, None)).collect();
+    if fields.is_empty() {
+        return;
+    }
+    elf.symbols(|symbol| {
+        if let Kind::Function { address, size } = symbol.kind
+            && let Ok(name) = str::from_utf8(symbol.name)
+            && let Some(found @ None) = fields.get_mut(name)
+        {
+            *found = state::field(elf, address, size);
+        }
+    });
+    for one in functions {
+        let symbol = one.function.state.as_ref();
+        one.state = symbol.and_then(|symbol| *fields.get(symbol)?);
+    }
+}
+
+fn probe(elf: &Elf<'_>, go: bool, address: u64, size: u64) -> Option<u64> {
+    // Go's functions look first whether their stack is large enough, and start anew if not.
+    match go {
+        true => None,
+        false => elf.offset(entries::place(elf, address, size)),
+    }
+}
+
+fn marks(elf: &Elf<'_>, table: &Table) -> Vec<Marked> {
+    let mut marks: Vec<Marked> = Vec::new();
+    for note in notes(elf) {
+        if let Some(mark) = table.mark(note.provider, note.name) {
+            marks.push(Marked {
+                mark: Arc::clone(mark),
+                offset: note.offset,
+                places: note.places,
             });
-            functions.push(Located {
-                goroutine: table.is_goroutine(found.function),
-                function: Arc::clone(found.function),
-                symbol: String::from_utf8_lossy(found.name).into_owned(),
-                entry,
-                probe: self.probe(go, address, found.size).unwrap_or(entry),
-                leaves: leaves.map_or_else(Leaves::Unknown, Leaves::Returns),
-                state: None,
-            });
-        }
-        self.find_states(&mut functions);
-        functions.sort_by_key(|located| located.entry);
-        functions
-    }
-
-    fn find_states(&self, functions: &mut [Located]) {
-        let with_state = functions
-            .iter()
-            .filter_map(|one| one.function.state.clone());
-        let mut fields: HashMap<String, Option<u32>> = with_state.map(|one| (one, None)).collect();
-        if fields.is_empty() {
-            return;
-        }
-        self.elf.symbols(|symbol| {
-            if let Kind::Function { address, size } = symbol.kind
-                && let Ok(name) = str::from_utf8(symbol.name)
-                && let Some(found @ None) = fields.get_mut(name)
-            {
-                *found = state::field(&self.elf, address, size);
-            }
-        });
-        for one in functions {
-            let symbol = one.function.state.as_ref();
-            one.state = symbol.and_then(|symbol| *fields.get(symbol)?);
         }
     }
-
-    fn probe(&self, go: bool, address: u64, size: u64) -> Option<u64> {
-        // Go's functions look first whether their stack is large enough, and start anew if not.
-        match go {
-            true => None,
-            false => self.elf.offset(entries::place(&self.elf, address, size)),
-        }
-    }
-
-    fn marks(&self, table: &Table) -> Vec<Marked> {
-        let mut marks: Vec<Marked> = Vec::new();
-        for note in notes(&self.elf) {
-            if let Some(mark) = table.mark(note.provider, note.name) {
-                marks.push(Marked {
-                    mark: Arc::clone(mark),
-                    offset: note.offset,
-                    places: note.places,
-                });
-            }
-        }
-        marks.sort_by_key(|marked| marked.offset);
-        // Two probes at one place cannot be distinguished.
-        marks.dedup_by_key(|marked| marked.offset);
-        marks
-    }
+    marks.sort_by_key(|marked| marked.offset);
+    // Two probes at one place cannot be distinguished.
+    marks.dedup_by_key(|marked| marked.offset);
+    marks
 }
 
 /// Returns whether `wanted` is among the bytes.
@@ -247,7 +228,7 @@ mod tests {
             ("openssl", "SSL_free", 0x1001),
         ];
         assert_eq!(found(&image), expected);
-        assert_eq!(image.functions[0].leaves, Leaves::Returns(vec![0x1000]));
+        assert_eq!(image.functions[0].leaves, Ok(vec![0x1000]));
         assert!(image.blind.is_none() && !image.go);
     }
 
@@ -335,7 +316,7 @@ mod tests {
         ];
         assert_eq!(found(&image), expected);
         let leaves = image.functions.iter().map(|one| one.leaves.clone());
-        let expected = [Leaves::Returns(vec![0x1002]), Leaves::Returns(vec![0x1004])];
+        let expected = [Ok(vec![0x1002]), Ok(vec![0x1004])];
         assert_eq!(leaves.collect::<Vec<_>>(), expected);
         assert!(image.functions.iter().all(|one| one.goroutine));
 

@@ -7,22 +7,22 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aya::maps::{Array, HashMap as BpfMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{ProgramError, RawTracePoint, UProbe};
-use aya::{Btf, Ebpf, EbpfLoader};
+use aya::{Ebpf, EbpfLoader};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use widelane_bpf::{Point, map, persistently, program};
 
 use crate::error::TraceError;
 use crate::functions::{Function, Returns, Role, Size};
-use crate::marks::{MOST_ARGUMENTS, Mark};
+use crate::marks::MOST_ARGUMENTS;
 use crate::notes::{Form, Place, Register};
 use crate::probes::{Attached, NAMES, Refused, Run, Scope, Way};
 use crate::ready::Ready;
-use crate::record::Record;
+use crate::record::{Record, Rows};
 use crate::targets::{Exits, MarkProbe, Probe, Site};
 use crate::{Count, Want};
 
@@ -38,11 +38,10 @@ pub(crate) struct Programs {
     traced: BpfMap<MapData, u32, u32>,
     counts: BpfMap<MapData, [u32; 3], [u64; 2]>,
     lost: PerCpuArray<MapData, u64>,
-    functions: Vec<Arc<Function>>,
     site_table: Array<MapData, Places>,
     /// Sites in the kernel's table, in its order.
     sites: Vec<Places>,
-    marks: Vec<Arc<Mark>>,
+    rows: Rows,
     want: Want,
 }
 
@@ -70,10 +69,11 @@ impl Programs {
     /// Loads the programs. With `single`, probes are made one by one. `slot_bits` is the number of bits in the number
     /// of a call under way.
     fn load_for(want: Want, single: bool, slot_bits: u32) -> Result<Self, TraceError> {
+        let object = widelane_bpf::TRACE?;
         check_kernel()?;
         widelane_bpf::unlimit_memory();
         many_descriptors();
-        let btf = Btf::from_sys_fs().map_err(|_| TraceError::NoBtf)?;
+        let btf = widelane_bpf::btf()?;
         let namespace = pid_namespace()?;
         let slot_shift = u64::BITS - slot_bits;
         let mut loader = EbpfLoader::new();
@@ -81,22 +81,14 @@ impl Programs {
             .btf(Some(&btf))
             .override_global("NAMESPACE", &namespace, true)
             .override_global("SLOT_SHIFT", &slot_shift, true);
-        let mut programs = loader.load(PROGRAMS).map_err(|error| {
+        let mut programs = loader.load(object).map_err(|error| {
             let refused = rights(&error);
             refused.unwrap_or_else(|| kernel("loading BPF maps", &error))
         })?;
         let way = match single {
             true => Way::Single,
-            false => Way::best(PROGRAMS, &btf, &programs),
+            false => Way::best(object, &btf, &programs),
         };
-        let opened = |error: MapError| kernel("opening a BPF map", &error);
-        let ring = map(&mut programs, "EVENTS").map_err(opened)?;
-        let bell = map(&mut programs, "BELL").map_err(opened)?;
-        let table = map(&mut programs, "FUNCTION_TABLE").map_err(opened)?;
-        let site_table = map(&mut programs, "SITE_TABLE").map_err(opened)?;
-        let traced = map(&mut programs, "TRACED").map_err(opened)?;
-        let counts = map(&mut programs, "COUNTS").map_err(opened)?;
-        let lost = map(&mut programs, "LOST").map_err(opened)?;
         let refused = |error: ProgramError| match error {
             // The verifier refuses by the same number as one who has no rights, and says why.
             ProgramError::LoadError { verifier_log, .. }
@@ -125,21 +117,21 @@ impl Programs {
             persistently(|| program.load()).map_err(refused)?;
             program.attach(tracepoint).map_err(refused)?;
         }
+        let opened = |error: MapError| kernel("opening a BPF map", &error);
         Ok(Self {
-            programs,
             ready: way.ready(),
             way,
-            ring,
-            bell,
-            table,
-            traced,
-            counts,
-            lost,
-            functions: Vec::new(),
-            site_table,
+            ring: map(&mut programs, "EVENTS").map_err(opened)?,
+            bell: map(&mut programs, "BELL").map_err(opened)?,
+            table: map(&mut programs, "FUNCTION_TABLE").map_err(opened)?,
+            traced: map(&mut programs, "TRACED").map_err(opened)?,
+            counts: map(&mut programs, "COUNTS").map_err(opened)?,
+            lost: map(&mut programs, "LOST").map_err(opened)?,
+            site_table: map(&mut programs, "SITE_TABLE").map_err(opened)?,
             sites: Vec::new(),
-            marks: Vec::new(),
+            rows: Rows::default(),
             want,
+            programs,
         })
     }
 
@@ -180,13 +172,10 @@ impl Programs {
                     _ => {}
                 }
             }
-            let points = entered.entry((run, &probe.path)).or_default();
+            let points = entered.entry((run, probe.file.link())).or_default();
             points.push((of, Point { offset, cookie }));
         }
-        for (at, points) in &entered {
-            let refused = self.attach_points(scope, *at, points, to)?;
-            failed.extend(refused.into_iter().map(|(at, error)| (points[at].0, error)));
-        }
+        failed.extend(self.attach_points(scope, &entered, to)?);
         Ok(failed)
     }
 
@@ -218,24 +207,20 @@ impl Programs {
         to: &mut Attached,
     ) -> Result<(Vec<bool>, BTreeMap<usize, TraceError>), TraceError> {
         let mut leaving = Points::new();
+        let mut exits_of = vec![0; probes.len()];
         for (of, probe) in probes.iter().enumerate() {
-            for (run, (path, offset), bits) in exits(probe) {
+            for (path, offset, bits) in exits(probe) {
                 let cookie = cookies[of] | bits;
-                let points = leaving.entry((run, path)).or_default();
+                let points = leaving.entry((Run::Leave, path)).or_default();
                 points.push((of, Point { offset, cookie }));
+                exits_of[of] += 1;
             }
         }
-        let mut seen: Vec<_> = probes.iter().map(|_| false).collect();
-        let mut missing = BTreeMap::new();
-        for (at, points) in &leaving {
-            // Some instructions cannot have a probe. Calls that return there are not reported.
-            let refused = self.attach_points(scope, *at, points, to)?;
-            let refused: BTreeMap<_, _> = refused.into_iter().collect();
-            let with_probe = (0..points.len()).filter(|point| !refused.contains_key(point));
-            with_probe.for_each(|point| seen[points[point].0] = true);
-            missing.extend(refused.into_iter().map(|(at, error)| (points[at].0, error)));
-        }
-        Ok((seen, missing))
+        // Some instructions cannot have a probe. Calls that return there are not reported.
+        let refused = self.attach_points(scope, &leaving, to)?;
+        refused.iter().for_each(|(of, _)| exits_of[*of] -= 1);
+        let seen = exits_of.into_iter().map(|count| count > 0).collect();
+        Ok((seen, refused.into_iter().collect()))
     }
 
     /// Puts probes on places of static probes. Those of the list that have none are returned.
@@ -247,24 +232,22 @@ impl Programs {
     ) -> Result<Vec<Refused>, TraceError> {
         let mut reached = Points::new();
         for (of, probe) in probes.iter().enumerate() {
-            let known = self.marks.iter().position(|known| *known == probe.mark);
-            let row = known.unwrap_or(self.marks.len());
+            let marks = &mut self.rows.marks;
+            let known = marks.iter().position(|known| *known == probe.mark);
+            let row = known.unwrap_or(marks.len());
             if known.is_none() {
-                self.marks.push(Arc::clone(&probe.mark));
+                marks.push(Arc::clone(&probe.mark));
             }
             let site = self.site(&probe.places)?;
             // The table has few rows; the programs have 16 bits for the number of one.
             let cookie = (row as u64 & 0xffff) | of_scope(scope) | (site as u64) << 32;
             let offset = probe.offset;
-            let points = reached.entry((Run::Reached, &probe.path)).or_default();
+            let points = reached
+                .entry((Run::Reached, probe.file.link()))
+                .or_default();
             points.push((of, Point { offset, cookie }));
         }
-        let mut failed = Vec::new();
-        for (at, points) in &reached {
-            let refused = self.attach_points(scope, *at, points, to)?;
-            failed.extend(refused.into_iter().map(|(at, error)| (points[at].0, error)));
-        }
-        Ok(failed)
+        self.attach_points(scope, &reached, to)
     }
 
     /// Cookie of a function: the facts that the programs get about it.
@@ -289,16 +272,21 @@ impl Programs {
         Ok(cookie)
     }
 
-    /// Attaches probes, and returns the places that cannot have one.
+    /// Attaches probes. Returns which of a list have a place that cannot have one.
     fn attach_points(
         &mut self,
         scope: Scope,
-        (run, path): (Run, &Path),
-        points: &[(usize, Point)],
+        points: &Points,
         to: &mut Attached,
     ) -> Result<Vec<Refused>, TraceError> {
-        let points: Vec<_> = points.iter().map(|(_, point)| *point).collect();
-        to.add((&self.way, &mut self.programs), run, (scope, path), &points)
+        let mut failed = Vec::new();
+        for ((run, path), places) in points {
+            let points: Vec<_> = places.iter().map(|(_, point)| *point).collect();
+            let with = (&self.way, &mut self.programs);
+            let refused = to.add(with, *run, (scope, path), &points)?;
+            failed.extend(refused.into_iter().map(|(at, error)| (places[at].0, error)));
+        }
+        Ok(failed)
     }
 
     /// The number of a list of places in the kernel's table.
@@ -340,13 +328,13 @@ impl Programs {
     }
 
     /// Takes what the programs have reported; not all of it, if they report more meanwhile.
-    pub(crate) fn records(&mut self, mut each: impl FnMut(&[Arc<Function>], &[Arc<Mark>], Record)) {
+    pub(crate) fn records(&mut self, mut each: impl FnMut(Record)) {
         for _ in 0..MOST_RECORDS {
             let Some(item) = self.ring.next() else {
                 return;
             };
-            if let Some(record) = Record::parse(&item) {
-                each(&self.functions, &self.marks, record);
+            if let Some(record) = Record::parse(&item, &self.rows) {
+                each(record);
             }
         }
     }
@@ -380,7 +368,7 @@ impl Programs {
                 entry.map_err(|error| kernel("reading a BPF map", &error))?;
             let [low, high, outcome, _] = function.to_ne_bytes();
             let number = usize::from(u16::from_ne_bytes([low, high]));
-            if let Some(function) = self.functions.get(number) {
+            if let Some(function) = self.rows.functions.get(number) {
                 counts.push(Count {
                     pid,
                     function: Arc::clone(function),
@@ -396,8 +384,9 @@ impl Programs {
 
     /// The number of a function in the kernel's table.
     fn number(&mut self, function: &Arc<Function>) -> Result<u16, TraceError> {
-        let known = self.functions.iter().position(|known| known == function);
-        let number = known.unwrap_or(self.functions.len());
+        let functions = &mut self.rows.functions;
+        let known = functions.iter().position(|known| known == function);
+        let number = known.unwrap_or(functions.len());
         let short = u16::try_from(number).ok().filter(|_| number < FUNCTIONS);
         let Some(short) = short else {
             return Err(TraceError::Table(format!(
@@ -408,7 +397,7 @@ impl Programs {
             let row = row(function);
             let set = self.table.set(u32::from(short), row, 0);
             set.map_err(|error| kernel("writing a BPF map", &error))?;
-            self.functions.push(Arc::clone(function));
+            functions.push(Arc::clone(function));
         }
         Ok(short)
     }
@@ -423,24 +412,20 @@ fn of_scope(scope: Scope) -> u64 {
 }
 
 /// Places of files that run one program, and of which of a list of probes they are.
-type Points<'a> = BTreeMap<(Run, &'a Path), Vec<(usize, Point)>>;
+type Points = BTreeMap<(Run, PathBuf), Vec<(usize, Point)>>;
 
-/// Places at which a function is left: the program for each, the place, and bits for its cookie.
-fn exits(probe: &Probe) -> Vec<(Run, (&Path, u64), u64)> {
-    let own = probe.path.as_path();
+/// Places at which a function is left, with bits for their cookies.
+fn exits(probe: &Probe) -> Vec<(PathBuf, u64, u64)> {
     match &probe.returns {
         // Functions that load libraries are probed at their entry only.
         _ if probe.function.role == Role::Load => Vec::new(),
         Exits::At(offsets) => {
-            let place = |&offset| (Run::Leave, (own, offset), COOKIE_AT_RET);
+            let place = |&offset| (probe.file.link(), offset, COOKIE_AT_RET);
             offsets.iter().map(place).collect()
         }
         Exits::After(sites) => {
-            let mut places = Vec::new();
-            for Site { path, offset, .. } in sites {
-                places.push((Run::Leave, (path.as_path(), *offset), 0));
-            }
-            places
+            let place = |site: &Site| (site.file.link(), site.offset, 0);
+            sites.iter().map(place).collect()
         }
     }
 }
@@ -499,9 +484,6 @@ fn check_kernel() -> Result<(), TraceError> {
     if version(&release).is_some_and(|version| version < OLDEST) {
         let release = release.trim().to_owned();
         return Err(TraceError::OldKernel { release });
-    }
-    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return Err(TraceError::NoBtf);
     }
     if !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
         return Err(TraceError::NoUprobes);
@@ -564,9 +546,6 @@ fn rights(error: &(dyn std::error::Error + 'static)) -> Option<TraceError> {
     widelane_bpf::is_refused(error).then_some(TraceError::NoRights)
 }
 
-/// Programs that clang has made of `bpf/trace.bpf.c`. The loader reads words in it.
-const PROGRAMS: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/trace.o"));
-
 /// No argument of a function is a place for its result.
 const NO_OUTPUT: u8 = u8::MAX;
 /// Variable that makes probes one by one, as on kernels before Linux 6.6, if its value is `single`.
@@ -602,7 +581,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::event::Direction;
+    use crate::event::{Direction, Event};
     use crate::returns::{MOST_IN_FILE, Ways};
     use crate::symbols::Elf;
 
@@ -687,9 +666,7 @@ mod tests {
         Probe {
             function,
             symbol: symbol.into(),
-            path: file.link(),
             file,
-            shown: mapping.path.clone().unwrap(),
             entry,
             returns: Exits::At(returns_of(entry)),
             goroutine: false,
@@ -757,16 +734,16 @@ mod tests {
         assert_eq!(refused, [0, 2]);
         assert_eq!(answer(41, 7), 42);
         let mut calls = Vec::new();
-        programs.records(|functions, _, record| match record {
-            Record::Call(call) => calls.push((Arc::clone(&functions[0]), call)),
+        programs.records(|record| match record {
+            Record::Event(Event::Call(call)) => calls.push(call),
             // Other tests of this program start processes.
-            Record::Fork(..) | Record::Exec(_) | Record::Bytes(_) => {}
+            Record::Changed(..) | Record::Event(Event::Bytes(_)) => {}
             other => panic!("{other:?}"),
         });
-        let [(of, call)] = &calls[..] else {
+        let [call] = &calls[..] else {
             panic!("{calls:?}");
         };
-        assert_eq!(*of, function);
+        assert_eq!(call.function, function);
         assert_eq!((call.pid, call.object, call.size), (pid, 41, Some(7)));
         assert_eq!(call.result, 42);
         assert!(call.cpu.is_some_and(|cpu| cpu <= call.wall), "{call:?}");
@@ -776,7 +753,12 @@ mod tests {
         assert!(counts[0].succeeded);
         drop(attached);
         answer(1, 1);
-        programs.records(|_, _, record| assert!(!matches!(record, Record::Call(_)), "{record:?}"));
+        programs.records(|record| {
+            assert!(
+                !matches!(record, Record::Event(Event::Call(_))),
+                "{record:?}"
+            );
+        });
         assert_eq!(programs.lost(), 0);
     }
 
@@ -801,8 +783,8 @@ mod tests {
         let descriptors = [here.as_raw_fd(), there.as_raw_fd()];
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         let mut kept = Vec::new();
-        programs.records(|_, _, record| match record {
-            Record::Bytes(bytes)
+        programs.records(|record| match record {
+            Record::Event(Event::Bytes(bytes))
                 if descriptors.contains(&bytes.descriptor.cast_signed())
                     && bytes.tid == thread.cast_unsigned() =>
             {

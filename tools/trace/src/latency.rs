@@ -30,11 +30,6 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Without rows.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// The row of a function and an outcome, to be filled.
     pub fn row(&mut self, library: &str, function: &str, outcome: Outcome) -> &mut Histogram {
         let key = Key {

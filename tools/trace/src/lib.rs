@@ -7,44 +7,38 @@
 #![forbid(unsafe_code)]
 
 pub mod advise;
-pub mod batches;
+mod batches;
 mod calls;
 mod clock;
 mod entries;
 mod error;
 mod event;
-#[cfg(any(programs, test))]
 mod expected;
 mod filter;
-#[cfg(any(programs, test))]
 mod forks;
 mod functions;
 pub mod handshakes;
 mod image;
-#[cfg(any(programs, test))]
 mod inside;
-#[cfg(programs)]
 mod kernel;
 pub mod latency;
 mod marks;
 mod names;
-pub mod nesting;
+mod nesting;
 mod notes;
 mod outcome;
 mod pcapng;
 mod pclntab;
 mod plaintext;
-#[cfg(programs)]
 mod probes;
-#[cfg(programs)]
+mod reader;
 mod ready;
-#[cfg(any(programs, test))]
 mod record;
 mod returns;
 #[cfg(test)]
 mod sample;
 mod search;
-pub mod snoop;
+mod snoop;
 #[cfg(test)]
 mod specimens;
 mod state;
@@ -53,10 +47,6 @@ mod table;
 mod targets;
 pub mod text;
 pub mod tls;
-#[cfg(programs)]
-mod tracer;
-#[cfg(not(programs))]
-#[path = "without_programs.rs"]
 mod tracer;
 mod want;
 
@@ -69,7 +59,7 @@ pub use event::{Bytes, Call, Direction, Event, Reached, Stack};
 pub use filter::Filter;
 pub use functions::{Function, Returns, Role, Side, Size};
 pub use handshakes::{Handshake, Handshakes};
-pub use image::{Image, ImageError, Leaves, Located, Marked};
+pub use image::{Image, ImageError, Located, Marked};
 pub use latency::Latencies;
 pub use marks::{Argument, Mark, Tells};
 pub use notes::{Form, Place, Register};

@@ -31,20 +31,20 @@ const MOST_THREADS: usize = 4096;
 
 /// Stack and time of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// Thread of the event.
-    pub tid: u32,
+    pub(crate) tid: u32,
     /// Stack of the event.
-    pub stack: Stack,
+    pub(crate) stack: Stack,
     /// Begin, in nanoseconds of the monotonic clock.
-    pub start: u64,
+    pub(crate) start: u64,
     /// End, in nanoseconds of the monotonic clock.
-    pub end: u64,
+    pub(crate) end: u64,
 }
 
 impl Place {
     /// Place of a call.
-    pub fn of(call: &Call) -> Self {
+    pub(crate) fn of(call: &Call) -> Self {
         Self {
             tid: call.tid,
             stack: call.stack,
@@ -54,7 +54,7 @@ impl Place {
     }
 
     /// Place of a call of the system.
-    pub fn of_bytes(bytes: &Bytes) -> Self {
+    pub(crate) fn of_bytes(bytes: &Bytes) -> Self {
         Self {
             tid: bytes.tid,
             stack: bytes.stack,
@@ -97,22 +97,22 @@ impl Place {
 /// with it. So what it does is on another stack than the program's calls, and may last over several
 /// of them or happen between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Job {
+pub(crate) struct Job {
     /// A stack pointer of it.
-    pub stack: u64,
+    pub(crate) stack: u64,
     /// Time of the return of the call before.
-    pub since: u64,
+    pub(crate) since: u64,
 }
 
 /// Threads that are known to have several stacks.
 #[derive(Debug, Default)]
-pub struct Stacks {
+pub(crate) struct Stacks {
     several: HashSet<(u32, u32)>,
 }
 
 impl Stacks {
     /// Returns whether `inner` is inside `outer`, both of process `pid`.
-    pub fn is_inside(&self, pid: u32, inner: &Place, outer: &Place) -> bool {
+    pub(crate) fn is_inside(&self, pid: u32, inner: &Place, outer: &Place) -> bool {
         if !inner.during(outer) {
             return false;
         }
@@ -135,7 +135,7 @@ impl Stacks {
     }
 
     /// Looks whether two calls of process `pid` are on two stacks of one thread.
-    pub fn compare(&mut self, pid: u32, one: &Place, other: &Place) {
+    pub(crate) fn compare(&mut self, pid: u32, one: &Place, other: &Place) {
         let pointers = matches!(
             (one.stack, other.stack),
             (Stack::Pointer(_), Stack::Pointer(_))
@@ -149,23 +149,23 @@ impl Stacks {
     }
 
     /// Forgets a process.
-    pub fn forget(&mut self, pid: u32) {
+    pub(crate) fn forget(&mut self, pid: u32) {
         self.several.retain(|(of, _)| *of != pid);
     }
 }
 
 /// Something that waits for the call around it.
 #[derive(Clone, Debug)]
-pub struct Child {
+pub(crate) struct Child {
     /// Stack and time.
-    pub place: Place,
+    pub(crate) place: Place,
     /// Kind of the child.
-    pub what: What,
+    pub(crate) what: What,
 }
 
 /// Kind of a [`Child`].
 #[derive(Clone, Debug)]
-pub enum What {
+pub(crate) enum What {
     /// A call of a function.
     Call {
         /// The function.
@@ -212,7 +212,7 @@ impl Child {
 
 /// Inner calls and bytes that are kept until their outer calls return.
 #[derive(Debug, Default)]
-pub struct Nesting {
+pub(crate) struct Nesting {
     /// Waiting children by process, in the order of arrival.
     waiting: HashMap<u32, Waiting>,
     stacks: Stacks,
@@ -227,13 +227,8 @@ struct Waiting {
 }
 
 impl Nesting {
-    /// Starts without waiting children.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Keeps something that process `pid` did until the call around it arrives.
-    pub fn add(&mut self, pid: u32, child: Child) {
+    pub(crate) fn add(&mut self, pid: u32, child: Child) {
         self.sweep(child.place.end);
         if !self.waiting.contains_key(&pid) && self.waiting.len() >= MOST_PROCESSES {
             self.lost += 1;
@@ -254,7 +249,7 @@ impl Nesting {
 
     /// Takes out what is inside a call that has just arrived, in the order of arrival; or what its job
     /// has done. `job` is what is known of the job from earlier calls on the connection.
-    pub fn take_inside(&mut self, pid: u32, outer: &Place, job: Option<Job>) -> Vec<Child> {
+    pub(crate) fn take_inside(&mut self, pid: u32, outer: &Place, job: Option<Job>) -> Vec<Child> {
         self.sweep(outer.end);
         let Some(waiting) = self.waiting.get_mut(&pid) else {
             return Vec::new();
@@ -283,7 +278,7 @@ impl Nesting {
     /// The socket of the last bytes that a thread read or wrote outside of all calls before this one, if
     /// that was a moment ago. A program that moves the bytes of its connections by itself does so right before
     /// it calls the library.
-    pub fn socket_before(&self, pid: u32, call: &Place) -> Option<u32> {
+    pub(crate) fn socket_before(&self, pid: u32, call: &Place) -> Option<u32> {
         let waiting = self.waiting.get(&pid)?;
         let of_thread =
             |child: &&Child| child.place.tid == call.tid && matches!(child.what, What::Bytes(_));
@@ -303,7 +298,7 @@ impl Nesting {
 
     /// Takes out the bytes that a thread read from a socket or wrote to it, outside of all calls, before a
     /// call.
-    pub fn take_of_socket(&mut self, pid: u32, call: &Place, socket: u32) -> Vec<Child> {
+    pub(crate) fn take_of_socket(&mut self, pid: u32, call: &Place, socket: u32) -> Vec<Child> {
         let Some(waiting) = self.waiting.get_mut(&pid) else {
             return Vec::new();
         };
@@ -317,7 +312,7 @@ impl Nesting {
 
     /// Takes the bytes of a socket from the last ones on that `begin` a handshake. Without such bytes, all stay: they
     /// are of another connection.
-    pub fn take_handshake_of_socket(
+    pub(crate) fn take_handshake_of_socket(
         &mut self,
         pid: u32,
         call: &Place,
@@ -338,19 +333,19 @@ impl Nesting {
     }
 
     /// Threads that have several stacks.
-    pub fn stacks(&mut self) -> &mut Stacks {
+    pub(crate) fn stacks(&mut self) -> &mut Stacks {
         &mut self.stacks
     }
 
     /// Forgets a process that has ended.
-    pub fn forget(&mut self, pid: u32) {
+    pub(crate) fn forget(&mut self, pid: u32) {
         self.waiting.remove(&pid);
         self.stacks.forget(pid);
     }
 
     /// Number of children that were dropped because too many were kept. Those that were kept for ten seconds are not
     /// counted: most of them are outside of all handshakes.
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 
@@ -410,7 +405,7 @@ mod tests {
     /// Widelane: it goes on between them.
     #[test]
     fn what_a_job_does_belongs_to_the_calls_on_its_connection() {
-        let mut nesting = Nesting::new();
+        let mut nesting = Nesting::default();
         let (first, second) = (place(1, 0x7f_0000, 100, 200), place(1, 0x7f_0000, 300, 400));
         let derived = child(place(1, 0x1_0000, 110, 150));
         let signed = child(place(1, 0x1_0100, 160, 350));
@@ -451,7 +446,7 @@ mod tests {
     /// Node.js and Python's asyncio read and write by themselves.
     #[test]
     fn bytes_outside_of_calls_belong_to_a_socket() {
-        let mut nesting = Nesting::new();
+        let mut nesting = Nesting::default();
         let of = |socket: u32, tid: u32, at: u64| {
             let mut bytes =
                 crate::specimens::bytes(crate::event::Direction::Read, &[22], 0x7f_0000, at);
@@ -532,7 +527,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_bounded_in_number_bytes_and_time() {
-        let mut nesting = Nesting::new();
+        let mut nesting = Nesting::default();
         for number in 0..MOST as u64 + 10 {
             nesting.add(7, child(place(1, 0xf_0000, number, number)));
         }

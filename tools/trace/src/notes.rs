@@ -6,6 +6,7 @@
 //! three texts: provider, name, arguments. The file may be anything: what is damaged is left out.
 
 use crate::marks::MOST_ARGUMENTS;
+use crate::reader::Reader;
 use crate::symbols::Elf;
 
 /// A static probe at one place.
@@ -208,8 +209,6 @@ fn register(name: &str) -> Option<(Register, u8)> {
     None
 }
 
-struct Reader<'a>(&'a [u8]);
-
 impl<'a> Reader<'a> {
     /// The next note: its description, if it is a static probe's. `None` at the end.
     fn note(&mut self) -> Option<Option<&'a [u8]>> {
@@ -227,20 +226,6 @@ impl<'a> Reader<'a> {
         let padded = length.checked_next_multiple_of(4)?.min(self.0.len());
         self.0 = self.0.get(padded..)?;
         Some(taken)
-    }
-
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (first, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*first)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
     }
 
     /// A text up to its zero.

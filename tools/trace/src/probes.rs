@@ -9,7 +9,7 @@ use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink,
 use aya::programs::{ProgramError, UProbe};
 use aya::{Btf, Ebpf};
 use rustix::io::Errno;
-use widelane_bpf::{MultiLink, MultiProgram, Point, program};
+use widelane_bpf::{MultiProgram, Point, program};
 
 use crate::error::TraceError;
 use crate::ready::Ready;
@@ -45,12 +45,7 @@ pub(crate) enum Way {
 /// Probes. They are removed when this is dropped.
 #[derive(Default)]
 pub(crate) struct Attached {
-    links: Vec<Link>,
-}
-
-enum Link {
-    Multi { _link: MultiLink },
-    Single { _link: UProbeLink },
+    links: Vec<Box<dyn Send>>,
 }
 
 /// A place that has no probe: which of a list, and why.
@@ -104,7 +99,7 @@ impl Attached {
             Way::Single => {
                 for (at, point) in points.iter().enumerate() {
                     match single(programs, run, (pid, path), point) {
-                        Ok(link) => self.links.push(Link::Single { _link: link }),
+                        Ok(link) => self.links.push(Box::new(link)),
                         Err(error @ TraceError::NoRights) => return Err(error),
                         Err(error) => refused.push((at, error)),
                     }
@@ -128,7 +123,7 @@ impl Attached {
         }
         let error = match program.attach(at.0, at.1, points) {
             Ok(link) => {
-                self.links.push(Link::Multi { _link: link });
+                self.links.push(Box::new(link));
                 return Ok(());
             }
             Err(error) => error,

@@ -1,77 +1,66 @@
-//! The records that the programs in the kernel write: the structures of `bpf/trace.bpf.c`.
+//! The records that the programs in the kernel write: the structures of `tools/bpf/programs/trace.bpf.c`.
 
-use crate::event::{Bytes, Direction, Stack};
-use crate::marks::MOST_ARGUMENTS;
+use std::sync::Arc;
+
+use crate::event::{Bytes, Call, Direction, Event, Reached, Stack};
+use crate::functions::{Function, Returns};
+use crate::marks::{MOST_ARGUMENTS, Mark};
+use crate::reader::Reader;
 
 /// A record of the ring buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// A call has returned; the function by its number.
-    Call(RawCall),
-    /// Bytes were read or written.
-    Bytes(Bytes),
-    /// A static probe was reached; its row by its number.
-    Reached(RawReached),
-    /// A process has ended.
-    Exit(u32),
-    /// A process was forked, by this parent.
-    Fork(u32, u32),
-    /// A process has executed another program.
-    Exec(u32),
-    /// A process has loaded a library, or unloaded one.
-    Loaded(u32),
+    /// An event for the views.
+    Event(Event),
+    /// Change of a process, by the number of the process.
+    Changed(u32, Change),
 }
 
-/// A call, with its function's number.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct RawCall {
-    pub(crate) function: u16,
-    pub(crate) pid: u32,
-    pub(crate) tid: u32,
-    pub(crate) comm: [u8; 16],
-    pub(crate) stack: Stack,
-    pub(crate) start: u64,
-    pub(crate) wall: u64,
-    pub(crate) cpu: Option<u64>,
-    pub(crate) result: i64,
-    pub(crate) object: u64,
-    pub(crate) size: Option<u64>,
-    pub(crate) still: Option<bool>,
-    pub(crate) data: Vec<u8>,
+/// Change of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It was forked.
+    Forked { parent: u32 },
+    /// It has executed another program.
+    Executed,
+    /// It has loaded a library, or unloaded one.
+    Loaded,
+    /// It has ended.
+    Ended,
 }
 
-/// A static probe, with its row's number.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct RawReached {
-    pub(crate) row: u16,
-    pub(crate) pid: u32,
-    pub(crate) tid: u32,
-    pub(crate) comm: [u8; 16],
-    pub(crate) time: u64,
-    pub(crate) arguments: [Option<u64>; MOST_ARGUMENTS],
+/// Rows of the kernel's tables, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    pub(crate) functions: Vec<Arc<Function>>,
+    pub(crate) marks: Vec<Arc<Mark>>,
 }
 
 impl Record {
     /// Reads one. `None` if it is none of ours.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8], rows: &Rows) -> Option<Self> {
         let mut reader = Reader(bytes);
         let (kind, pid) = (reader.u32()?, reader.u32()?);
-        match kind {
-            CALL => call(pid, reader).map(Self::Call),
-            BYTES => self::bytes(pid, reader).map(Self::Bytes),
-            MARK => reached(pid, reader).map(Self::Reached),
-            EXIT => Some(Self::Exit(pid)),
-            FORK => Some(Self::Fork(pid, reader.u32()?)),
-            EXEC => Some(Self::Exec(pid)),
-            LOADED => Some(Self::Loaded(pid)),
-            _ => None,
-        }
+        Some(match kind {
+            CALL => Self::Event(Event::Call(call(pid, reader, &rows.functions)?)),
+            BYTES => Self::Event(Event::Bytes(self::bytes(pid, reader)?)),
+            MARK => Self::Event(Event::Reached(reached(pid, reader, &rows.marks)?)),
+            EXIT => Self::Changed(pid, Change::Ended),
+            FORK => {
+                let parent = reader.u32()?;
+                Self::Changed(pid, Change::Forked { parent })
+            }
+            EXEC => Self::Changed(pid, Change::Executed),
+            LOADED => Self::Changed(pid, Change::Loaded),
+            _ => return None,
+        })
     }
 }
 
-fn call(pid: u32, mut reader: Reader<'_>) -> Option<RawCall> {
+fn call(pid: u32, mut reader: Reader<'_>, functions: &[Arc<Function>]) -> Option<Call> {
     let tid = reader.u32()?;
     let (function, flags) = (reader.u16()?, reader.u16()?);
+    let function = functions.get(usize::from(function))?;
     let (stack, start, wall, cpu) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
     let result = reader.u64()?.cast_signed();
     let (object, size) = (reader.u64()?, reader.u64()?);
@@ -79,8 +68,8 @@ fn call(pid: u32, mut reader: Reader<'_>) -> Option<RawCall> {
     // Only calls that carry data have more.
     let captured = reader.u32().unwrap_or(0) as usize;
     let _unused = reader.u32();
-    Some(RawCall {
-        function,
+    Some(Call {
+        function: Arc::clone(function),
         pid,
         tid,
         comm,
@@ -88,7 +77,11 @@ fn call(pid: u32, mut reader: Reader<'_>) -> Option<RawCall> {
         start,
         wall,
         cpu: (flags & HAS_CPU != 0).then_some(cpu),
-        result,
+        result: match function.returns {
+            // The upper half of the register is undefined.
+            Returns::One | Returns::Zero => i64::from(result as i32),
+            Returns::Any | Returns::Pointer | Returns::GoError(_) => result,
+        },
         object,
         size: (flags & HAS_SIZE != 0).then_some(size),
         still: (flags & BEGAN_INSIDE != 0).then_some(flags & STILL_INSIDE != 0),
@@ -116,7 +109,7 @@ fn bytes(pid: u32, mut reader: Reader<'_>) -> Option<Bytes> {
     })
 }
 
-fn reached(pid: u32, mut reader: Reader<'_>) -> Option<RawReached> {
+fn reached(pid: u32, mut reader: Reader<'_>, marks: &[Arc<Mark>]) -> Option<Reached> {
     let tid = reader.u32()?;
     let (row, known) = (reader.u16()?, reader.u16()?);
     let time = reader.u64()?;
@@ -125,8 +118,8 @@ fn reached(pid: u32, mut reader: Reader<'_>) -> Option<RawReached> {
         let value = reader.u64()?;
         *argument = (known >> at & 1 == 1).then_some(value);
     }
-    Some(RawReached {
-        row,
+    Some(Reached {
+        mark: Arc::clone(marks.get(usize::from(row))?),
         pid,
         tid,
         comm: reader.take::<16>()?,
@@ -139,28 +132,6 @@ fn stack_of(place: u64, flags: u16) -> Stack {
     match flags & GOROUTINE {
         0 => Stack::Pointer(place),
         _ => Stack::Goroutine(place),
-    }
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (first, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*first)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_ne_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_ne_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_ne_bytes)
     }
 }
 
@@ -182,6 +153,23 @@ const STILL_INSIDE: u16 = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::Table;
+
+    /// Some functions, and one of our static probes, the fourth of its kind.
+    fn rows() -> Rows {
+        let table = Table::builtin();
+        let mark = table
+            .mark(b"widelane", b"job_done")
+            .expect("a row of the table");
+        Rows {
+            functions: table.functions()[..4].to_vec(),
+            marks: vec![Arc::clone(mark); 4],
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Record> {
+        Record::parse(bytes, &rows())
+    }
 
     fn words(words: &[u64]) -> Vec<u8> {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
@@ -202,10 +190,11 @@ mod tests {
             256,
         ]);
         record.extend(b"nginx\0\0\0\0\0\0\0\0\0\0\0");
-        let Some(Record::Call(call)) = Record::parse(&record) else {
+        let Some(Record::Event(Event::Call(call))) = parse(&record) else {
             panic!("no call");
         };
-        assert_eq!((call.pid, call.tid, call.function), (7, 8, 3));
+        assert_eq!((call.pid, call.tid), (7, 8));
+        assert_eq!(call.function, rows().functions[3]);
         assert_eq!(call.stack, Stack::Pointer(0x7ffe_0000));
         assert_eq!((call.start, call.wall, call.cpu), (100, 50, Some(40)));
         assert_eq!(
@@ -216,12 +205,12 @@ mod tests {
         assert_eq!(call.still, None);
         record.extend(words(&[3]));
         record.extend(b"GETxx");
-        let Some(Record::Call(call)) = Record::parse(&record) else {
+        let Some(Record::Event(Event::Call(call))) = parse(&record) else {
             panic!("no call");
         };
         assert_eq!(call.data, b"GET");
         for end in 0..80 {
-            assert_eq!(Record::parse(&record[..end]), None, "{end}");
+            assert_eq!(parse(&record[..end]), None, "{end}");
         }
     }
 
@@ -230,8 +219,8 @@ mod tests {
         let still = |flags: u16| {
             let head = [1 | 7 << 32, 8 | 3 << 32 | u64::from(flags) << 48];
             let record = words(&[&head[..], &[0; 9]].concat());
-            match Record::parse(&record) {
-                Some(Record::Call(call)) => call.still,
+            match parse(&record) {
+                Some(Record::Event(Event::Call(call))) => call.still,
                 other => panic!("{other:?}"),
             }
         };
@@ -245,7 +234,7 @@ mod tests {
         let flags = u64::from(WRITTEN | GOROUTINE);
         let mut record = words(&[2 | 7 << 32, 8 | 2 << 32 | flags << 48, 9, 100, 1000, 5]);
         record.extend(b"\x16\x03rest");
-        let Some(Record::Bytes(bytes)) = Record::parse(&record) else {
+        let Some(Record::Event(Event::Bytes(bytes))) = parse(&record) else {
             panic!("no bytes");
         };
         assert_eq!(bytes.bytes, b"\x16\x03");
@@ -270,27 +259,50 @@ mod tests {
             8,
         ]);
         record.extend(b"widelane\0\0\0\0\0\0\0\0");
-        let Some(Record::Reached(reached)) = Record::parse(&record) else {
+        let Some(Record::Event(Event::Reached(reached))) = parse(&record) else {
             panic!("no static probe");
         };
-        assert_eq!((reached.pid, reached.tid, reached.row), (7, 8, 3));
+        assert_eq!((reached.pid, reached.tid), (7, 8));
+        assert_eq!(reached.mark.name, "job_done");
         assert_eq!(reached.time, 100);
         assert_eq!(reached.arguments[..4], [Some(1), None, Some(3), None]);
         assert!(reached.comm.starts_with(b"widelane\0"));
         for end in 0..record.len() {
-            assert_eq!(Record::parse(&record[..end]), None, "{end}");
+            assert_eq!(parse(&record[..end]), None, "{end}");
         }
     }
 
     #[test]
     fn processes_are_read_and_nothing_else() {
-        assert_eq!(Record::parse(&words(&[3 | 7 << 32])), Some(Record::Exit(7)));
-        assert_eq!(
-            Record::parse(&words(&[4 | 7 << 32, 3])),
-            Some(Record::Fork(7, 3))
-        );
-        assert_eq!(Record::parse(&words(&[7 | 7 << 32])), Some(Record::Exec(7)));
-        assert_eq!(Record::parse(&words(&[9 | 7 << 32])), None);
-        assert_eq!(Record::parse(&[]), None);
+        let parse = |record: &[u64]| parse(&words(record));
+        let ended = Record::Changed(7, Change::Ended);
+        assert_eq!(parse(&[3 | 7 << 32]), Some(ended));
+        let forked = Record::Changed(7, Change::Forked { parent: 3 });
+        assert_eq!(parse(&[4 | 7 << 32, 3]), Some(forked));
+        let executed = Record::Changed(7, Change::Executed);
+        assert_eq!(parse(&[7 | 7 << 32]), Some(executed));
+        assert_eq!(parse(&[9 | 7 << 32]), None);
+        assert_eq!(parse(&[]), None);
+        // A row that the tables do not have.
+        let call = [&[1 | 7 << 32, 8 | 4 << 32][..], &[0; 9]].concat();
+        assert_eq!(parse(&call), None);
+    }
+
+    /// A function that returns -1 as an `int` may leave anything in the upper half.
+    #[test]
+    fn results_have_the_width_that_the_table_says() {
+        let result = |returns| {
+            let mut rows = rows();
+            Arc::make_mut(&mut rows.functions[0]).returns = returns;
+            let record = [&[1 | 7 << 32, 8, 0, 0, 0, 0, 0xffff_ffff][..], &[0; 4]].concat();
+            match Record::parse(&words(&record), &rows) {
+                Some(Record::Event(Event::Call(call))) => call.result,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(result(Returns::One), -1);
+        assert_eq!(result(Returns::Zero), -1);
+        assert_eq!(result(Returns::Any), 0xffff_ffff);
+        assert_eq!(result(Returns::GoError(0)), 0xffff_ffff);
     }
 }

@@ -54,7 +54,6 @@ pub struct Snoop {
     /// Calls that were shown and may be around the next, by process.
     around: HashMap<u32, Vec<Place>>,
     stacks: Stacks,
-    early: u64,
 }
 
 impl Snoop {
@@ -68,7 +67,6 @@ impl Snoop {
             arrivals: 0,
             around: HashMap::new(),
             stacks: Stacks::default(),
-            early: 0,
         }
     }
 
@@ -101,7 +99,6 @@ impl Snoop {
         self.held.insert(key, (call, error));
         let mut shown = self.settle(place.end);
         while self.held.len() > MOST {
-            self.early += 1;
             shown.extend(self.show_first());
         }
         shown
@@ -147,11 +144,6 @@ impl Snoop {
     pub fn forget(&mut self, pid: u32) {
         self.around.remove(&pid);
         self.stacks.forget(pid);
-    }
-
-    /// Number of calls that were shown too early because too many waited.
-    pub fn early(&self) -> u64 {
-        self.early
     }
 
     fn show_first(&mut self) -> Option<Snooped> {
@@ -398,7 +390,7 @@ mod tests {
         for _ in 0..MOST + 100 {
             all += snoop.take(&call).len();
         }
-        assert_eq!((all, snoop.early(), snoop.held.len()), (100, 100, MOST));
+        assert_eq!((all, snoop.held.len()), (100, MOST));
         assert_eq!(snoop.returns.len(), MOST);
     }
 }

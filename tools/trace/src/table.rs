@@ -194,7 +194,10 @@ impl<'a> Pattern<'a> {
         if let Some(rest) = symbol.strip_prefix("*_") {
             return Self::Prefixed(rest);
         }
-        match star(symbol).and_then(|at| Some((symbol.get(..at)?, symbol.get(at + 1..)?))) {
+        match stars(symbol)
+            .next()
+            .and_then(|at| Some((symbol.get(..at)?, symbol.get(at + 1..)?)))
+        {
             Some((before, after)) => Self::Around(before, after),
             None => Self::Whole(symbol),
         }
@@ -228,11 +231,10 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// Place of the `*` that stands for any text.
-fn star(symbol: &str) -> Option<usize> {
+/// Places of each `*` that stands for any text.
+fn stars(symbol: &str) -> impl Iterator<Item = usize> {
     let stars = symbol.match_indices('*').map(|(at, _)| at);
-    let mut stars = stars.filter(|&at| !symbol[..at].ends_with('('));
-    stars.next()
+    stars.filter(|&at| !symbol[..at].ends_with('('))
 }
 
 fn same(a: &Function, b: &Function) -> bool {
@@ -328,9 +330,7 @@ fn check_name(field: &str, name: &str) -> Result<(), String> {
 
 fn check_symbol(symbol: &str) -> Result<(), String> {
     check_name("symbol", symbol)?;
-    let stars = symbol.match_indices('*').map(|(at, _)| at);
-    let stars = stars.filter(|&at| !symbol[..at].ends_with('('));
-    if stars.count() > 1 {
+    if stars(symbol).count() > 1 {
         return Err(format!(
             "the symbol {symbol} has more than one `*`: one is allowed"
         ));

@@ -11,7 +11,7 @@ use widelane_threads::{Code, Identity, Mapping, Proc, RegularFile};
 
 use crate::calls::Calls;
 use crate::functions::{Function, Role};
-use crate::image::{Image, Leaves, Located};
+use crate::image::{Image, Located};
 use crate::marks::{Mark, Tells};
 use crate::notes::Place;
 use crate::table::Table;
@@ -40,13 +40,8 @@ struct Known {
 }
 
 /// Probes of a process.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Target {
-    /// The process.
-    pub pid: u32,
-    /// Clock ticks from the start of the system to that of the process: with the number, this names
-    /// it for ever.
-    pub started: u64,
     /// The probes. None: the process has no function of the table.
     pub probes: Vec<Probe>,
     /// The static probes.
@@ -62,13 +57,8 @@ pub struct Probe {
     pub function: Arc<Function>,
     /// Whole symbol of the function.
     pub symbol: Arc<str>,
-    /// A path by which the kernel finds the file in which it is, whatever its name means here.
-    /// Valid in this process as long as `file` lives.
-    pub path: PathBuf,
-    /// The file, found.
+    /// The file in which it is.
     pub file: Arc<RegularFile>,
-    /// Path of the file as the process names it: for messages, after [`str::escape_debug`] or the like.
-    pub shown: PathBuf,
     /// Offset in the file at which the entry is seen: the beginning of the function, or a few instructions behind.
     pub entry: u64,
     /// Places at which the function returns.
@@ -85,9 +75,7 @@ pub struct Probe {
 pub struct MarkProbe {
     /// Row of the static probe in the table.
     pub mark: Arc<Mark>,
-    /// A path by which the kernel finds the file, as in [`Probe::path`].
-    pub path: PathBuf,
-    /// The file, found.
+    /// The file.
     pub file: Arc<RegularFile>,
     /// Offset in the file.
     pub offset: u64,
@@ -112,9 +100,7 @@ pub enum Exits {
 /// A place in a file.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// A path by which the kernel finds the file, as in [`Probe::path`].
-    pub path: PathBuf,
-    /// The file, found.
+    /// The file.
     pub file: Arc<RegularFile>,
     /// Offset in the file.
     pub offset: u64,
@@ -204,13 +190,7 @@ impl Targets {
             _ => TargetError::Unreadable { pid, cause },
         })?;
         let who = format!("PID {pid} {}", escaped(&stat.name));
-        let mut target = Target {
-            pid,
-            started: stat.start,
-            probes: Vec::new(),
-            marks: Vec::new(),
-            notes: Vec::new(),
-        };
+        let mut target = Target::default();
         let mut files: Vec<File> = Vec::new();
         // All are opened before the first is looked through: the process may end meanwhile.
         let mappings = code.files().into_iter();
@@ -245,8 +225,8 @@ impl Targets {
             }
         }
         // Meanwhile the process may have ended, and another have its number.
-        let stat = proc.stat_of(pid).filter(|stat| !stat.dead);
-        let ended = stat.is_none_or(|stat| stat.start != target.started);
+        let after = proc.stat_of(pid).filter(|stat| !stat.dead);
+        let ended = after.is_none_or(|after| after.start != stat.start);
         Ok((target, ended))
     }
 
@@ -293,7 +273,7 @@ impl Targets {
             let role = located.function.role;
             let returns = match &located.leaves {
                 _ if self.handshakes_only && role == Role::Free => Ok(Exits::At(Vec::new())),
-                Leaves::Returns(places) => match self.sites(&located.symbol, files) {
+                Ok(places) => match self.sites(&located.symbol, files) {
                     // A `ret` is executed in single step, and most places behind a call are not. That
                     // other files call the function is a sign that it is not called by a pointer.
                     sites if !located.goroutine && is_called(known, &sites) => {
@@ -301,7 +281,7 @@ impl Targets {
                     }
                     _ => Ok(Exits::At(places.clone())),
                 },
-                Leaves::Unknown(why) => match self.sites(&located.symbol, files) {
+                Err(why) => match self.sites(&located.symbol, files) {
                     // That a connection ends is known from the entry alone.
                     sites if sites.is_empty() && role == Role::Free => Ok(Exits::At(Vec::new())),
                     sites if sites.is_empty() => Err(why),
@@ -312,9 +292,7 @@ impl Targets {
                 Ok(returns) => target.probes.push(Probe {
                     function: Arc::clone(&located.function),
                     symbol: located.symbol.as_str().into(),
-                    path: known.file.link(),
                     file: Arc::clone(&known.file),
-                    shown: path.to_owned(),
                     entry: located.probe,
                     returns,
                     goroutine: located.goroutine,
@@ -354,7 +332,6 @@ impl Targets {
             if matters && self.tells.contains(&tells) {
                 target.marks.push(MarkProbe {
                     mark: Arc::clone(&one.mark),
-                    path: known.file.link(),
                     file: Arc::clone(&known.file),
                     offset: one.offset,
                     places: one.places.clone(),
@@ -393,7 +370,6 @@ impl Targets {
             let after = symbols.iter().filter_map(|symbol| calls.after.get(*symbol));
             let offsets: BTreeSet<u64> = after.flatten().copied().collect();
             sites.extend(offsets.into_iter().map(|offset| Site {
-                path: known.file.link(),
                 file: Arc::clone(&known.file),
                 offset,
             }));

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use serde::{Serialize, Serializer};
+
 pub(crate) use widelane_text::{escaped, json_line};
 
 /// The name of a thread, as the kernel has it: up to the first zero byte.
@@ -52,6 +54,16 @@ pub(crate) fn label(text: &mut String, name: &str, value: &str) {
 /// Microseconds, for JSON.
 pub(crate) fn micros(ns: u64) -> f64 {
     ns as f64 / 1e3
+}
+
+/// Serializes nanoseconds as microseconds.
+pub(crate) fn as_micros<S: Serializer>(ns: &u64, to: S) -> Result<S::Ok, S::Error> {
+    micros(*ns).serialize(to)
+}
+
+/// Serializes nanoseconds that may not be known as microseconds.
+pub(crate) fn known_as_micros<S: Serializer>(ns: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
+    ns.map(micros).serialize(to)
 }
 
 #[cfg(test)]

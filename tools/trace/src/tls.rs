@@ -72,11 +72,6 @@ pub struct Flights {
 }
 
 impl Flights {
-    /// Starts with no bytes of either side.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Takes what a call of the system has read or written.
     pub fn take(&mut self, bytes: &Bytes) {
         let stream = match bytes.direction {

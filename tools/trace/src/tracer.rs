@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,15 +13,15 @@ use rustix::io::Errno;
 use widelane_threads::{Identity, Proc, RegularFile, Thread};
 
 use crate::error::TraceError;
-use crate::event::{Bytes, Call, Event, Reached};
+use crate::event::{Bytes, Call, Event};
 use crate::expected::Expected;
 use crate::filter::Filter;
 use crate::forks::Forks;
-use crate::functions::{Function, Returns, Role};
+use crate::functions::{Function, Role};
 use crate::inside::Inside;
 use crate::kernel::{ProcessFlags, Programs};
 use crate::probes::{Attached, Refused, Scope, remove};
-use crate::record::{RawCall, Record};
+use crate::record::{Change, Record};
 use crate::table::Table;
 use crate::targets::{Exits, MarkProbe, Probe, Site, Target, TargetError, Targets};
 use crate::text::escaped;
@@ -167,7 +166,11 @@ impl Tracer {
             busy: false,
         };
         let pids = tracer.filter.processes(&tracer.proc);
-        for pid in pids.map_err(|cause| unreadable(&tracer.proc, cause))? {
+        let unreadable = |cause| TraceError::Read {
+            path: tracer.proc.root().to_owned(),
+            cause,
+        };
+        for pid in pids.map_err(unreadable)? {
             tracer.look_at(pid)?;
         }
         Ok(tracer)
@@ -195,35 +198,15 @@ impl Tracer {
         };
         let mut later = Vec::new();
         self.programs.quiet();
-        self.programs
-            .records(|functions, marks, record| match record {
-                Record::Call(call) => {
-                    if let Some(function) = functions.get(usize::from(call.function)) {
-                        seen.events
-                            .push(Event::Call(named(Arc::clone(function), call)));
-                    }
-                }
-                Record::Bytes(bytes) => seen.events.push(Event::Bytes(bytes)),
-                Record::Reached(raw) => {
-                    if let Some(mark) = marks.get(usize::from(raw.row)) {
-                        seen.events.push(Event::Reached(Reached {
-                            mark: Arc::clone(mark),
-                            pid: raw.pid,
-                            tid: raw.tid,
-                            comm: raw.comm,
-                            time: raw.time,
-                            arguments: raw.arguments,
-                        }));
-                    }
-                }
-                Record::Exit(pid) => {
+        self.programs.records(|record| match record {
+            Record::Event(event) => seen.events.push(event),
+            Record::Changed(pid, change) => {
+                if change == Change::Ended {
                     seen.events.push(Event::Exit { pid });
-                    later.push((pid, Change::Ended));
                 }
-                Record::Fork(pid, parent) => later.push((pid, Change::Forked { parent })),
-                Record::Exec(pid) => later.push((pid, Change::Executed)),
-                Record::Loaded(pid) => later.push((pid, Change::Loaded)),
-            });
+                later.push((pid, change));
+            }
+        });
         self.busy = !seen.events.is_empty();
         // Processes that start and load go first. Of a fork and an exec that arrive together, only the exec matters.
         let executed = |one: &(u32, Change)| (one.1 == Change::Executed).then_some(one.0);
@@ -649,8 +632,7 @@ impl Tracer {
 
     /// The program that a process runs.
     fn program(&self, pid: u32) -> Option<Identity> {
-        let link = self.proc.root().join(format!("{pid}/exe"));
-        let file = RegularFile::named(&link).ok()?;
+        let file = RegularFile::named(&self.proc.program(pid)).ok()?;
         Some(file.identity())
     }
 
@@ -710,43 +692,6 @@ fn place(probe: &MarkProbe) -> Place {
     (probe.file.identity(), probe.offset)
 }
 
-/// Change of a process.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Change {
-    Forked { parent: u32 },
-    Executed,
-    Loaded,
-    Ended,
-}
-
-fn unreadable(proc: &Proc, cause: io::Error) -> TraceError {
-    let path = proc.root().to_owned();
-    TraceError::Read { path, cause }
-}
-
-fn named(function: Arc<Function>, raw: RawCall) -> Call {
-    let result = match function.returns {
-        // The upper half of the register is undefined.
-        Returns::One | Returns::Zero => i64::from(raw.result as i32),
-        Returns::Any | Returns::Pointer | Returns::GoError(_) => raw.result,
-    };
-    Call {
-        function,
-        pid: raw.pid,
-        tid: raw.tid,
-        comm: raw.comm,
-        stack: raw.stack,
-        start: raw.start,
-        wall: raw.wall,
-        cpu: raw.cpu,
-        result,
-        object: raw.object,
-        size: raw.size,
-        still: raw.still,
-        data: raw.data,
-    }
-}
-
 /// Time that events gather while there are many.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Times after its start at which a process is looked at again.
@@ -768,7 +713,6 @@ const MOST_NOTES: usize = 10_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Stack;
 
     /// Two probes on one place would count each call twice.
     #[test]
@@ -785,16 +729,13 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let file = Arc::new(RegularFile::named(file.path()).unwrap());
         let site = |offset| Site {
-            path: file.link(),
             file: Arc::clone(&file),
             offset,
         };
         let probe = |returns| Probe {
             function: crate::specimens::function("f", Role::Sign),
             symbol: "f".into(),
-            path: file.link(),
             file: Arc::clone(&file),
-            shown: "library".into(),
             entry: 0,
             returns,
             goroutine: false,
@@ -808,35 +749,5 @@ mod tests {
         assert_eq!(more(&after(&[1, 2])), None);
         // All its ways out have probes.
         assert_eq!(more(&probe(Exits::At(vec![7]))), None);
-    }
-
-    /// A function that returns -1 as an `int` may leave anything in the upper half.
-    #[test]
-    fn results_have_the_width_that_the_table_says() {
-        let result = |returns| {
-            let table = Table::builtin();
-            let mut function = (*table.functions()[0]).clone();
-            function.returns = returns;
-            let raw = RawCall {
-                function: 0,
-                pid: 1,
-                tid: 1,
-                comm: [0; 16],
-                stack: Stack::Pointer(1),
-                start: 0,
-                wall: 1,
-                cpu: None,
-                result: 0xffff_ffff,
-                object: 1,
-                size: None,
-                still: None,
-                data: Vec::new(),
-            };
-            named(Arc::new(function), raw).result
-        };
-        assert_eq!(result(Returns::One), -1);
-        assert_eq!(result(Returns::Zero), -1);
-        assert_eq!(result(Returns::Any), 0xffff_ffff);
-        assert_eq!(result(Returns::GoError(0)), 0xffff_ffff);
     }
 }

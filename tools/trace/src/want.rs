@@ -56,7 +56,6 @@ impl Want {
     }
 
     /// Returns whether the calls of a function bring data along.
-    #[cfg(programs)]
     pub(crate) fn carries_data(&self, function: &Function) -> bool {
         self.data && matches!(function.role, Role::Read | Role::Write)
     }

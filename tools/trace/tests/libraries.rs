@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use widelane_trace::{Image, Leaves, Located, Table};
+use widelane_trace::{Image, Located, Table};
 
 const FOLDER: &str = "/usr/lib/x86_64-linux-gnu";
 
@@ -115,13 +115,13 @@ fn places_are_those_that_binutils_tell() {
     let returns: Vec<_> = returns.map(|&(address, _)| address).collect();
     assert!(!returns.is_empty());
     match &located.leaves {
-        Leaves::Returns(found) => {
+        Ok(found) => {
             assert!(
                 returns.iter().all(|one| found.contains(one)),
                 "{found:x?} {returns:x?}"
             );
         }
-        Leaves::Unknown(why) => panic!("{why}"),
+        Err(why) => panic!("{why}"),
     }
 }
 
@@ -190,7 +190,7 @@ fn go_s_functions_are_found_with_symbols_and_without() {
                 located.goroutine && located.function.library == "go",
                 "{located:?}"
             );
-            let Leaves::Returns(returns) = &located.leaves else {
+            let Ok(returns) = &located.leaves else {
                 panic!("{flags:?}: {located:?}");
             };
             // Each place is code: the first byte of a return instruction.
@@ -223,8 +223,8 @@ fn go_s_functions_are_found_with_symbols_and_without() {
         let shape: Vec<_> = (image.functions.iter())
             .map(|one| (one.symbol.clone(), one.entry - start, one.leaves.clone()))
             .map(|(symbol, distance, leaves)| match leaves {
-                Leaves::Returns(places) => (symbol, distance, places.len()),
-                Leaves::Unknown(why) => panic!("{why}"),
+                Ok(places) => (symbol, distance, places.len()),
+                Err(why) => panic!("{why}"),
             })
             .collect();
         if number < 2 {

@@ -93,7 +93,7 @@ fn exits<'a>(target: &'a Target, symbol: &str) -> &'a Exits {
     let probe = probe.unwrap_or_else(|| panic!("{symbol}: {:?}", target.notes));
     // The path leads to the file in which it is.
     let entry = usize::try_from(probe.entry).unwrap();
-    assert!(std::fs::read(&probe.path).unwrap().len() > entry);
+    assert!(std::fs::read(probe.file.link()).unwrap().len() > entry);
     &probe.returns
 }
 
@@ -113,7 +113,6 @@ fn processes_share_the_files_that_are_probed() {
         assert!(std::sync::Arc::ptr_eq(&one.file, &other.file));
     }
     assert_eq!(first.probes.len(), second.probes.len());
-    assert_ne!(first.pid, second.pid);
 
     let mut handshakes = Targets::new(Table::builtin(), &with(&[Role::Handshake]));
     let few = target(&mut handshakes, &one);

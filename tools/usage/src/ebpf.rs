@@ -4,11 +4,6 @@
 //! ends in whatever way, the kernel detaches and forgets the programs: nothing holds them but our
 //! file descriptors.
 
-mod assemble;
-mod programs;
-mod slices;
-mod tracepoint;
-
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::ErrorKind;
@@ -27,9 +22,6 @@ use widelane_threads::{Proc, Thread};
 use crate::error::UsageError;
 use crate::interval::{Interval, Sample, State, Use};
 use crate::poll::{CpuTimes, described};
-use programs::ThreadEntry;
-
-pub(crate) use slices::Slices;
 
 /// The programs, attached, and what was read last.
 pub(crate) struct Watch {
@@ -47,26 +39,12 @@ pub(crate) struct Watch {
 impl Watch {
     /// Loads the programs and attaches them.
     pub(crate) fn open() -> Result<Self, UsageError> {
-        if !widelane_bpf::counts_as_we_do() {
-            return Err(UsageError::PidNamespace);
-        }
-        let file = programs::object_file(xfeatures()?).map_err(|error| UsageError::Kernel {
-            what: "assembling the programs",
-            cause: error.to_string(),
-        })?;
-        widelane_bpf::unlimit_memory();
-        let mut loader = EbpfLoader::new();
-        let mut programs = loader.btf(None).load(&file).map_err(|error| {
-            let cause = rights(&error);
-            cause.unwrap_or_else(|| kernel("loading BPF maps", &error))
-        })?;
+        let mut programs = load("at_save")?;
         let opened = |error: MapError| kernel("opening a BPF map", &error);
-        let threads = map(&mut programs, programs::THREADS).map_err(opened)?;
-        let samples = map(&mut programs, programs::SAMPLES).map_err(opened)?;
+        let threads = map(&mut programs, "THREADS").map_err(opened)?;
+        let samples = map(&mut programs, "SAMPLES").map_err(opened)?;
+        sample(&mut programs).map_err(|error| refused("sampling", &error))?;
         let proc = Proc::here();
-        attach(&mut programs).map_err(|error| {
-            rights(&error).unwrap_or_else(|| kernel("attaching BPF programs", &error))
-        })?;
         Ok(Self {
             _programs: programs,
             threads,
@@ -215,7 +193,7 @@ fn name_in(entry: &ThreadEntry) -> String {
 }
 
 /// The kernel's number of a thread has its process in the upper half.
-fn thread(key: u64) -> Thread {
+pub(crate) fn thread(key: u64) -> Thread {
     let [t0, t1, t2, t3, p0, p1, p2, p3] = key.to_le_bytes();
     Thread {
         pid: u32::from_le_bytes([p0, p1, p2, p3]),
@@ -244,35 +222,53 @@ fn number_cgroups(folder: &Path, path: &str, found: &mut HashMap<u64, String>) {
     }
 }
 
-/// The place of the field that says what was in use, in the record of the tracepoint.
-fn xfeatures() -> Result<i16, UsageError> {
-    let mut failure = None;
-    for tracefs in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
-        let path = Path::new(tracefs).join("events/x86_fpu/x86_fpu_regs_deactivated/format");
-        match widelane_files::kernel_text(&path) {
-            Ok(format) => {
-                let field = tracepoint::field(&format, "xfeatures").filter(|field| field.size == 8);
-                let offset = field.and_then(|field| i16::try_from(field.offset).ok());
-                return offset.ok_or(UsageError::Tracepoint { path });
-            }
+/// Loads the programs, and attaches those that see time slices end: `at_save` is the one that is told when registers
+/// are saved.
+pub(crate) fn load(at_save: &str) -> Result<Ebpf, UsageError> {
+    let object = widelane_bpf::USAGE?;
+    if !widelane_bpf::counts_as_we_do() {
+        return Err(UsageError::PidNamespace);
+    }
+    check_tracepoint()?;
+    let btf = widelane_bpf::btf()?;
+    widelane_bpf::unlimit_memory();
+    let loaded = EbpfLoader::new().btf(Some(&btf)).load(object);
+    let mut programs = loaded.map_err(|error| refused("loading BPF maps", &error))?;
+    attach(&mut programs, at_save).map_err(|error| refused("attaching BPF programs", &error))?;
+    Ok(programs)
+}
+
+/// Says what is missing before the kernel says so by a number.
+fn check_tracepoint() -> Result<(), UsageError> {
+    let paths = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(|tracefs| {
+        Path::new(tracefs).join(format!("events/{CATEGORY}/{REGISTERS_SAVED}/format"))
+    });
+    for path in &paths {
+        match widelane_files::kernel_text(path) {
+            Ok(_) => return Ok(()),
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 return Err(UsageError::NoRights);
             }
-            Err(_) => failure = failure.or(Some(path)),
+            Err(_) => {}
         }
     }
-    let path = failure.unwrap_or_default();
+    let [path, _] = paths;
     Err(UsageError::NoTracepoint { path })
 }
 
-fn attach(programs: &mut Ebpf) -> Result<(), ProgramError> {
-    let save: &mut TracePoint = program(programs, programs::AT_SAVE)?;
+fn attach(programs: &mut Ebpf, at_save: &str) -> Result<(), ProgramError> {
+    let save: &mut TracePoint = program(programs, at_save)?;
     persistently(|| save.load())?;
-    save.attach("x86_fpu", "x86_fpu_regs_deactivated")?;
-    let switch: &mut RawTracePoint = program(programs, programs::AT_SWITCH)?;
+    save.attach(CATEGORY, REGISTERS_SAVED)?;
+    let switch: &mut RawTracePoint = program(programs, "at_switch")?;
     persistently(|| switch.load())?;
     switch.attach("sched_switch")?;
-    let sample: &mut PerfEvent = program(programs, programs::AT_SAMPLE)?;
+    Ok(())
+}
+
+/// Samples on each CPU where threads are.
+fn sample(programs: &mut Ebpf) -> Result<(), ProgramError> {
+    let sample: &mut PerfEvent = program(programs, "at_sample")?;
     persistently(|| sample.load())?;
     let online = Cpus::read(Path::new("/sys/devices/system/cpu/online")).unwrap_or_default();
     for cpu in online.iter() {
@@ -289,15 +285,26 @@ fn attach(programs: &mut Ebpf) -> Result<(), ProgramError> {
     Ok(())
 }
 
-fn kernel(what: &'static str, error: &dyn std::error::Error) -> UsageError {
+/// Reason why the kernel refuses a step: rights that are missing, or another.
+fn refused(what: &'static str, error: &(dyn std::error::Error + 'static)) -> UsageError {
+    match widelane_bpf::is_refused(error) {
+        true => UsageError::NoRights,
+        false => kernel(what, error),
+    }
+}
+
+pub(crate) fn kernel(what: &'static str, error: &dyn std::error::Error) -> UsageError {
     let cause = widelane_bpf::causes(error);
     UsageError::Kernel { what, cause }
 }
 
-fn rights(error: &(dyn std::error::Error + 'static)) -> Option<UsageError> {
-    widelane_bpf::is_refused(error).then_some(UsageError::NoRights)
-}
+/// Times of a thread, as the programs write them (`struct thread`): nanoseconds in each of the first three states, the
+/// cgroup, the name.
+type ThreadEntry = [u64; 6];
 
+/// Tracepoint at which the kernel saves registers.
+const CATEGORY: &str = "x86_fpu";
+const REGISTERS_SAVED: &str = "x86_fpu_regs_deactivated";
 /// A number that divides no common clock, so that nothing beats with it.
 const SAMPLES_A_SECOND: u64 = 99;
 

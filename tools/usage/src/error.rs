@@ -14,9 +14,9 @@ pub enum UsageError {
         /// Error of the system.
         cause: io::Error,
     },
-    /// The code that loads programs into the kernel is not in this build.
-    #[error("eBPF is not in this build: the Cargo feature \"ebpf\" is off")]
-    LeftOut,
+    /// The build has no programs for the kernel, or the kernel does not describe its structures.
+    #[error(transparent)]
+    Missing(#[from] widelane_bpf::Missing),
     /// Programs in the kernel are not for this user.
     #[error(
         "BPF programs and tracepoints take root, or the capabilities CAP_BPF and CAP_PERFMON with \
@@ -31,12 +31,6 @@ pub enum UsageError {
     )]
     NoTracepoint {
         /// Path that was looked for.
-        path: PathBuf,
-    },
-    /// The tracepoint is another than the one we know.
-    #[error("{} has no field xfeatures of 64 bits: this kernel is unknown to us", path.display())]
-    Tracepoint {
-        /// File with the tracepoint's format.
         path: PathBuf,
     },
     /// The kernel would count processes by other numbers than ours.

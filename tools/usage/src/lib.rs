@@ -14,10 +14,6 @@
 
 mod account;
 mod collect;
-#[cfg(feature = "ebpf")]
-mod ebpf;
-#[cfg(not(feature = "ebpf"))]
-#[path = "without_ebpf.rs"]
 mod ebpf;
 mod error;
 mod evidence;
@@ -25,7 +21,7 @@ mod interval;
 mod nudge;
 mod overhead;
 mod poll;
-mod slice;
+mod slices;
 
 pub use account::{By, Finding, Key, Row, Verdict, grouped};
 pub use collect::{Collector, Method};
@@ -33,5 +29,5 @@ pub use error::UsageError;
 pub use evidence::Evidence;
 pub use interval::{Interval, Sample, Sampled, State, Use};
 pub use overhead::{Overhead, Spread, overhead};
-pub use slice::{Slice, Slices};
+pub use slices::{Slice, Slices};
 pub use widelane_threads::Thread;

@@ -101,7 +101,8 @@ fn programs_in_the_kernel_find_it_with_certainty() {
         }
         Ok(_) => eprintln!("SKIP: this CPU has no AVX-512"),
         Err(
-            error @ (UsageError::NoRights
+            error @ (UsageError::Missing(_)
+            | UsageError::NoRights
             | UsageError::NoTracepoint { .. }
             | UsageError::PidNamespace),
         ) => eprintln!("SKIP: {error}"),

@@ -1,6 +1,6 @@
 //! `widelane trace batches`: how well multi-buffer libraries fill their passes.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use widelane_trace::{Batches, Role, Tells, Want};
 
@@ -31,22 +31,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut session = Session::open(&args.common, want, !args.common.json)?;
     let live = session.screen.is_live();
     let period = args.interval.period(live);
-    let mut batches = Batches::new();
+    let mut batches = Batches::default();
     let mut since = Instant::now();
-    let mut next = since.checked_add(period);
-    loop {
-        let now = Instant::now();
-        let left = next.map_or(Duration::MAX, |next| next.saturating_duration_since(now));
-        let Some(events) = session.events(left)? else {
-            break;
-        };
-        for event in &events {
-            batches.take(event);
-        }
-        if next.is_none_or(|next| Instant::now() < next) {
-            continue;
-        }
-        next = Instant::now().checked_add(period);
+    while session.take_for(period, |event| batches.take(event))? {
         match args.common.json {
             true => output::print(&batches.json(since.elapsed()))?,
             false => session.screen.show(&batches.table(since.elapsed()))?,

@@ -59,13 +59,11 @@ fn print(args: &Args, ended: &[Handshake]) -> Result<(), Failure> {
         args.slow
             .is_none_or(|slow| u128::from(handshake.wall) >= slow.as_nanos())
     };
-    let mut lines = String::new();
-    for handshake in ended.iter().filter(is_slow) {
-        lines.push_str(&match args.common.json {
-            true => handshake.json(),
-            false => handshake.text(),
-        });
-    }
+    let line = |handshake: &Handshake| match args.common.json {
+        true => handshake.json(),
+        false => handshake.text(),
+    };
+    let lines: String = ended.iter().filter(is_slow).map(line).collect();
     if lines.is_empty() {
         return Ok(());
     }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use widelane_trace::{Clock, Count, Latencies, Outcome, Role, Want};
 
@@ -50,17 +49,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         ..Sums::default()
     };
     let period = args.interval.period(live || exposition.is_some());
-    let mut next = Instant::now().checked_add(period);
-    loop {
-        let now = Instant::now();
-        let left = next.map_or(Duration::MAX, |next| next.saturating_duration_since(now));
-        if session.events(left)?.is_none() {
-            break;
-        }
-        if next.is_none_or(|next| Instant::now() < next) {
-            continue;
-        }
-        next = Instant::now().checked_add(period);
+    while session.take_for(period, |_| ())? {
         let counts = session.counts()?;
         let cpu = session.tracer.cpu_time();
         if let Some(exposition) = &exposition {
@@ -114,7 +103,7 @@ fn key(count: &Count) -> (u32, String, bool, u32) {
 
 /// What was counted since then.
 fn latencies(counts: &[Count], before: &Sums) -> Latencies {
-    let mut latencies = Latencies::new();
+    let mut latencies = Latencies::default();
     for count in counts {
         let (calls, total) = before.counts.get(&key(count)).copied().unwrap_or_default();
         let calls = count.calls.saturating_sub(calls);

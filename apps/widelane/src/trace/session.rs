@@ -92,6 +92,25 @@ impl Session {
         Ok(Some(seen.events))
     }
 
+    /// Takes events until `period` has passed. Returns false at the end.
+    pub(super) fn take_for(
+        &mut self,
+        period: Duration,
+        mut take: impl FnMut(&Event),
+    ) -> Result<bool, Failure> {
+        let due = Instant::now().checked_add(period);
+        let left = || due.map(|due| due.saturating_duration_since(Instant::now()));
+        loop {
+            let Some(events) = self.events(left().unwrap_or(Duration::MAX))? else {
+                return Ok(false);
+            };
+            events.iter().for_each(&mut take);
+            if left() == Some(Duration::ZERO) {
+                return Ok(true);
+            }
+        }
+    }
+
     /// After the end: events that have happened and not been taken, as they may come late. More happen
     /// meanwhile, so that this ends after a while.
     pub(super) fn rest(&mut self, mut take: impl FnMut(Vec<Event>)) -> Result<(), Failure> {

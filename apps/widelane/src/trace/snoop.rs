@@ -38,25 +38,21 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if !args.common.json {
         output::print(&Snooped::header())?;
     }
+    let line = |call: Snooped| match args.common.json {
+        true => call.json(),
+        false => call.text(),
+    };
     let mut at_most = Duration::MAX;
     while let Some(events) = session.events(at_most)? {
         let mut lines = String::new();
-        let mut show = |shown: Vec<Snooped>| {
-            for call in shown {
-                lines.push_str(&match args.common.json {
-                    true => call.json(),
-                    false => call.text(),
-                });
-            }
-        };
         for event in &events {
             match event {
-                Event::Call(call) => show(snoop.take(call)),
+                Event::Call(call) => lines.extend(snoop.take(call).into_iter().map(line)),
                 Event::Exit { pid } => snoop.forget(*pid),
                 Event::Bytes(_) | Event::Reached(_) => {}
             }
         }
-        show(snoop.settle(Clock::monotonic()));
+        lines.extend(snoop.settle(Clock::monotonic()).into_iter().map(line));
         // Calls wait for those around them: when there are some, the next look comes soon.
         at_most = match snoop.is_waiting() {
             true => LOOKS,
@@ -66,13 +62,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             output::print(&lines)?;
         }
     }
-    let mut lines = String::new();
-    for call in snoop.finish() {
-        lines.push_str(&match args.common.json {
-            true => call.json(),
-            false => call.text(),
-        });
-    }
+    let lines: String = snoop.finish().into_iter().map(line).collect();
     output::print(&lines)
 }
 

@@ -1,6 +1,5 @@
 //! `widelane usage --overhead`: what looking at every switch costs here.
 
-use crate::usage::told;
 use serde::Serialize;
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
@@ -10,7 +9,7 @@ use widelane_usage::{Overhead, Spread, overhead};
 /// Measures and prints it.
 pub(crate) fn run(json: bool) -> Result<(), Failure> {
     output::complain("widelane: measures for some seconds\n");
-    let overhead = overhead(ROUNDS).map_err(|error| Failure::Failed(told(&error)))?;
+    let overhead = overhead(ROUNDS).map_err(|error| Failure::from_error(&error))?;
     if json {
         let object = Json {
             rounds: overhead.rounds,

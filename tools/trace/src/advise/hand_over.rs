@@ -3,10 +3,12 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
 use rustix::thread::sched_getcpu;
-use rustix::time::{ClockId, clock_gettime};
 use widelane_affinity::pin;
+
+use super::sampler::thread_time;
 
 /// CPU time, in nanoseconds, that a thread and the one that wakes it need when it sleeps once: measured on
 /// this machine in some milliseconds, with two threads that take turns on one CPU.
@@ -17,7 +19,7 @@ pub fn hand_over() -> f64 {
         // Elsewhere they would wake up CPUs. Where that is not allowed, it is measured so.
         let _ = pin(here);
         start.wait();
-        let before = thread_ns();
+        let before = thread_time();
         for _ in 0..TURNS {
             while turn.load(Ordering::Acquire) != own {
                 thread::park();
@@ -25,7 +27,7 @@ pub fn hand_over() -> f64 {
             turn.store(1 - own, Ordering::Release);
             other.unpark();
         }
-        thread_ns() - before
+        thread_time() - before
     };
     let (sender, receiver) = std::sync::mpsc::channel();
     let take_turns = &take_turns;
@@ -40,15 +42,9 @@ pub fn hand_over() -> f64 {
             .send(second.thread().clone())
             .expect("the first thread waits for it");
         let spent = [first.join(), second.join()];
-        spent.into_iter().flatten().sum::<u64>()
+        spent.into_iter().flatten().sum::<Duration>()
     });
-    spent as f64 / (2 * TURNS) as f64
-}
-
-fn thread_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
-        + u64::try_from(time.tv_nsec).unwrap_or(0)
+    spent.as_nanos() as f64 / (2 * TURNS) as f64
 }
 
 /// Turns of each thread.

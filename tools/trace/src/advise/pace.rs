@@ -25,11 +25,38 @@ pub(super) struct Paced {
     /// Number of handshakes that the process answered.
     pub(super) answers: u64,
     /// Times of the first look and of the last one, in nanoseconds of the monotonic clock.
-    begin: u64,
+    pub(super) begin: u64,
     end: u64,
     /// Clock ticks of CPU time then.
-    pub(super) from: u64,
-    pub(super) to: u64,
+    from: u64,
+    to: u64,
+}
+
+impl Paced {
+    /// Looks at a process for the first time.
+    pub(super) fn from_now(proc: &Proc, pid: u32) -> Self {
+        let ticks = proc.stat_of(pid).map_or(0, |stat| stat.ticks);
+        let now = Clock::monotonic();
+        Self {
+            answers: 0,
+            begin: now,
+            end: now,
+            from: ticks,
+            to: ticks,
+        }
+    }
+
+    /// Looks how much CPU time the process has used: that of one that has ended would be unknown.
+    pub(super) fn refresh(&mut self, proc: &Proc, pid: u32) {
+        if let Some(stat) = proc.stat_of(pid) {
+            (self.to, self.end) = (stat.ticks, Clock::monotonic());
+        }
+    }
+
+    /// Clock ticks of CPU time between the looks.
+    pub(super) fn ticks(&self) -> u64 {
+        self.to.saturating_sub(self.from)
+    }
 }
 
 impl Pace {
@@ -57,15 +84,7 @@ impl Pace {
                 paced.answers += u64::from(bytes.time > paced.begin && !late);
             }
             None => {
-                let ticks = self.proc.stat_of(bytes.pid).map_or(0, |stat| stat.ticks);
-                let now = Clock::monotonic();
-                let paced = Paced {
-                    answers: 0,
-                    begin: now,
-                    end: now,
-                    from: ticks,
-                    to: ticks,
-                };
+                let paced = Paced::from_now(&self.proc, bytes.pid);
                 self.processes.insert(bytes.pid, paced);
             }
         }
@@ -77,12 +96,10 @@ impl Pace {
         self.closed = true;
     }
 
-    /// Looks how much CPU time the processes have used: that of one that has ended would be unknown.
+    /// Looks how much CPU time the processes have used.
     pub fn refresh(&mut self) {
         for (&pid, paced) in &mut self.processes {
-            if let Some(stat) = self.proc.stat_of(pid) {
-                (paced.to, paced.end) = (stat.ticks, Clock::monotonic());
-            }
+            paced.refresh(&self.proc, pid);
         }
     }
 
@@ -97,7 +114,7 @@ pub(super) fn is_answer(bytes: &Bytes) -> bool {
     if bytes.direction != Direction::Written || !is_hello {
         return false;
     }
-    let mut flights = Flights::new();
+    let mut flights = Flights::default();
     flights.take(bytes);
     // A HelloRetryRequest is none.
     flights.facts().server_hello

@@ -114,7 +114,7 @@ impl Program {
             let names = paths.filter_map(|path| path.file_name());
             files.extend(names.map(|name| name.to_string_lossy().into_owned()));
         }
-        let exe = proc.root().join(format!("{pid}/exe"));
+        let exe = proc.program(pid);
         let rustls = library == "boringssl" && has_rustls(&exe);
         let link = std::fs::read_link(&exe).ok();
         let name = link.as_deref().and_then(Path::file_name).map_or_else(

@@ -16,18 +16,15 @@ pub(super) type Port = (u64, u16);
 pub(super) struct Queues {
     /// Processes that have read a beginning of TLS, and the descriptors from which they did: to be looked
     /// up.
-    read: BTreeMap<u32, BTreeSet<u32>>,
+    read: Read,
     /// Ports at which clients of the processes came.
     pub(super) ports: BTreeMap<u32, BTreeSet<Port>>,
 }
 
-/// Descriptors to look up.
-#[derive(Debug)]
-pub(super) struct Question {
-    read: BTreeMap<u32, BTreeSet<u32>>,
-}
+/// Descriptors from which processes have read a beginning of TLS.
+pub(super) type Read = BTreeMap<u32, BTreeSet<u32>>;
 
-/// Answer to a [`Question`].
+/// Sockets behind descriptors, and what waits in others.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     /// Number of handshakes that wait at each port.
@@ -56,13 +53,11 @@ impl Queues {
         self.read.remove(&pid);
     }
 
-    /// Descriptors to look up now.
-    pub(super) fn question(&mut self) -> Question {
+    /// Takes the descriptors that are to be looked up.
+    pub(super) fn take_read(&mut self) -> Read {
         let read = self.read.iter_mut();
         let read = read.map(|(&pid, read)| (pid, std::mem::take(read)));
-        Question {
-            read: read.collect(),
-        }
+        read.collect()
     }
 
     pub(super) fn learn(&mut self, answer: Answer) {
@@ -72,15 +67,12 @@ impl Queues {
     }
 }
 
-impl Question {
-    pub(super) fn is_empty(&self) -> bool {
-        self.read.is_empty()
-    }
-
-    pub(super) fn answer(&self, proc: &Proc) -> Answer {
-        let mut answer = Answer::default();
+impl Answer {
+    /// Looks descriptors up.
+    pub(super) fn to(descriptors: &Read, proc: &Proc) -> Self {
+        let mut answer = Self::default();
         let mut known: BTreeMap<u64, Vec<Socket>> = BTreeMap::new();
-        for (&pid, read) in &self.read {
+        for (&pid, read) in descriptors {
             let Some(network) = proc.network(pid) else {
                 continue;
             };

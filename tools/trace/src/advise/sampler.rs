@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use widelane_threads::Proc;
 
-use super::queues::Queues;
+use super::queues::{Answer, Queues};
 use super::ready::Looks;
 use crate::clock::Clock;
 
@@ -78,12 +78,12 @@ impl Shared {
             let (look, question) = {
                 let mut seen = self.lock();
                 let look = seen.looks.add(now);
-                (look, asks.then(|| seen.queues.question()))
+                (look, asks.then(|| seen.queues.take_read()))
             };
             let Some(question) = question else { continue };
-            let before = own_time();
-            let answer = question.answer(proc);
-            let took = own_time().saturating_sub(before);
+            let before = thread_time();
+            let answer = Answer::to(&question, proc);
+            let took = thread_time().saturating_sub(before);
             pace.asked(now, took, question.is_empty());
             let mut seen = self.lock();
             seen.looks.waited_at(look, answer.waiting.clone());
@@ -118,7 +118,7 @@ impl AskingPace {
 }
 
 /// CPU time of this thread.
-fn own_time() -> Duration {
+pub(super) fn thread_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::estimate::{Estimate, Gain, Unestimated};
 use super::program::WayIn;
+use super::tally::Kind;
 use super::watch::Observed;
 use crate::text::{json_line, micros};
 
@@ -14,13 +15,8 @@ pub fn json(observed: &Observed, estimate: &Result<Estimate, Unestimated>) -> St
         Ok(estimate) => (Some(estimate), None),
         Err(why) => (None, Some(reason(*why))),
     };
-    let kinds = observed.kinds.iter().map(|(kind, count)| LineKind {
-        version: kind.version.as_deref(),
-        group: kind.group.as_deref(),
-        signature: kind.signature.as_deref(),
-        resumed: kind.resumed,
-        count: *count,
-    });
+    let kinds = observed.kinds.iter();
+    let kinds = kinds.map(|(kind, &count)| LineKind { kind, count });
     let ready = &observed.ready;
     json_line(&Line {
         program: &observed.program.name,
@@ -104,10 +100,8 @@ struct Line<'a> {
 
 #[derive(Serialize)]
 struct LineKind<'a> {
-    version: Option<&'a str>,
-    group: Option<&'a str>,
-    signature: Option<&'a str>,
-    resumed: bool,
+    #[serde(flatten)]
+    kind: &'a Kind,
     count: u64,
 }
 

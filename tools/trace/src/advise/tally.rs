@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Serialize;
+
 use crate::event::Call;
 use crate::functions::{Role, Side};
 use crate::handshakes::{Ending, Handshake};
 
 /// Parameters agreed in a handshake; `None` if not known.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Kind {
     /// The version, as `TLSv1.3`.
     pub version: Option<String>,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use widelane_threads::Proc;
 
-use super::pace::{Pace, is_answer};
+use super::pace::{Pace, Paced, is_answer};
 use super::program::Program;
 use super::ready::Ready;
 use super::sampler::{Sampler, Seen};
@@ -50,13 +50,8 @@ pub struct Observed {
 #[derive(Debug)]
 struct Process {
     tally: Tally,
-    /// Time of the first event, and ticks of CPU time used until then.
-    since: u64,
-    ticks: u64,
-    /// Ticks of CPU time at the last look.
-    last_ticks: u64,
-    /// Handshakes that it answered since its first event.
-    answers: u64,
+    /// Work since its first event.
+    paced: Paced,
 }
 
 /// Watches TLS servers by events of a tracer.
@@ -118,7 +113,7 @@ impl Watch {
                     if is_answer(bytes)
                         && let Some(process) = self.process(bytes.pid, bytes.time, bytes.time)
                     {
-                        process.answers += 1;
+                        process.paced.answers += 1;
                     }
                     self.sampler.seen().queues.take(bytes);
                 }
@@ -185,12 +180,12 @@ impl Watch {
                 false => 1,
             };
             loops.insert(pid, threads);
-            ticks += process.last_ticks.saturating_sub(process.ticks);
-            since = since.min(process.since);
-            answers += process.answers;
+            ticks += process.paced.ticks();
+            since = since.min(process.paced.begin);
+            answers += process.paced.answers;
             let before = self.pace.of(pid);
             paced += before.answers;
-            paced_ticks += before.to.saturating_sub(before.from);
+            paced_ticks += before.ticks();
         }
         let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
         // Some of the answered handshakes fail.
@@ -216,12 +211,10 @@ impl Watch {
         }
     }
 
-    /// Looks how much CPU time the processes have used: that of one that has ended would be unknown.
+    /// Looks how much CPU time the processes have used.
     fn refresh(&mut self) {
         for (&pid, process) in &mut self.processes {
-            if let Some(stat) = self.proc.stat_of(pid) {
-                process.last_ticks = stat.ticks;
-            }
+            process.paced.refresh(&self.proc, pid);
         }
     }
 
@@ -229,18 +222,12 @@ impl Watch {
     /// known how much the process had used then.
     fn process(&mut self, pid: u32, start: u64, end: u64) -> Option<&mut Process> {
         let proc = &self.proc;
-        let process = self.processes.entry(pid).or_insert_with(|| {
-            let ticks = proc.stat_of(pid).map_or(0, |stat| stat.ticks);
-            Process {
-                tally: Tally::default(),
-                since: Clock::monotonic(),
-                ticks,
-                last_ticks: ticks,
-                answers: 0,
-            }
+        let process = self.processes.entry(pid).or_insert_with(|| Process {
+            tally: Tally::default(),
+            paced: Paced::from_now(proc, pid),
         });
         let late = self.end.is_some_and(|closed| end > closed);
-        (start >= process.since && !late).then_some(process)
+        (start >= process.paced.begin && !late).then_some(process)
     }
 
     fn count(&mut self, ended: &[Handshake]) {

@@ -22,8 +22,6 @@ const MOST_FUNCTIONS: usize = 64;
 /// A connection.
 #[derive(Debug, Default)]
 pub(super) struct Connection {
-    /// The number of its last use.
-    pub(super) used: u64,
     /// The last call, as long as something may tell more about it.
     held: Option<Held>,
     /// A stack pointer of the job that does the handshake, if one does.
@@ -129,7 +127,7 @@ impl Held {
 
     /// Facts that the call's own bytes show.
     fn facts(&self) -> Facts {
-        let mut flights = Flights::new();
+        let mut flights = Flights::default();
         for child in self.beside.iter().chain(&self.children) {
             if let What::Bytes(bytes) = &child.what {
                 flights.take(bytes);
@@ -335,7 +333,7 @@ impl Progress {
             wall: 0,
             cpu: Some(0),
             side: None,
-            flights: Flights::new(),
+            flights: Flights::default(),
             bytes: false,
             functions: Vec::new(),
             socket: None,

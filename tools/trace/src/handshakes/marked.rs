@@ -1,11 +1,10 @@
 //! Handshakes that static probes tell of: each has a beginning, steps and an end of its own.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
 use std::sync::Arc;
 
 use widelane_probes::operations;
 
+use super::recent::Recent;
 use super::{Ending, Handshake, MOST_CONNECTIONS, Operations};
 use crate::clock::Clock;
 use crate::event::Reached;
@@ -19,16 +18,13 @@ const MOST_JOBS: usize = 65_536;
 /// Most operations that are counted apart in a handshake.
 const MOST_OPERATIONS: usize = 64;
 
-/// A process and a number in it: of a connection, of a job, or of a thread.
-type Key = (u32, u64);
-
 /// Assembles handshakes from static probes.
 #[derive(Debug)]
 pub(super) struct Marked {
-    connections: Recent<Key, Open>,
+    connections: Recent<Open>,
     /// Connection with which each thread goes on.
-    current: Recent<Key, u64>,
-    jobs: Recent<Key, Job>,
+    current: Recent<u64>,
+    jobs: Recent<Job>,
     lost: u64,
 }
 
@@ -100,9 +96,9 @@ impl Marked {
 
     /// A process has ended, and with it its handshakes.
     pub(super) fn exit(&mut self, pid: u32, clock: Clock) -> Vec<Handshake> {
-        self.current.take_all(|(of, _)| *of == pid);
-        self.jobs.take_all(|(of, _)| *of == pid);
-        let mut open = self.connections.take_all(|(of, _)| *of == pid);
+        self.current.remove_process(pid);
+        self.jobs.remove_process(pid);
+        let mut open = self.connections.remove_process(pid);
         open.sort_by_key(|open| open.time);
         let ended = open.iter().map(|open| open.closed(pid, open.time, clock));
         ended.collect()
@@ -128,7 +124,7 @@ impl Marked {
             steps: 0,
             operations: Vec::new(),
         };
-        // One that has taken so long that 65,536 others have begun since.
+        // One that takes so long that 65,536 others are under way.
         let forgotten = self.connections.insert(key, open);
         self.lost += u64::from(forgotten.is_some());
     }
@@ -217,57 +213,6 @@ impl Open {
             waiting: None,
             functions: functions.collect(),
         }
-    }
-}
-
-/// A map that forgets what was inserted long ago when it is full.
-#[derive(Debug)]
-struct Recent<K, V> {
-    most: usize,
-    inserted: u64,
-    entries: HashMap<K, (u64, V)>,
-    order: VecDeque<(u64, K)>,
-}
-
-impl<K: Copy + Eq + Hash, V> Recent<K, V> {
-    fn of(most: usize) -> Self {
-        Self {
-            most,
-            inserted: 0,
-            entries: HashMap::new(),
-            order: VecDeque::new(),
-        }
-    }
-
-    /// Gives what is forgotten for it, if that was not removed before.
-    fn insert(&mut self, key: K, value: V) -> Option<V> {
-        self.inserted += 1;
-        self.entries.insert(key, (self.inserted, value));
-        self.order.push_back((self.inserted, key));
-        if self.order.len() <= self.most {
-            return None;
-        }
-        let (number, oldest) = self.order.pop_front()?;
-        let same = |(last, _): &(u64, V)| *last == number;
-        self.entries.get(&oldest).is_some_and(same).then_some(())?;
-        self.remove(&oldest)
-    }
-
-    fn get(&self, key: &K) -> Option<&V> {
-        self.entries.get(key).map(|(_, value)| value)
-    }
-
-    fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.entries.get_mut(key).map(|(_, value)| value)
-    }
-
-    fn take_all(&mut self, of: impl Fn(&K) -> bool) -> Vec<V> {
-        let taken = self.entries.extract_if(|key, _| of(key));
-        taken.map(|(_, (_, value))| value).collect()
-    }
-
-    fn remove(&mut self, key: &K) -> Option<V> {
-        self.entries.remove(key).map(|(_, value)| value)
     }
 }
 
@@ -388,19 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_is_forgotten() {
-        let mut recent = Recent::of(3);
-        for key in 0..5 {
-            recent.insert(key, key);
-        }
-        assert_eq!((recent.get(&1), recent.get(&2)), (None, Some(&2)));
-        // A key that is inserted again counts as new.
-        recent.insert(2, 20);
-        recent.insert(6, 6);
-        recent.insert(7, 7);
-        assert_eq!((recent.get(&2), recent.get(&4)), (Some(&20), None));
-        assert_eq!((recent.remove(&2), recent.remove(&2)), (Some(20), None));
-
+    fn handshakes_that_never_end_are_forgotten() {
         let mut marked = Marked::new();
         let mut begun = reached("handshake_begun", 0, &[0, 1]);
         for number in 0..MOST_CONNECTIONS as u64 + 10 {
@@ -408,7 +341,7 @@ mod tests {
             marked.take(&begun, Clock::at(0, 0));
         }
         assert_eq!(
-            (marked.connections.entries.len(), marked.lost()),
+            (marked.connections.len(), marked.lost()),
             (MOST_CONNECTIONS, 10)
         );
     }

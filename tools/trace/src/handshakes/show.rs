@@ -2,11 +2,9 @@
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
-
-use super::{Handshake, Operations};
+use super::Handshake;
 use crate::functions::Side;
-use crate::text::{duration, escaped, micros, time_of_day};
+use crate::text::{duration, escaped, json_line, time_of_day};
 
 impl Handshake {
     /// The heading of the columns of [`Handshake::text`].
@@ -43,7 +41,7 @@ impl Handshake {
             self.pid,
             escaped(&self.comm),
             escaped(&self.library),
-            self.side.map_or("-", side),
+            self.side.map_or("-", Side::name),
             unknown(self.version.clone()),
             unknown(self.cipher.clone()),
             unknown(self.group.clone()),
@@ -76,74 +74,6 @@ impl Handshake {
 
     /// A line for programs.
     pub fn json(&self) -> String {
-        let line = Line {
-            time_s: self.time_s,
-            pid: self.pid,
-            tid: self.tid,
-            comm: &self.comm,
-            library: &self.library,
-            side: self.side.map(side),
-            version: self.version.as_deref(),
-            cipher: self.cipher.as_deref(),
-            group: self.group.as_deref(),
-            resumed: self.resumed,
-            server_name: self.server_name.as_deref(),
-            result: self.result.name(),
-            alert: self.alert.as_deref(),
-            wall_us: micros(self.wall),
-            cpu_us: self.cpu.map(micros),
-            waiting_us: self.waiting.map(micros),
-            calls: self.calls,
-            again: self.again,
-            functions: self.functions.iter().map(LineFunction::from).collect(),
-        };
-        crate::text::json_line(&line)
-    }
-}
-
-fn side(side: Side) -> &'static str {
-    match side {
-        Side::Client => "client",
-        Side::Server => "server",
-    }
-}
-
-#[derive(Serialize)]
-struct Line<'a> {
-    time_s: f64,
-    pid: u32,
-    tid: u32,
-    comm: &'a str,
-    library: &'a str,
-    side: Option<&'static str>,
-    version: Option<&'a str>,
-    cipher: Option<&'a str>,
-    group: Option<&'a str>,
-    resumed: Option<bool>,
-    server_name: Option<&'a str>,
-    result: &'static str,
-    alert: Option<&'a str>,
-    wall_us: f64,
-    cpu_us: Option<f64>,
-    waiting_us: Option<f64>,
-    calls: u64,
-    again: u64,
-    functions: Vec<LineFunction<'a>>,
-}
-
-#[derive(Serialize)]
-struct LineFunction<'a> {
-    name: &'a str,
-    count: u64,
-    us: f64,
-}
-
-impl<'a> From<&'a Operations> for LineFunction<'a> {
-    fn from(one: &'a Operations) -> Self {
-        Self {
-            name: &one.name,
-            count: one.count,
-            us: micros(one.ns),
-        }
+        json_line(self)
     }
 }

@@ -156,7 +156,7 @@ mod tests {
     use crate::outcome::Outcome;
 
     fn latencies() -> Latencies {
-        let mut latencies = Latencies::new();
+        let mut latencies = Latencies::default();
         let mut add = |library, function, outcome, time| {
             let row = latencies.row(library, function, outcome);
             row.add(bucket_of(time), 1, time);

@@ -10,7 +10,7 @@ const RETRY: [u8; 32] = [
 ];
 
 fn facts(all: &[(Direction, Vec<u8>)]) -> Facts {
-    let mut flights = Flights::new();
+    let mut flights = Flights::default();
     for (direction, content) in all {
         flights.take(&bytes(*direction, content, 0, 0));
     }
@@ -284,7 +284,7 @@ fn a_message_that_is_cut_tells_what_came() {
     let known = facts(&[(Written, flight)]);
     assert_eq!((known.resumed, known.group), (Some(false), None));
     // The next call begins with a header, so the parser finds its way.
-    let mut flights = Flights::new();
+    let mut flights = Flights::default();
     let mut cut = bytes(Read, &client_hello(&[], b"a"), 0, 0);
     cut.bytes.truncate(60);
     flights.take(&cut);
@@ -362,7 +362,7 @@ fn flights_of_openssl() {
             // Runs the events as they are, and without the headers that are read apart.
             let apart = |event: &&Bytes| event.length != 5;
             for events in [all.clone(), all.iter().filter(apart).cloned().collect()] {
-                let mut flights = Flights::new();
+                let mut flights = Flights::default();
                 events.iter().for_each(|event| flights.take(event));
                 let expected = Facts {
                     side: Some(side),
@@ -381,7 +381,7 @@ fn flights_of_openssl() {
         }
     }
     for (side, text) in both!("refused") {
-        let mut known = Flights::new();
+        let mut known = Flights::default();
         flights(text).iter().for_each(|event| known.take(event));
         let alert = known.facts().alert.expect("an alert");
         assert_eq!(alert.name().as_deref(), Some("protocol_version"));
@@ -401,7 +401,7 @@ proptest! {
             0..20,
         ),
     ) {
-        let mut flights = Flights::new();
+        let mut flights = Flights::default();
         for (read, content, more) in all {
             let direction = if read { Read } else { Written };
             let mut event = bytes(direction, &content, 0, 0);
@@ -434,7 +434,7 @@ proptest! {
         if let Some(byte) = flight.get_mut(at) {
             *byte ^= with;
         }
-        let mut flights = Flights::new();
+        let mut flights = Flights::default();
         for content in flight.chunks(piece) {
             let mut event = bytes(Read, content, 0, 0);
             event.bytes.truncate(seen);

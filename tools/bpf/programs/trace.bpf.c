@@ -7,7 +7,7 @@
  */
 #include "kernel.h"
 
-/* The structures below are read by src/kernel/record.rs. */
+/* The structures below are read by tools/trace/src/record.rs. */
 
 enum {
 	RECORD_CALL = 1,
@@ -309,16 +309,6 @@ INLINE int is_wanted(u64 cookie, u32 pid)
 {
 	return !(cookie & COOKIE_TRACED) || map_lookup(&TRACED, &pid);
 }
-
-/* A register. The verifier refuses a load from a computed place in them, which compilers make of two
- * loads of which one is chosen; what is written in assembly they leave as it is. */
-#define REGISTER(NAME) ({ \
-	u64 value; \
-	asm volatile("%0 = *(u64 *)(%1 + %2)" \
-		     : "=r"(value) \
-		     : "r"(regs), "i"(__builtin_offsetof(struct pt_regs, NAME))); \
-	value; \
-})
 
 /* An argument of the function that is entered, from 0: by the System V ABI, or by Go's own, whose
  * results are in the same registers. */

@@ -32,6 +32,7 @@ static u32 (*const this_cpu)(void) = (void *)8;
 static u64 (*const first_pid_and_tid)(void) = (void *)14;
 static long (*const current_comm)(void *to, u32 size) = (void *)16;
 static void *(*const current_task)(void) = (void *)35;
+static u64 (*const current_cgroup)(void) = (void *)80;
 static long (*const read_user)(void *to, u32 size, const void *from) = (void *)112;
 static long (*const read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static void *(*const ring_reserve)(void *ring, u64 size, u64 flags) = (void *)131;
@@ -45,6 +46,17 @@ struct pt_regs {
 	u64 r11, r10, r9, r8, ax, cx, dx, si, di;
 	u64 orig_ax, ip, cs, flags, sp, ss;
 };
+
+/* A register. The verifier refuses a load from a computed place in them, which compilers make of two
+ * loads of which one is chosen, nor does it take a load of a part; what is written in assembly compilers
+ * leave as it is. */
+#define REGISTER(NAME) ({ \
+	u64 value; \
+	asm volatile("%0 = *(u64 *)(%1 + %2)" \
+		     : "=r"(value) \
+		     : "r"(regs), "i"(__builtin_offsetof(struct pt_regs, NAME))); \
+	value; \
+})
 
 struct raw_tracepoint {
 	u64 args[3];
