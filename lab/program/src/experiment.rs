@@ -220,9 +220,12 @@ fn words(brake: Option<&str>, outcome: &Outcome) -> String {
     text
 }
 
+/// Returns the text of one column, if the row has it.
+type Cell = fn(&Row) -> Option<String>;
+
 fn table(title: &str, rows: &[Row]) -> String {
     let head = ["requests/s", "change, %", "predicted", "published"];
-    let optional: [(_, fn(&Row) -> Option<String>); 5] = [
+    let optional: [(_, Cell); 5] = [
         ("p50, us", |row| {
             row.p50_us.map(|of| format!("{:.0}", of.median))
         }),
