@@ -49,7 +49,6 @@ const FEATURES: &[(&str, bool)] = &[
     ("instruments", cfg!(feature = "instruments")),
     ("ebpf", cfg!(feature = "ebpf")),
     ("terminal", cfg!(feature = "terminal")),
-    ("etcd", cfg!(feature = "etcd")),
 ];
 
 /// The commands of the feature `instruments`.
