@@ -31,8 +31,8 @@ help:
 	@echo 'make image-test   runs it as Kubernetes would; root'
 	@echo 'make fleet-test   three terminators behind HAProxy, replaced one after the other under load: ten'
 	@echo '                  minutes; ARGS="60 200" for a minute at 200 connections a second'
-	@echo 'make etcd-test   three terminators behind HAProxy (PROXY v2) with ticket keys from an etcd of three'
-	@echo '                 members, which are killed, cut off and restarted, whose values are damaged, and'
+	@echo 'make etcd-test   three terminators behind HAProxy (PROXY v2), each with an agent for ticket keys from an etcd'
+	@echo '                 of three members, which are killed, cut off and restarted, whose values are damaged, and'
 	@echo '                 certificates that are replaced: five minutes; root; ARGS="600 100" for ten'
 	@echo 'make trace-counts   whether `widelane trace` tells as many handshakes as nginx and `widelane serve`'
 	@echo '                    count; root; ARGS="40000 4000" for so many, so many a second'
@@ -43,7 +43,7 @@ help:
 
 build:
 	@.ci/setup build
-	cargo build --release --locked -p widelane --features widelane/etcd
+	cargo build --release --locked -p widelane
 	@packaging/split-debug "$(RELEASE)/widelane"
 
 # The laboratory starts the other program, which it looks for beside itself.
@@ -127,7 +127,7 @@ uninstall-openssl:
 
 package:
 	@.ci/setup package
-	cargo build --release --locked --features widelane/etcd -p widelane -p widelane-openssl -p widelane-openssl-shim \
+	cargo build --release --locked -p widelane -p widelane-openssl -p widelane-openssl-shim \
 		-p widelane-manual
 	@"$(RELEASE)/widelane-manual" "$(RELEASE)/manual"
 	@packaging/third-party-licences >"$(RELEASE)/third-party-licences"
@@ -140,7 +140,7 @@ package-test: package
 # cargo-sbom lists what is linked into the program; it is installed once, into target/.
 image:
 	@.ci/setup image
-	cargo build --release --locked -p widelane --features widelane/etcd
+	cargo build --release --locked -p widelane
 	@packaging/third-party-licences >"$(RELEASE)/third-party-licences"
 	@PATH="$$PATH:$(RELEASE)/../tools/bin"; command -v cargo-sbom >/dev/null || \
 		cargo install --quiet --locked --debug --root "$(RELEASE)/../tools" cargo-sbom
@@ -163,5 +163,5 @@ trace-counts:
 
 etcd-test:
 	@.ci/setup check-all
-	cargo build --release --locked -p widelane --features widelane/etcd
+	cargo build --release --locked -p widelane
 	@packaging/test-etcd "$(RELEASE)" $(ARGS)

@@ -4,11 +4,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use widelane_terminator::fuzzing::{etcd_key, etcd_value};
+use widelane_ticket_etcd::fuzzing::{key_file, value};
 
 fuzz_target!(|bytes: &[u8]| {
     for inside in [false, true] {
-        match etcd_value(bytes, inside) {
+        match value(bytes, inside) {
             Err(problem) => assert!(
                 !problem.is_empty() && !problem.contains('\n'),
                 "{problem:?}"
@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
             }
         }
     }
-    if let Err(problem) = etcd_key(bytes) {
+    if let Err(problem) = key_file(bytes) {
         assert!(
             !problem.is_empty() && !problem.contains('\n'),
             "{problem:?}"

@@ -430,6 +430,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             AFFINITY, CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS, STATUS,
         ],
     ),
+    (TICKET_ETCD, &[FILES, PEM]),
     ("widelane-load", &[AFFINITY, ENGINE, PEM, RUSTLS]),
     (CLI, &[CPU, MARKS, FILES, TEXT, FREQUENCY, SPEED]),
     ("widelane-sim", &[CPU, BATCHING, SAMPLES]),
@@ -535,6 +536,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             FILES,
             TEXT,
             "widelane-terminator",
+            TICKET_ETCD,
             "widelane-load",
             CLI,
             SPEED,
@@ -576,6 +578,7 @@ const THREADS: &str = "widelane-threads";
 const FREQUENCY: &str = "widelane-frequency";
 const SPEED: &str = "widelane-speed";
 const CLI: &str = "widelane-cli";
+const TICKET_ETCD: &str = "widelane-ticket-etcd";
 
 /// What ships: the packages that `make package` and `make install-c` build.
 pub const PRODUCT: &[&str] = &[
@@ -589,7 +592,12 @@ pub const LABORATORY_ONLY: &[&str] = &[
     "bindgen", "html5gum", "libcrux*", "maud", "plotters", "rayon",
 ];
 
-const PROGRAMS: &[&str] = &["widelane", "widelane-terminator", "widelane-load"];
+const PROGRAMS: &[&str] = &[
+    "widelane",
+    "widelane-terminator",
+    TICKET_ETCD,
+    "widelane-load",
+];
 /// Crates that only tests use.
 pub const TEST_CRATES: &[&str] = &["widelane-emulation", "widelane-poison"];
 /// Features that only tests may turn on, by dev-dependencies and in [`TEST_CRATES`]: they put code into every kernel

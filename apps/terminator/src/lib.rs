@@ -68,7 +68,6 @@ mod sources;
 mod stapling;
 mod stats;
 mod suites;
-mod ticket_etcd;
 mod ticket_files;
 mod ticket_key;
 mod tls;
@@ -81,14 +80,14 @@ mod worker;
 
 pub use config::{
     Backend, BackendTls, Batching, Certificate, CheckKind, ClientAuth, ClientAuthMode, Config,
-    ConfigError, Document, Drain, Etcd, HealthCheck, HostPort, KeyKind, Limits, Listener,
-    LogFormat, LogTarget, Metrics, Network, OcspSource, PerSource, ProxyVersion, Route, SecretFile,
-    Tickets, TlsVersion, UnknownNames,
+    ConfigError, Document, Drain, HealthCheck, HostPort, KeyKind, Limits, Listener, LogFormat,
+    LogTarget, Metrics, Network, OcspSource, PerSource, ProxyVersion, Route, Tickets, TlsVersion,
+    UnknownNames,
 };
 pub use demo::{Demo, DemoError};
 pub use server::{Server, ServerError};
 pub use signals::Signals;
-pub use ticket_files::{TicketDirectory, TicketFile, TicketFilesError, make_etcd_key};
+pub use ticket_files::{TicketDirectory, TicketFile, TicketFilesError};
 pub use widelane_affinity::Cpus;
 pub use widelane_batching::PlacementChoice;
 
@@ -101,7 +100,6 @@ pub mod fuzzing {
     use crate::opening::Opening;
     use crate::proxy::{Facts, header};
     use crate::scrape_format::Format;
-    use crate::ticket_etcd::sealed::{self, Secret};
     use crate::ticket_key::KeyBytes;
     use rustls_pki_types::{CertificateDer, UnixTime};
     use std::net::SocketAddr;
@@ -162,22 +160,6 @@ pub mod fuzzing {
     pub fn ticket_keys(file: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         let keys = KeyBytes::parse(file)?;
         Ok(keys.iter().map(|key| key.as_bytes().to_vec()).collect())
-    }
-
-    /// A value of ticket keys in etcd: what opens under a secret, or the reason. `inside`: what is inside the
-    /// encryption, as if it had opened. Generation, the place that encrypts, and how many keys.
-    pub fn etcd_value(value: &[u8], inside: bool) -> Result<(u64, Option<u8>, usize), String> {
-        let secret = Secret::parse(b"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")?;
-        let set = match inside {
-            true => sealed::parse(value).ok_or("no set of keys")?,
-            false => sealed::open(&secret, b"/p/keys", value).map_err(|error| error.to_string())?,
-        };
-        Ok((set.generation, set.encrypts, set.keys.len()))
-    }
-
-    /// Whether a file has a secret for ticket keys in etcd, or the reason why not.
-    pub fn etcd_key(file: &[u8]) -> Result<(), String> {
-        Secret::parse(file).map(|_| ())
     }
 
     /// The PROXY header of a connection: client and server, then names, of which `version` and

@@ -21,8 +21,6 @@ use crate::identity::{At, Identity};
 use crate::ocsp::{self, FromFile, Staple};
 use crate::privileges;
 use crate::regular;
-use crate::ticket_etcd::settings::Settings;
-use crate::ticket_etcd::store::{Store, StoreName};
 use crate::ticket_files;
 use crate::ticket_key::TicketKey;
 
@@ -35,10 +33,6 @@ pub(crate) struct Material {
     pub(crate) client_crl: Vec<CertificateRevocationListDer<'static>>,
     /// The first encrypts. Empty: the process makes its own.
     pub(crate) ticket_keys: Vec<Arc<TicketKey>>,
-    /// How to ask for ticket keys in etcd.
-    pub(crate) etcd: Option<(StoreName, Settings)>,
-    /// What they come from. Known when etcd is asked.
-    pub(crate) store: Option<Arc<Store>>,
     /// For TLS to the listener's backend and to those of its routes.
     pub(crate) backend_tls: Option<ClientFiles>,
     pub(crate) route_tls: Vec<Option<ClientFiles>>,
@@ -115,8 +109,6 @@ fn read_listener(key: &str, listener: &Listener, user: Option<u32>) -> Result<Ma
             &listener.tickets.keys,
             user,
         )?,
-        etcd: read_etcd(key, listener, user)?,
-        store: None,
         backend_tls: None,
         route_tls: Vec::new(),
     };
@@ -138,25 +130,6 @@ fn read_listener(key: &str, listener: &Listener, user: Option<u32>) -> Result<Ma
         }
     }
     Ok(material)
-}
-
-fn read_etcd(
-    key: &str,
-    listener: &Listener,
-    user: Option<u32>,
-) -> Result<Option<(StoreName, Settings)>, Fault> {
-    let Some(name) = StoreName::of(listener) else {
-        return Ok(None);
-    };
-    let settings = Settings::read(&format!("{key}.tickets.etcd"), &name.etcd, user)?;
-    Ok(Some((name, settings)))
-}
-
-/// The certificates in a PEM file, as PEM that every library reads.
-pub(crate) fn read_pem_chain(key: &str, path: &Path) -> Result<Vec<u8>, Fault> {
-    let text = read_file(key, path)?;
-    let chain = widelane_pem::chain(&text).map_err(|fault| pem_fault(key, path, fault))?;
-    Ok(widelane_pem::to_pem(&chain).into_bytes())
 }
 
 fn read_pair(at: At, ocsp_key: &str, files: &Certificate) -> Result<Pair, Fault> {
@@ -275,16 +248,7 @@ fn unusable(what: &str, place: usize, path: &Path, line: usize, reason: &str) ->
 
 pub(crate) fn read_key(key: &str, path: &Path) -> Result<Zeroizing<PrivateKeyDer<'static>>, Fault> {
     let text = read_file(key, path)?;
-    check_pem_key(key, path, &text)
-}
-
-/// The key in the text of a PEM file.
-pub(crate) fn check_pem_key(
-    key: &str,
-    path: &Path,
-    text: &[u8],
-) -> Result<Zeroizing<PrivateKeyDer<'static>>, Fault> {
-    widelane_pem::private_key(text).map_err(|fault| pem_fault(key, path, fault))
+    widelane_pem::private_key(&text).map_err(|fault| pem_fault(key, path, fault))
 }
 
 /// What is wrong with a PEM file, at the key that names it.
@@ -363,7 +327,7 @@ mod tests {
         let directory = tempfile::TempDir::new().unwrap();
         let path = |name: &str| directory.path().join(name);
         std::fs::write(path("empty"), "").unwrap();
-        let fault = |path: &Path| read_pem_chain("cert", path).unwrap_err();
+        let fault = |path: &Path| read_key("key", path).unwrap_err();
         let missing = fault(&path("missing"));
         assert!(!missing.passing);
         assert!(missing.remedy.contains("mount the Secret"), "{missing:?}");

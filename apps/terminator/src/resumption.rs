@@ -37,7 +37,6 @@ use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use crate::config::ClientAuthMode;
-use crate::ticket_etcd::store::{Store, StoreName};
 use crate::ticket_key::{NoKey, TicketKey};
 use crate::transcript::Changed;
 
@@ -501,7 +500,7 @@ impl Keys {
         self.generation.load().as_ref()?.keys.first().cloned()
     }
 
-    /// Takes the keys that the files or etcd have now. Those that they have no more are erased.
+    /// Takes the keys that the files have now. Those that they have no more are erased.
     pub(crate) fn replace(&self, keys: Vec<Arc<TicketKey>>) {
         let since = Instant::now();
         let _one_at_a_time = self.rolling.lock().unwrap_or_else(PoisonError::into_inner);
@@ -589,45 +588,29 @@ pub(crate) struct TicketScope {
     /// The addresses of the listener, as text.
     pub(crate) listener: String,
     pub(crate) client_auth: Option<ClientAuthMode>,
-    /// How long a key of this process encrypts. `None`: the keys come from files or from etcd.
+    /// How long a key of this process encrypts. `None`: the keys come from files.
     pub(crate) rotation: Option<Duration>,
-    /// Where in etcd the keys come from.
-    pub(crate) store: Option<StoreName>,
-}
-
-/// Where keys come from that are not of this process.
-pub(crate) enum KeySupply<'a> {
-    /// What is in files now. Empty: the process makes its own.
-    Files(&'a [Arc<TicketKey>]),
-    /// What is in etcd, now and later.
-    Etcd(&'a Store),
 }
 
 impl TicketKeys {
-    /// The keys of `scope`, out of `before` if it has them.
+    /// The keys of `scope`, out of `before` if it has them. `files`: what is in files now. Empty: the process makes its
+    /// own.
     pub(crate) fn get(
         &mut self,
         scope: TicketScope,
-        supply: &KeySupply<'_>,
+        files: &[Arc<TicketKey>],
         before: &Self,
     ) -> Result<Arc<Keys>, NoKey> {
-        let keys = match (before.scopes.get(&scope), scope.rotation, supply) {
-            (Some(keys), Some(_), _) | (Some(keys), None, KeySupply::Etcd(_)) => keys.clone(),
-            (Some(keys), None, KeySupply::Files(files)) => {
+        let keys = match (before.scopes.get(&scope), scope.rotation) {
+            (Some(keys), Some(_)) => keys.clone(),
+            (Some(keys), None) => {
                 self.pending.push((keys.clone(), files.to_vec()));
                 keys.clone()
             }
-            (None, Some(rotation), _) => {
+            (None, Some(rotation)) => {
                 Arc::new(Keys::new(scope.client_auth, rotation, Instant::now())?)
             }
-            (None, None, KeySupply::Files(files)) => {
-                Arc::new(Keys::shared(scope.client_auth, files.to_vec()))
-            }
-            (None, None, KeySupply::Etcd(store)) => {
-                let keys = Arc::new(Keys::shared(scope.client_auth, store.keys()));
-                store.serve(&keys);
-                keys
-            }
+            (None, None) => Arc::new(Keys::shared(scope.client_auth, files.to_vec())),
         };
         self.scopes.insert(scope, keys.clone());
         Ok(keys)

@@ -16,7 +16,6 @@ use crate::ocsp::Verdict;
 use crate::resumption::TicketRefusal;
 use crate::shared::{Shared, StapleNote};
 use crate::stats::{BOUNDS_US, BUCKETS, End, Failure, Refusal, Stats, encode_plain};
-use crate::ticket_etcd::store::StoreNote;
 use crate::upstream::{Name, Upstream};
 
 /// Sums over all workers, rendered at each scrape.
@@ -222,16 +221,8 @@ impl Scrape {
     }
 
     fn ticket_keys(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let stores: Vec<_> = self
-            .0
-            .stores
-            .load()
-            .iter()
-            .map(|store| store.note())
-            .collect();
-        let of_stores = stores.iter().flat_map(|store| store.keys.clone());
-        let notes = self.0.ticket_notes().into_iter().chain(of_stores);
-        let times_of_keys = notes.map(|note| {
+        let notes = self.0.ticket_notes();
+        let times_of_keys = notes.into_iter().map(|note| {
             let role = note.role.to_owned();
             let labels = [("name", note.name), ("role", role), ("file", note.file)];
             (labels, note.written)
@@ -239,42 +230,9 @@ impl Scrape {
         gauges(
             encoder,
             "widelane_ticket_key_written_timestamp_seconds",
-            "When the file of each ticket key was written, or the key made, in seconds since 1970",
+            "When the file of each ticket key was written, in seconds since 1970",
             times_of_keys,
         )?;
-        let of_all: [(_, _, OfStore); 5] = [
-            (
-                "widelane_tickets_etcd_current",
-                "0 if etcd cannot be asked for ticket keys, or those in it are refused",
-                |store| Some(store.current.into()),
-            ),
-            (
-                "widelane_tickets_etcd_own",
-                "1 if clients get tickets that no other machine can decrypt",
-                |store| Some(store.own.into()),
-            ),
-            (
-                "widelane_tickets_etcd_holder",
-                "1 if this instance makes the ticket keys in etcd",
-                |store| Some(store.holds.into()),
-            ),
-            (
-                "widelane_tickets_etcd_unseen_seconds",
-                "How long ago the ticket keys in force were seen in etcd",
-                |store| Some(store.unseen?.try_into().unwrap_or(i64::MAX)),
-            ),
-            (
-                "widelane_tickets_etcd_clock_ahead_seconds",
-                "By how much this clock is ahead of that of the machine that wrote into etcd last",
-                |store| store.ahead,
-            ),
-        ];
-        for (name, help, value) in of_all {
-            let values = stores
-                .iter()
-                .filter_map(|store| Some(([("prefix", store.prefix.clone())], value(store)?)));
-            gauges(encoder, name, help, values)?;
-        }
         Ok(())
     }
 
@@ -350,7 +308,6 @@ impl Scrape {
     }
 }
 
-type OfStore = fn(&StoreNote) -> Option<i64>;
 type OfNote = fn(&StapleNote, UnixTime) -> bool;
 type OfVerdict = fn(&Verdict) -> i64;
 

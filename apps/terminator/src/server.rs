@@ -28,7 +28,6 @@ use crate::shared::{Shared, Site, Slot, ticket_key_notes};
 use crate::signing::SigningSource;
 use crate::sockets::{self, Inherited};
 use crate::sources::SourceLimits;
-use crate::ticket_etcd::store::{FIRST_KEYS, StoreName, Stores};
 use crate::tls;
 use crate::upstream::{NoAnswer, Upstreams};
 use crate::watch::Fingerprint;
@@ -163,14 +162,6 @@ impl Server {
         let mut keys = TicketKeys::default();
         let log = shared.access_log.prepare(config).map_err(locate)?;
         let mut staples = Staples::default();
-        let mut stores = Stores::default();
-        let material = ask_etcd(
-            document,
-            material,
-            &mut stores,
-            &mut || false,
-            "a start goes on",
-        )?;
         let sites = build_sites(
             config,
             material,
@@ -186,7 +177,6 @@ impl Server {
         staples.take_waiting(UnixTime::now());
         shared.note_files(&sites);
         shared.ticket_keys.send_replace(keys.all());
-        shared.stores.store(Arc::new(stores.all()));
         let run_on = |index: usize| match (&cores.workers, &borrowers) {
             (Workers::Pinned(cpus), _) => {
                 let cpu = cpus.iter().cycle().nth(index);
@@ -214,7 +204,6 @@ impl Server {
             regular,
             state: Mutex::new(State {
                 names: followed,
-                stores,
                 checks: Checks::default(),
                 keys,
                 staples,
@@ -276,14 +265,6 @@ impl Server {
         let shared = Shared::new(1, signing, &config.limits);
         let mut keys = TicketKeys::default();
         let mut staples = Staples::default();
-        let mut stores = Stores::to_look_at();
-        let material = ask_etcd(
-            document,
-            material,
-            &mut stores,
-            &mut || false,
-            "a start would go on",
-        )?;
         let sites = build_sites(
             config,
             material,
@@ -341,8 +322,7 @@ impl Server {
         self.reload_unless(document, &mut || false)
     }
 
-    /// As [`Self::reload`], but the wait for names, without which the reload fails, and that for etcd, without which
-    /// it does not, end when `is_cut_off` says so.
+    /// As [`Self::reload`], but the wait for names, without which the reload fails, ends when `is_cut_off` says so.
     pub(crate) fn reload_unless(
         &self,
         document: &Document,
@@ -426,8 +406,8 @@ impl Server {
         left
     }
 
-    /// With `whole`, which can cut off the waits for names and etcd: not only files that have changed, but also
-    /// the log's, and names are looked up at once.
+    /// With `whole`, which can cut off the wait for names: not only files that have changed, but also the log's, and
+    /// names are looked up at once.
     fn try_reload(
         &self,
         state: &mut State,
@@ -435,19 +415,12 @@ impl Server {
         whole: Option<&mut dyn FnMut() -> bool>,
     ) -> Result<(), ServerError> {
         let is_whole = whole.is_some();
-        // Files that have changed bring no etcd for which to wait.
-        let never = &mut || false;
-        let is_cut_off = whole.unwrap_or(never);
-        let learned = match is_whole {
-            true => self.learn_names(state, document, is_cut_off),
-            false => Ok(()),
+        let learned = match whole {
+            Some(is_cut_off) => self.learn_names(state, document, is_cut_off),
+            None => Ok(()),
         };
-        let replaced = |()| self.replace(state, document, is_whole, is_cut_off);
+        let replaced = |()| self.replace(state, document, is_whole);
         let reloaded = learned.and_then(replaced);
-        // None that only a refused configuration has.
-        let listeners = &state.document.config().listeners;
-        let stores: Vec<_> = listeners.iter().filter_map(StoreName::of).collect();
-        state.stores.keep(&stores).map_err(no_etcd_thread)?;
         // The new ones, or those from before if it was refused.
         let wanted = Wanted::by(state.document.config());
         state.names.follow(wanted).map_err(no_names_thread)?;
@@ -484,7 +457,6 @@ impl Server {
         state: &mut State,
         document: &Document,
         whole: bool,
-        is_cut_off: &mut dyn FnMut() -> bool,
     ) -> Result<(), ServerError> {
         let config = document.config();
         let locate = |fault| ServerError::Config(document.locate(fault));
@@ -503,14 +475,6 @@ impl Server {
             false => log.same(),
         };
         let mut staples = Staples::default();
-        let settings: Vec<_> = material.iter().filter_map(|one| one.etcd.clone()).collect();
-        let material = ask_etcd(
-            document,
-            material,
-            &mut state.stores,
-            is_cut_off,
-            "a reload goes on",
-        )?;
         let sites = build_sites(
             config,
             material,
@@ -562,8 +526,6 @@ impl Server {
             }
         }
         log.adopt(prepared, config);
-        state.stores.adopt(&settings).map_err(no_etcd_thread)?;
-        self.shared.stores.store(Arc::new(state.stores.all()));
         self.shared.ticket_keys.send_replace(keys.all());
         keys.succeed(std::mem::take(&mut state.keys));
         state.keys = keys;
@@ -637,7 +599,6 @@ impl Drop for Server {
 #[derive(Debug)]
 struct State {
     names: Names,
-    stores: Stores,
     checks: Checks,
     keys: TicketKeys,
     staples: Staples,
@@ -932,46 +893,6 @@ fn tell_missing(document: &Document, upstreams: &Upstreams, then: &str) {
     }
 }
 
-/// Asks etcd for ticket keys, and waits a moment for those that are not known, until `is_cut_off` says so. If there
-/// are none, that is told, with what becomes of it.
-fn ask_etcd(
-    document: &Document,
-    mut material: Vec<Material>,
-    stores: &mut Stores,
-    is_cut_off: &mut dyn FnMut() -> bool,
-    then: &str,
-) -> Result<Vec<Material>, ServerError> {
-    for one in &mut material {
-        if let Some((name, settings)) = &one.etcd {
-            one.store = Some(stores.get(name, settings).map_err(no_etcd_thread)?);
-        }
-    }
-    let until = Instant::now() + FIRST_KEYS;
-    for (index, one) in material.iter().enumerate() {
-        let Some(store) = &one.store else { continue };
-        let left = until.saturating_duration_since(Instant::now());
-        let answered = store.wait(left, is_cut_off);
-        if is_cut_off() {
-            break;
-        }
-        if let Err(problem) = answered {
-            let key = format!("listener[{index}].tickets.etcd");
-            let remedy =
-                format!("{then} with ticket keys of this machine alone, until etcd has some");
-            tracing::warn!("{}", document.locate(Fault::new(key, problem, remedy)));
-        }
-    }
-    Ok(material)
-}
-
-fn no_etcd_thread(source: std::io::Error) -> ServerError {
-    ServerError::Machine {
-        doing: "start the thread that asks etcd".into(),
-        source,
-        remedy: "raise the limits of threads and descriptors",
-    }
-}
-
 fn no_names_thread(source: std::io::Error) -> ServerError {
     ServerError::Machine {
         doing: "start the thread that looks up names".into(),
@@ -1087,32 +1008,6 @@ mod tests {
         server.reload(&document).unwrap();
         assert!(!Arc::ptr_eq(&old, &site()));
         assert!(first.upgrade().is_none(), "the key is still in memory");
-    }
-
-    /// An operator who stops the server would wait five seconds.
-    #[cfg(feature = "etcd")]
-    #[test]
-    fn a_reload_that_is_cut_off_does_not_wait_for_etcd() {
-        let directory = TempDir::new().unwrap();
-        let mut config = config_in(&directory);
-        let document = |config: &Config| Document::from_flags(config.clone()).unwrap();
-        let server = Server::start(&document(&config)).unwrap();
-        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let key_file = directory.path().join("etcd.key");
-        crate::ticket_files::make_etcd_key(&key_file).unwrap();
-        config.listeners[0].tickets.etcd = Some(crate::config::Etcd::new(
-            vec![format!("http://{}", silent.local_addr().unwrap())],
-            crate::config::SecretFile::File(key_file),
-        ));
-        let mut asked = 0;
-        let mut is_cut_off = || {
-            asked += 1;
-            true
-        };
-        server
-            .reload_unless(&document(&config), &mut is_cut_off)
-            .unwrap();
-        assert_eq!(asked, 2, "in the wait and after it");
     }
 
     /// A lookup cannot be cut off: the reload, the server and this process go on without it.

@@ -18,7 +18,6 @@ use crate::routes::Routes;
 use crate::signing::SigningSource;
 use crate::sources::{SourceLimits, Sources};
 use crate::stats::Stats;
-use crate::ticket_etcd::store::Store;
 use crate::ticket_key::TicketKey;
 use crate::upstream::Upstreams;
 
@@ -47,8 +46,6 @@ pub(crate) struct Shared {
     pub(crate) ticket_keys: watch::Sender<Vec<Arc<Keys>>>,
     certificates: ArcSwap<Vec<CertificateNote>>,
     ticket_notes: ArcSwap<Vec<TicketKeyNote>>,
-    /// Those in use, for the metrics.
-    pub(crate) stores: ArcSwap<Vec<Arc<Store>>>,
     staple_notes: ArcSwap<Vec<StapleNote>>,
 }
 
@@ -179,7 +176,6 @@ impl Shared {
             ticket_keys: watch::Sender::default(),
             certificates: ArcSwap::default(),
             ticket_notes: ArcSwap::default(),
-            stores: ArcSwap::default(),
             staple_notes: ArcSwap::default(),
         }
     }

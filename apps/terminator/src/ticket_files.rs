@@ -18,7 +18,6 @@ use zeroize::Zeroizing;
 
 use crate::config::Fault;
 use crate::regular;
-use crate::ticket_etcd::sealed::Secret;
 use crate::ticket_key::{KeyBytes, KeySource, TicketKey};
 
 /// The keys in the files and directories of a listener. The first encrypts, all decrypt. The files
@@ -100,33 +99,11 @@ pub struct TicketDirectory(PathBuf);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TicketFile {
     /// The file's name.
-    pub file: &'static str,
+    pub file: String,
     /// The key's name in hexadecimal, which tickets carry in plain.
     pub name: String,
     /// How long ago it was made. `None`: in the future, by this machine's clock.
     pub age: Option<Duration>,
-}
-
-/// Makes a file with the secret under which ticket keys in etcd are encrypted. There must be no such file yet.
-pub fn make_etcd_key(path: &Path) -> Result<(), TicketFilesError> {
-    let write = || {
-        let secret = Secret::generate().map_err(io::Error::other)?;
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)?;
-        file.write_all(secret.to_line().as_bytes())?;
-        file.sync_all()
-    };
-    write().map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => TicketFilesError {
-            problem: format!("{} exists already", path.display()),
-            remedy: "copy it to the other machines; or name a new file, and set another `prefix` with it"
-                .into(),
-        },
-        _ => failed("write", path, &error),
-    })
 }
 
 /// Why keys were not made or rotated.
@@ -228,15 +205,23 @@ impl TicketDirectory {
         self.write(NEXT, Some(&current.metadata), now)
     }
 
-    /// The keys, the one that encrypts first.
+    /// The keys as a server has them, the one that encrypts first, each with its first file.
     pub fn list(&self) -> Result<Vec<TicketFile>, TicketFilesError> {
-        let mut keys = Vec::new();
-        for file in FILES {
-            keys.extend(self.read(file)?.map(|held| TicketFile {
-                file,
-                name: held.bytes.name(),
-                age: held.age(),
-            }));
+        let paths = match files(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            paths => paths.map_err(|error| failed("read", &self.0, &error))?,
+        };
+        let mut keys: Vec<TicketFile> = Vec::new();
+        for path in paths {
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
+            let Some(held) = self.read(&file)? else {
+                continue;
+            };
+            let name = held.bytes.name();
+            if keys.iter().all(|key| key.name != name) {
+                let (file, age) = (file.into_owned(), held.age());
+                keys.push(TicketFile { file, name, age });
+            }
         }
         Ok(keys)
     }
@@ -415,25 +400,6 @@ pub(crate) fn place(directory: &Path) -> PathBuf {
         true => data,
         false => directory.to_owned(),
     }
-}
-
-/// A file with a secret that only this process and root may read. `missing` is the remedy if it is not there.
-pub(crate) fn read_secret(
-    key: &str,
-    path: &Path,
-    user: Option<u32>,
-    missing: &str,
-) -> Result<Zeroizing<Vec<u8>>, Fault> {
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            let problem = format!("cannot read {}: {error}", path.display());
-            Fault::new(key, problem, missing).because_of(&error)
-        }
-        _ => unreadable(key, path, &error),
-    };
-    let KeyFile { metadata, bytes } = read_file(path).map_err(failed)?;
-    check_access(key, path, &metadata, user)?;
-    Ok(bytes)
 }
 
 struct KeyFile {

@@ -145,9 +145,6 @@ impl fmt::Debug for TicketKey {
 }
 
 impl KeyBytes {
-    /// How many bytes a new key has.
-    pub(crate) const LENGTH: usize = LONG;
-
     /// 80 random bytes.
     pub(crate) fn generate() -> Result<Self, NoKey> {
         let mut bytes = Zeroizing::new(vec![0; LONG]);
@@ -198,12 +195,6 @@ impl KeyBytes {
             _ => last.swap(0, 1),
         }
         Ok(last)
-    }
-
-    /// The bytes of one key, of the length that [`KeyBytes::generate`] makes.
-    pub(crate) fn from_store(bytes: &[u8]) -> Option<Self> {
-        let bytes = Zeroizing::new(<[u8; LONG]>::try_from(bytes).ok()?.to_vec());
-        Self::checked(bytes).ok()
     }
 
     /// The bytes as nginx reads them from a file.

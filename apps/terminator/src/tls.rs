@@ -12,7 +12,7 @@ use crate::config::{
 use crate::material::{Facts, Material};
 use crate::pinned::Pinned;
 use crate::reason;
-use crate::resumption::{KeySupply, Noting, TicketKeys, TicketScope, Tickets};
+use crate::resumption::{Noting, TicketKeys, TicketScope, Tickets};
 use crate::signing::SigningSource;
 use crate::suites;
 use crate::ticket_key::TicketKey;
@@ -62,7 +62,6 @@ pub(crate) fn build(
         .map(|pair| (pair.files.cert.clone(), pair.identity.facts.clone()))
         .collect();
     let ticket_keys = std::mem::take(&mut material.ticket_keys);
-    let store = material.store.take();
     let resolver = resolver(key, listener, material, &provider, clock.clone())?;
     check_versions(key, listener, &provider, &resolver.default)?;
     let builder = ServerConfig::builder_with_details(provider.clone(), clock)
@@ -87,15 +86,9 @@ pub(crate) fn build(
         let scope = TicketScope {
             listener: format!("{:?}", listener.listen),
             client_auth: listener.client_auth.as_ref().map(|wanted| wanted.mode),
-            rotation: (ticket_keys.is_empty() && store.is_none())
-                .then_some(listener.tickets.rotation),
-            store: store.as_ref().map(|store| store.name.clone()),
+            rotation: ticket_keys.is_empty().then_some(listener.tickets.rotation),
         };
-        let source = match &store {
-            Some(store) => KeySupply::Etcd(store),
-            None => KeySupply::Files(&ticket_keys),
-        };
-        let keys = next.get(scope, &source, before).map_err(|error| {
+        let keys = next.get(scope, &ticket_keys, before).map_err(|error| {
             let remedy = "start again";
             Fault::new(format!("{key}.tickets"), error.to_string(), remedy)
         })?;

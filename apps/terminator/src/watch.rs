@@ -290,20 +290,6 @@ fn paths(config: &Config) -> Vec<PathBuf> {
             paths.extend(client_auth.crl.clone());
         }
         paths.extend(listener.tickets.keys.iter().cloned());
-        if let Some(etcd) = &listener.tickets.etcd {
-            paths.extend(etcd.ca.iter().chain(&etcd.cert).cloned());
-            let secrets = [
-                Some(&etcd.key_file),
-                etcd.password_file.as_ref(),
-                etcd.key.as_ref(),
-            ];
-            paths.extend(
-                secrets
-                    .into_iter()
-                    .flatten()
-                    .filter_map(|file| file.path().ok()),
-            );
-        }
         let routes = listener.routes.iter().map(|route| &route.backend_tls);
         for tls in routes.chain([&listener.backend_tls]).flatten() {
             let files = [&tls.ca, &tls.cert, &tls.key].into_iter().flatten();

@@ -1,7 +1,5 @@
-//! Ticket keys from a real etcd, of one member: three servers resume each other's sessions, while the value is
-//! damaged and etcd is away.
-
-#![cfg(feature = "etcd")]
+//! Ticket keys from a real etcd, of one member: three servers, each with an agent, resume each other's sessions, while
+//! the value is damaged and etcd is away.
 
 mod common;
 
@@ -11,16 +9,15 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use common::*;
 use rustls::{ClientConfig, HandshakeKind};
 use tempfile::TempDir;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata};
-use widelane_terminator::{Config, Etcd, SecretFile, Server, make_etcd_key};
+use widelane_terminator::{Config, Server};
+use widelane_ticket_etcd::{Agent, Options, make_key_file};
 
 /// An etcd of one member, which ends with the test.
 struct Member {
@@ -137,10 +134,69 @@ impl Drop for Member {
     }
 }
 
-fn with_keys_of(etcd: Etcd, files: &Files) -> Config {
+/// An agent and its directory. It ends, and gives its lease back, when this is dropped.
+struct Following {
+    directory: TempDir,
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Following {
+    /// It has looked once.
+    fn start(mut options: Options) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        options.metrics = Some(directory.path().join("metrics"));
+        let agent = Agent::new(options, &directory.path().join("keys")).expect("right options");
+        let (stop, stopped) = mpsc::channel();
+        let following = Self {
+            directory,
+            stop: Some(stop),
+            thread: Some(std::thread::spawn(move || agent.follow(&stopped))),
+        };
+        eventually("it has looked", || following.gauge("current").is_some());
+        following
+    }
+
+    fn keys(&self) -> PathBuf {
+        self.directory.path().join("keys")
+    }
+
+    /// One of its metrics.
+    fn gauge(&self, name: &str) -> Option<u64> {
+        let page = std::fs::read_to_string(self.directory.path().join("metrics")).ok()?;
+        let start = format!("widelane_tickets_etcd_{name}{{prefix=\"/widelane/tickets\"}} ");
+        let line = page.lines().find_map(|line| line.strip_prefix(&start));
+        line?.parse().ok()
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("no panic");
+        }
+    }
+}
+
+fn options(endpoint: String, key_file: PathBuf) -> Options {
+    Options {
+        endpoints: vec![endpoint],
+        prefix: "/widelane/tickets".into(),
+        rotation: Duration::from_secs(30),
+        key_file,
+        user: None,
+        password_file: None,
+        ca: None,
+        cert: None,
+        key: None,
+        metrics: None,
+    }
+}
+
+fn with_keys_in(directory: PathBuf, files: &Files) -> Config {
     let mut one = listener(echo(), vec![files.certificate(Kind::Ecdsa, &["a.example"])]);
-    one.tickets.rotation = Duration::from_secs(30);
-    one.tickets.etcd = Some(etcd);
+    one.tickets.keys = vec![directory];
     config(vec![one])
 }
 
@@ -163,10 +219,6 @@ fn all_resume(servers: &[Server]) -> bool {
     })
 }
 
-fn gauge(server: &Server, name: &str) -> u64 {
-    metric(server, &format!("{name}{{prefix=\"/widelane/tickets\"}}"))
-}
-
 #[test]
 fn servers_resume_each_others_sessions_whatever_happens_to_etcd() {
     let Some(mut member) = Member::new() else {
@@ -174,110 +226,71 @@ fn servers_resume_each_others_sessions_whatever_happens_to_etcd() {
     };
     let files = Files::new();
     let key = etcd_key(&files);
-    let etcd = || Etcd::new(vec![member.endpoint()], SecretFile::File(key.clone()));
-    let servers: Vec<_> = (0..3)
-        .map(|_| start(&with_keys_of(etcd(), &files)))
+    let agents: Vec<_> = (0..3)
+        .map(|_| Following::start(options(member.endpoint(), key.clone())))
         .collect();
-    eventually("keys of etcd encrypt", || {
-        servers
-            .iter()
-            .all(|one| gauge(one, "widelane_tickets_etcd_own") == 0)
-    });
-    eventually("all resume", || all_resume(&servers));
-    let holders: u64 = servers
+    let configs: Vec<_> = agents
         .iter()
-        .map(|one| gauge(one, "widelane_tickets_etcd_holder"))
-        .sum();
+        .map(|agent| with_keys_in(agent.keys(), &files))
+        .collect();
+    let servers: Vec<_> = configs.iter().map(start).collect();
+    let all_are = |name: &str, value| agents.iter().all(|one| one.gauge(name) == Some(value));
+    // As the program does when the files have changed.
+    let all_resume = || {
+        for (server, config) in servers.iter().zip(&configs) {
+            server.reload(&document(config)).expect("good keys");
+        }
+        all_resume(&servers)
+    };
+    eventually("keys of etcd encrypt", || all_are("own", 0));
+    eventually("all resume", all_resume);
+    let holders: u64 = agents.iter().filter_map(|one| one.gauge("holder")).sum();
     assert_eq!(holders, 1);
 
     // A damaged value: all go on, and the one that writes puts it right.
     member.ctl(&["put", "/widelane/tickets/keys", "damaged"]);
-    assert!(all_resume(&servers));
+    assert!(all_resume());
     eventually("the value is right again", || {
         member
             .ctl(&["get", "/widelane/tickets/keys", "-w", "json"])
             .len()
             > 300
     });
-    assert!(all_resume(&servers));
+    assert!(all_resume());
 
-    // Another key file: it is not written over, and serves with keys of its own.
+    // Another key file: it is not written over, and there are keys of this machine alone.
     let other = files.path("other.key");
-    make_etcd_key(&other).expect("a key");
-    let wrong = Etcd::new(vec![member.endpoint()], SecretFile::File(other));
-    let stranger = start(&with_keys_of(wrong, &files));
-    assert_eq!(gauge(&stranger, "widelane_tickets_etcd_current"), 0);
-    assert_eq!(gauge(&stranger, "widelane_tickets_etcd_own"), 1);
+    make_key_file(&other).expect("a key");
+    let alone = Following::start(options(member.endpoint(), other));
+    assert_eq!(alone.gauge("current"), Some(0));
+    assert_eq!(alone.gauge("own"), Some(1));
+    let stranger = start(&with_keys_in(alone.keys(), &files));
     let client = Wish::default().config();
     kind(stranger.addresses()[0], &client);
     assert_eq!(
         kind(stranger.addresses()[0], &client),
         HandshakeKind::Resumed
     );
-    drop(stranger);
+    drop((stranger, alone));
 
     // No etcd: it is told, and nothing else changes.
     member.stop();
-    eventually("it is noticed", || {
-        servers
-            .iter()
-            .all(|one| gauge(one, "widelane_tickets_etcd_current") == 0)
-    });
-    assert!(all_resume(&servers));
+    eventually("it is noticed", || all_are("current", 0));
+    assert!(all_resume());
     member.start();
-    eventually("it is there again", || {
-        servers
-            .iter()
-            .all(|one| gauge(one, "widelane_tickets_etcd_current") == 1)
-    });
-    assert!(all_resume(&servers));
+    eventually("it is there again", || all_are("current", 1));
+    assert!(all_resume());
 
     // The one that writes gives its lease back when it ends, so that another writes at once.
-    drop(servers);
+    drop(agents);
     assert_eq!(member.ctl(&["get", "/widelane/tickets/holder"]), "");
 }
 
-/// The messages of this thread's log.
-#[derive(Clone, Default)]
-struct Told(Arc<Mutex<String>>);
-
-impl Visit for Told {
-    fn record_debug(&mut self, _: &Field, value: &dyn std::fmt::Debug) {
-        let mut text = self.0.lock().expect("no panic");
-        text.push_str(&format!("{value:?}\n"));
-    }
-}
-
-impl tracing::Subscriber for Told {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        event.record(&mut self.clone());
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-/// What a check says of this etcd must have all of these parts.
-fn is_told(what: &str, etcd: Etcd, files: &Files, parts: &[&str]) {
-    let told = Told::default();
-    let config = with_keys_of(etcd, files);
-    tracing::subscriber::with_default(told.clone(), || {
-        Server::check(&document(&config)).expect("only a warning");
-    });
-    let told = told.0.lock().expect("no panic");
+/// What a look at this etcd says must have all of these parts.
+fn is_told(what: &str, options: Options, parts: &[&str]) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let agent = Agent::new(options, &directory.path().join("keys")).expect("right options");
+    let told = agent.once().expect_err("a fault");
     for part in parts {
         assert!(told.contains(part), "{what}: no {part:?} in {told}");
     }
@@ -287,7 +300,7 @@ fn is_told(what: &str, etcd: Etcd, files: &Files, parts: &[&str]) {
 fn what_a_real_etcd_answers_is_told_with_its_remedy() {
     let files = Files::new();
     let key = etcd_key(&files);
-    let at = |endpoint: String| Etcd::new(vec![endpoint], SecretFile::File(key.clone()));
+    let at = |endpoint: String| options(endpoint, key.clone());
     let (right, wrong) = (files.path("ca.pem"), files.path("other.pem"));
     let authority = Authority::new("authority", &right);
     Authority::new("another authority", &wrong);
@@ -305,11 +318,11 @@ fn what_a_real_etcd_answers_is_told_with_its_remedy() {
         write_secret(&file, password);
         let mut etcd = at(plain.endpoint());
         etcd.user = Some(user.into());
-        etcd.password_file = Some(SecretFile::File(file));
+        etcd.password_file = Some(file);
         etcd
     };
     let no_users = ["has no users", "etcdctl auth enable"];
-    is_told("no users", with_user("app", "right"), &files, &no_users);
+    is_told("no users", with_user("app", "right"), &no_users);
     for arguments in [
         &["user", "add", "root:root"][..],
         &["user", "grant-role", "root", "root"],
@@ -318,29 +331,22 @@ fn what_a_real_etcd_answers_is_told_with_its_remedy() {
     ] {
         plain.ctl(arguments);
     }
-    let parts = ["refuses the password of user `app`", "`password_file`"];
-    is_told(
-        "a wrong password",
-        with_user("app", "wrong"),
-        &files,
-        &parts,
-    );
+    let parts = ["refuses the password of user `app`", "--password-file"];
+    is_told("a wrong password", with_user("app", "wrong"), &parts);
     is_told(
         "an unknown user",
         with_user("none", "right"),
-        &files,
         &["user `none`"],
     );
     let parts = [
         "gives user `app` too few rights",
         "etcdctl role grant-permission",
     ];
-    is_told("no rights", with_user("app", "right"), &files, &parts);
+    is_told("no rights", with_user("app", "right"), &parts);
     is_told(
         "no user",
         at(plain.endpoint()),
-        &files,
-        &["wants a user", "set `user`"],
+        &["wants a user", "give --user"],
     );
 
     let with_ca = |endpoint: String, ca: &PathBuf| {
@@ -349,45 +355,31 @@ fn what_a_real_etcd_answers_is_told_with_its_remedy() {
         etcd
     };
     let parts = [
-        "an authority that is not in the file `ca`",
+        "an authority that is not in the file of --ca",
         "put the authority",
     ];
-    is_told(
-        "a wrong CA",
-        with_ca(secure.endpoint(), &wrong),
-        &files,
-        &parts,
-    );
+    is_told("a wrong CA", with_ca(secure.endpoint(), &wrong), &parts);
     let parts = ["does not speak TLS", "write http://"];
     let as_tls = plain.endpoint().replace("http:", "https:");
-    is_told("TLS to plaintext", with_ca(as_tls, &right), &files, &parts);
+    is_told("TLS to plaintext", with_ca(as_tls, &right), &parts);
     let parts = ["if it speaks TLS", "write https://"];
     let as_plain = secure.endpoint().replace("https:", "http:");
-    is_told("plaintext to TLS", at(as_plain), &files, &parts);
+    is_told("plaintext to TLS", at(as_plain), &parts);
 }
 
 #[test]
 fn names_of_others_below_the_prefix_do_not_matter() {
     let Some(member) = Member::new() else { return };
     eventually("it serves", || member.is_healthy());
-    let others = || {
-        for number in 0..20 {
-            member.ctl(&["put", &format!("/widelane/tickets/app/{number}"), "other"]);
-        }
-    };
-    others();
+    for number in 0..20 {
+        member.ctl(&["put", &format!("/widelane/tickets/app/{number}"), "other"]);
+    }
     let files = Files::new();
-    let etcd = Etcd::new(vec![member.endpoint()], SecretFile::File(etcd_key(&files)));
-    let server = start(&with_keys_of(etcd, &files));
+    let agent = Following::start(options(member.endpoint(), etcd_key(&files)));
     eventually("its names are found behind those of others", || {
-        gauge(&server, "widelane_tickets_etcd_holder") == 1
+        agent.gauge("holder") == Some(1)
     });
-    assert_eq!(gauge(&server, "widelane_tickets_etcd_current"), 1);
-    let told = "etcd_debugging_mvcc_events_total";
-    let before = member.count(told);
-    others();
-    let after = member.count(told);
-    assert!(after - before < 20, "it is told of changes of others");
+    assert_eq!(agent.gauge("current"), Some(1));
 }
 
 #[test]
@@ -423,21 +415,19 @@ fn may_not_write(but: &[&str], most: usize) {
     ] {
         member.ctl(arguments);
     }
-    let prefix = Etcd::new(vec![member.endpoint()], SecretFile::File(PathBuf::new())).prefix;
     for name in but {
-        let entry = format!("{prefix}/{name}");
+        let entry = format!("/widelane/tickets/{name}");
         member.ctl(&["role", "grant-permission", "reads", "readwrite", &entry]);
     }
     member.ctl(&["auth", "enable"]);
     let password = files.path("password");
     write_secret(&password, "right");
-    let mut etcd = Etcd::new(vec![member.endpoint()], SecretFile::File(etcd_key(&files)));
-    etcd.user = Some("app".into());
-    etcd.password_file = Some(SecretFile::File(password));
-    let mut config = with_keys_of(etcd, &files);
-    config.listeners[0].tickets.rotation = Duration::from_secs(10);
-    let server = start(&config);
-    let is_current = || gauge(&server, "widelane_tickets_etcd_current") == 1;
+    let mut options = options(member.endpoint(), etcd_key(&files));
+    options.user = Some("app".into());
+    options.password_file = Some(password);
+    options.rotation = Duration::from_secs(10);
+    let agent = Following::start(options);
+    let is_current = || agent.gauge("current") == Some(1);
     eventually("it is refused", || !is_current());
     eventually("it has claimed several times", || {
         assert!(!is_current(), "it is refused each time");
@@ -451,7 +441,7 @@ fn may_not_write(but: &[&str], most: usize) {
 
 fn etcd_key(files: &Files) -> PathBuf {
     let key = files.path("etcd.key");
-    make_etcd_key(&key).expect("a key");
+    make_key_file(&key).expect("a key");
     key
 }
 

@@ -48,7 +48,6 @@ pub(crate) const COMMIT: &str = env!("WIDELANE_COMMIT");
 const FEATURES: &[(&str, bool)] = &[
     ("instruments", cfg!(feature = "instruments")),
     ("terminal", cfg!(feature = "terminal")),
-    ("etcd", cfg!(feature = "etcd")),
 ];
 
 /// The commands of the feature `instruments`.

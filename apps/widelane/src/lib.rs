@@ -23,6 +23,7 @@ mod instruments;
 #[cfg(feature = "instruments")]
 mod kernels;
 mod load;
+mod log;
 #[cfg(feature = "instruments")]
 mod probe;
 #[cfg(feature = "instruments")]

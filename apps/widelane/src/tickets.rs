@@ -1,11 +1,18 @@
 //! `widelane tickets`: the keys of session tickets that several machines share.
 
+use crate::log;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::error::Error;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
-use widelane_terminator::{TicketDirectory, TicketFilesError, make_etcd_key};
+use widelane_terminator::TicketDirectory;
+use widelane_ticket_etcd::{Agent, Options, make_key_file};
 
 /// Make and rotate the keys with which clients resume sessions on any machine
 ///
@@ -39,14 +46,60 @@ enum What {
         /// A file that does not exist yet
         file: PathBuf,
     },
+    FollowEtcd(Box<FollowEtcd>),
     /// List the keys: file, name (no secret: tickets carry it in plain), age, what it does
     List {
-        /// A directory that `widelane tickets new` has made
+        /// A directory that `widelane tickets` has made
         directory: PathBuf,
         /// Print a JSON object a line for each key
         #[arg(long)]
         json: bool,
     },
+}
+
+/// Keep a directory of ticket keys as the machines share them through etcd
+///
+/// One machine makes the keys, all take them, and nothing has to be copied or rotated. Beside `widelane serve
+/// --ticket-keys DIR`, as the same user, on each machine. Until SIGTERM or SIGINT. Asks etcd's JSON gateway every few
+/// seconds; while etcd is away, the keys stay for two rotations, and then each machine makes its own.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES_OF_ETCD)]
+struct FollowEtcd {
+    /// The directory: empty, or not there yet; in memory if possible (/run)
+    directory: PathBuf,
+    /// A member of etcd (repeatable, or a list with commas)
+    #[arg(long, value_name = "URL", value_delimiter = ',', required = true)]
+    endpoint: Vec<String>,
+    /// What the names of the keys in etcd begin with; machines with the same one share keys
+    #[arg(long, value_name = "NAME", default_value = "/widelane/tickets")]
+    prefix: String,
+    /// How long one key encrypts, 10 to 21600; the same on all machines
+    #[arg(long, value_name = "SECONDS", default_value_t = LONGEST_ROTATION)]
+    rotation: u64,
+    /// The file from `widelane tickets etcd-key`, the same on all machines
+    #[arg(long, value_name = "FILE")]
+    key_file: PathBuf,
+    /// A user of etcd; needs --password-file
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// The file with the user's password; without TLS only to this machine
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// The authorities that sign etcd's certificates, PEM; needed with https://
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// This client's own certificate, PEM, if etcd wants one; needs --key
+    #[arg(long, value_name = "FILE")]
+    cert: Option<PathBuf>,
+    /// Private key of the certificate, PEM
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// Write metrics into this file after each look, for the textfile collector of Prometheus' node exporter
+    #[arg(long, value_name = "FILE")]
+    metrics: Option<PathBuf>,
+    /// Look once, write the directory, and end: status 1 if etcd's keys are not in it
+    #[arg(long)]
+    once: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -61,8 +114,42 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             keys.rotate(least_age).map_err(failed)?;
             list(directory, false)
         }
-        What::EtcdKey { file } => make_etcd_key(file).map_err(failed),
+        What::EtcdKey { file } => make_key_file(file).map_err(failed),
+        What::FollowEtcd(args) => args.run(),
         What::List { directory, json } => list(directory, *json),
+    }
+}
+
+impl FollowEtcd {
+    fn run(&self) -> Result<(), Failure> {
+        let options = Options {
+            endpoints: self.endpoint.clone(),
+            prefix: self.prefix.clone(),
+            rotation: Duration::from_secs(self.rotation),
+            key_file: self.key_file.clone(),
+            user: self.user.clone(),
+            password_file: self.password_file.clone(),
+            ca: self.ca.clone(),
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+            metrics: self.metrics.clone(),
+        };
+        let mut signals = Signals::new([SIGTERM, SIGINT])?;
+        let agent = Agent::new(options, &self.directory).map_err(failed)?;
+        if self.once {
+            agent.once().map_err(Failure::Failed)?;
+            return list(&self.directory, false);
+        }
+        log::start();
+        let (sender, stop) = mpsc::channel();
+        thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || {
+                signals.forever().next();
+                drop(sender);
+            })?;
+        agent.follow(&stop);
+        Ok(())
     }
 }
 
@@ -91,9 +178,12 @@ fn list(directory: &Path, json: bool) -> Result<(), Failure> {
     output::print(&text)
 }
 
-fn failed(error: TicketFilesError) -> Failure {
+fn failed(error: impl Error) -> Failure {
     Failure::from_error(&error)
 }
+
+/// Six hours.
+const LONGEST_ROTATION: u64 = 21_600;
 
 /// Five minutes: enough for a copy that is started right after a rotation.
 const LEAST_AGE: u64 = 300;
@@ -108,7 +198,23 @@ Examples:
       (rsync -a --checksum --delay-updates)
   widelane tickets list /etc/widelane/tickets
   widelane tickets etcd-key /etc/widelane/etcd.key
-      once, for `key_file` in [listener.tickets.etcd] of all machines
+      once, for --key-file of all machines
+  widelane tickets follow-etcd /run/widelane-tickets/keys --key-file /etc/widelane/etcd.key \\
+                   --endpoint https://etcd1.example.org:2379 --ca /etc/widelane/etcd-ca.pem
 
 A key waits until the next rotation, then encrypts until the one after it, and decrypts until the
 one after that. Exit status: 0 it worked, 1 it failed, 2 it was called wrongly.";
+
+const EXAMPLES_OF_ETCD: &str = "\
+Examples:
+  widelane tickets etcd-key /etc/widelane/etcd.key
+      once; copy the file to all machines
+  widelane tickets follow-etcd /run/widelane-tickets/keys --key-file /etc/widelane/etcd.key \\
+                   --endpoint https://etcd1.example.org:2379,https://etcd2.example.org:2379 \\
+                   --ca /etc/widelane/etcd-ca.pem --user widelane --password-file /etc/widelane/etcd.password
+  widelane serve --ticket-keys /run/widelane-tickets/keys --listen 0.0.0.0:443 \\
+                 --cert site.pem --key site.key --backend 127.0.0.1:8080
+  widelane tickets follow-etcd keys --key-file etcd.key --endpoint http://127.0.0.1:2379 --once
+
+Give the options of a service in a file of its unit: widelane-tickets.service reads
+/etc/widelane/follow-etcd.conf. Exit status: 0 it worked, 1 it failed, 2 it was called wrongly.";

@@ -137,24 +137,3 @@ fn top_still_prints_plain_text() {
         "{text}"
     );
 }
-
-#[test]
-#[cfg(not(feature = "etcd"))]
-fn ticket_keys_from_etcd_are_refused_with_the_feature_to_build() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("widelane.toml");
-    let text = "[[listener]]\nlisten = [\"127.0.0.1:0\"]\nbackend = \"127.0.0.1:9\"\n\
-                [listener.tickets.etcd]\nendpoints = [\"http://127.0.0.1:2379\"]\nkey_file = \"k\"\n\
-                [[listener.certificate]]\ncert = \"a\"\nkey = \"b\"\n";
-    std::fs::write(&file, text).expect("written");
-    let output = widelane(&[
-        "serve",
-        "--check",
-        "--config",
-        file.to_str().expect("a name"),
-    ]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("-p widelane --features etcd"), "{said}");
-    assert!(said.contains("protoc"), "{said}");
-}

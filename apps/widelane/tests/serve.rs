@@ -716,7 +716,16 @@ fn alerts_and_the_dashboard_are_about_metrics_that_exist() {
     let config = site.config("127.0.0.1:0", &format!("metrics.listen = \"{metrics}\"\n"));
     let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
     server.listening();
-    let page = page(metrics);
+    // The agent for etcd writes them into a file, also when it finds no etcd.
+    let [key, keys, file] = ["etcd.key", "keys", "metrics"].map(|name| site.path(name));
+    let made = widelane().args(["tickets", "etcd-key"]).arg(&key).status();
+    assert!(made.expect("it runs").success());
+    let mut agent = widelane();
+    agent.args(["tickets", "follow-etcd", "--once", "--endpoint"]);
+    agent.args(["http://127.0.0.1:9", "--key-file"]).arg(&key);
+    agent.arg("--metrics").arg(&file).arg(&keys);
+    assert!(!agent.output().expect("it runs").status.success());
+    let page = page(metrics) + &fs::read_to_string(&file).expect("metrics");
     let described = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let described: Vec<&str> = described
         .filter_map(|line| line.split(' ').next())

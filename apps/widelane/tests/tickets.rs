@@ -221,6 +221,49 @@ fn a_secret_that_kubernetes_swaps_is_taken() {
     }
 }
 
+/// `tests/etcd.rs` of the terminator has an etcd.
+#[test]
+fn an_agent_without_etcd_gives_a_server_keys_and_ends_when_it_is_told() {
+    let site = Site::new();
+    let [key, keys] = ["etcd.key", "keys"].map(|name| site.path(name));
+    run(&["tickets", "etcd-key"], &key, &[]);
+    let follow = || {
+        let mut command = widelane();
+        command.args(["tickets", "follow-etcd"]).arg(&keys);
+        command.args(["--endpoint", "http://127.0.0.1:9"]);
+        command.arg("--key-file").arg(&key);
+        command
+    };
+    let output = follow().arg("--once").output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("refuses the connection; start etcd"),
+        "{text}"
+    );
+    let listed = run(&["tickets", "list"], &keys, &[]);
+    assert!(
+        listed.starts_with("active.key ") && listed.lines().count() == 1,
+        "{listed}"
+    );
+
+    let mut agent = Process::start(&mut follow());
+    agent.line_with("refuses the connection");
+    let server = Server::start(&site, echo(), &keys);
+    assert!(server.page().contains("active.key"));
+    let output = follow().output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("another agent writes keys here"), "{text}");
+    agent.signal(Signal::TERM);
+    agent.line_with("stopped");
+    assert!(agent.wait().success());
+
+    let wrong = follow().args(["--user", "u"]).output().expect("it runs");
+    let text = String::from_utf8_lossy(&wrong.stderr);
+    assert_eq!(wrong.status.code(), Some(1), "{text}");
+    assert!(text.contains("--user: it and --password-file"), "{text}");
+}
+
 #[test]
 fn the_command_names_mistakes_and_its_status_tells_them_apart() {
     let site = Site::new();

@@ -157,21 +157,6 @@ pub fn private_key(text: &[u8]) -> Result<Zeroizing<PrivateKeyDer<'static>>, Fau
     found.map(|(_, key)| key).ok_or_else(none)
 }
 
-/// Certificates as every reader of PEM takes them, for libraries that have their own.
-pub fn to_pem(certificates: &[Placed<CertificateDer<'static>>]) -> String {
-    let mut text = String::new();
-    for certificate in certificates {
-        let digits = Base64::encode_string(&certificate.value);
-        text.push_str("-----BEGIN CERTIFICATE-----\n");
-        for line in digits.as_bytes().chunks(64) {
-            text.extend(line.iter().copied().map(char::from));
-            text.push('\n');
-        }
-        text.push_str("-----END CERTIFICATE-----\n");
-    }
-    text
-}
-
 /// Returns whether a file is text in UTF-16 or UTF-32, as some editors of Windows write it.
 pub fn is_utf16(text: &[u8]) -> bool {
     let has_mark = text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]);

@@ -245,20 +245,6 @@ fn a_file_has_one_key() {
 }
 
 #[test]
-fn what_is_written_anew_is_the_same() {
-    let text = format!(
-        "\u{feff}{}text\n{}",
-        cert(1),
-        pem("X509 CERTIFICATE", &certificate(2))
-    );
-    let read = widelane_pem::chain(text.as_bytes()).unwrap();
-    assert_eq!(
-        widelane_pem::to_pem(&read),
-        format!("{}{}", cert(1), cert(2))
-    );
-}
-
-#[test]
 fn lists_are_for_files_of_lists() {
     let list = pem("X509 CRL", &certificate(3));
     let lists = widelane_pem::revocation_lists(format!("{list}{list}").as_bytes()).unwrap();

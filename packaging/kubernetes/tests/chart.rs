@@ -149,6 +149,16 @@ fn mistakes_are_named() {
         ),
         (&["port=443"], "port is 443", "from 1024 on"),
         (
+            &["tickets=t", "etcd.endpoints={https://e:1}"],
+            "both tickets and etcd.endpoints",
+            "remove one",
+        ),
+        (
+            &["tickets=", "etcd.endpoints={https://e:1}"],
+            "etcd.secret is empty",
+            "widelane tickets etcd-key",
+        ),
+        (
             &["kind=daemonset", "podMonitor.enabled=true"],
             "podMonitor.enabled is true",
             "set it to false",

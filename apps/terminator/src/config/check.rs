@@ -1,17 +1,13 @@
 //! What holds between keys, which the types cannot say.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use rustls_pki_types::{DnsName, ServerName};
-use ureq::http::Uri;
-use ureq::http::uri::Scheme;
 
 use super::fault::Fault;
-use super::listener::{BackendTls, CheckKind, Etcd, HealthCheck, LONGEST_ROTATION, Listener};
+use super::listener::{BackendTls, CheckKind, HealthCheck, LONGEST_ROTATION, Listener};
 use super::process::Config;
 use super::values::Backend;
-use crate::ticket_etcd::store::StoreName;
 
 /// What holds between keys, which the types cannot say.
 pub(super) fn check(config: &Config) -> Result<(), Fault> {
@@ -74,30 +70,6 @@ pub(super) fn check(config: &Config) -> Result<(), Fault> {
             }
             seen.push(*address);
         }
-    }
-    check_stores(&config.listeners)
-}
-
-/// Listeners with the same settings are one instance in etcd. Others would be two that write over each
-/// other, and that logs and metrics tell by the prefix alone.
-fn check_stores(listeners: &[Listener]) -> Result<(), Fault> {
-    let mut seen: Vec<(usize, StoreName)> = Vec::new();
-    for (index, listener) in listeners.iter().enumerate() {
-        let Some(store) = StoreName::of(listener) else {
-            continue;
-        };
-        let prefix = &store.etcd.prefix;
-        let is_other = |other: &StoreName| other.etcd.prefix == *prefix && *other != store;
-        if let Some((place, _)) = seen.iter().find(|(_, other)| is_other(other)) {
-            return Err(Fault::new(
-                format!("listener[{index}].tickets.etcd"),
-                format!(
-                    "listener[{place}].tickets.etcd has the prefix `{prefix}` and other settings"
-                ),
-                "write the same settings and the same `rotation_seconds` into both, or another `prefix`",
-            ));
-        }
-        seen.push((index, store));
     }
     Ok(())
 }
@@ -162,9 +134,6 @@ fn check_listener(key: &str, listener: &Listener) -> Result<(), Fault> {
             "set 1 to 604800 (a week)",
         );
     }
-    if let Some(etcd) = &listener.tickets.etcd {
-        check_etcd(&format!("{key}.tickets"), listener, etcd)?;
-    }
     for (index, protocol) in listener.alpn.iter().enumerate() {
         if protocol.is_empty() || protocol.len() > 255 {
             return fault(
@@ -183,119 +152,6 @@ fn check_listener(key: &str, listener: &Listener) -> Result<(), Fault> {
         }
     }
     Ok(())
-}
-
-fn check_etcd(key: &str, listener: &Listener, etcd: &Etcd) -> Result<(), Fault> {
-    let fault = |name: &str, problem: String, remedy: &str| {
-        Err(Fault::new(format!("{key}.{name}"), problem, remedy))
-    };
-    if !cfg!(feature = "etcd") {
-        let problem = "this build takes no ticket keys from etcd".into();
-        let remedy = "build it in with: cargo build --release -p widelane --features etcd (it needs \
-                      protoc, of Debian's protobuf-compiler)";
-        return fault("etcd", problem, remedy);
-    }
-    if !listener.tickets.keys.is_empty() {
-        let problem = "ticket keys both from files and from etcd".into();
-        return fault("keys", problem, "remove `keys`, or [listener.tickets.etcd]");
-    }
-    let rotation = listener.tickets.rotation;
-    if rotation < SHORTEST_ETCD_ROTATION || rotation.subsec_nanos() != 0 {
-        let problem = "etcd counts whole seconds, and all machines need time to learn a key".into();
-        return fault(
-            "rotation_seconds",
-            problem,
-            "set a whole number from 10 to 21600",
-        );
-    }
-    if !(1..=MOST_ENDPOINTS).contains(&etcd.endpoints.len()) {
-        let problem = format!("{} endpoints", etcd.endpoints.len());
-        let remedy = "write endpoints = [\"https://etcd1.example.org:2379\"], with 1 to 16 of them";
-        return fault("etcd.endpoints", problem, remedy);
-    }
-    for (place, endpoint) in etcd.endpoints.iter().enumerate() {
-        let name = format!("etcd.endpoints[{place}]");
-        let remedy = "write for example \"https://etcd1.example.org:2379\"";
-        if !is_endpoint(endpoint) {
-            let problem = format!("`{}` is no endpoint of etcd", endpoint.escape_debug());
-            return fault(&name, problem, remedy);
-        }
-        let tls = endpoint.starts_with("https:");
-        if tls && etcd.ca.is_none() {
-            let problem =
-                format!("no authority is named that may sign the certificate of {endpoint}");
-            return fault(
-                "etcd.ca",
-                problem,
-                "set `ca`, in a private etcd to its own authority",
-            );
-        }
-        if !tls && etcd.password_file.is_some() && !is_loopback(endpoint) {
-            let problem = format!("the password would cross the network to {endpoint} unencrypted");
-            let remedy = "write https:// and set `ca`, or name an etcd on this machine by its loopback address";
-            return fault(&name, problem, remedy);
-        }
-        if !tls && (etcd.ca.is_some() || etcd.cert.is_some()) {
-            let problem = format!("{endpoint} is without TLS, and `ca` or `cert` is set");
-            return fault(
-                &name,
-                problem,
-                "write https://, or remove `ca`, `cert` and `key`",
-            );
-        }
-    }
-    let prefix = &etcd.prefix;
-    let is_plain = |byte: u8| byte.is_ascii_graphic();
-    if !(1..=MOST_PREFIX).contains(&prefix.len())
-        || !prefix.bytes().all(is_plain)
-        || prefix.ends_with('/')
-    {
-        let problem = format!("`{}` is no prefix of names in etcd", prefix.escape_debug());
-        let remedy =
-            "write for example \"/widelane/tickets\": at most 256 characters, no `/` at the end";
-        return fault("etcd.prefix", problem, remedy);
-    }
-    match (&etcd.user, &etcd.password_file) {
-        (Some(_), None) => fault(
-            "etcd.user",
-            "a user without a password".into(),
-            "set `password_file`; the user of a client certificate needs no `user`",
-        ),
-        (None, Some(_)) => fault(
-            "etcd.password_file",
-            "a password without a user".into(),
-            "set `user`",
-        ),
-        _ if etcd.cert.is_some() != etcd.key.is_some() => fault(
-            "etcd.cert",
-            "a client certificate has two files".into(),
-            "set both `cert` and `key`, or none",
-        ),
-        _ => Ok(()),
-    }
-}
-
-/// `http://` or `https://`, a host, a port, nothing behind.
-fn is_endpoint(endpoint: &str) -> bool {
-    endpoint.parse::<Uri>().is_ok_and(|address| {
-        let has_host = address.host().is_some_and(|host| !host.is_empty());
-        let schemes = [Some(&Scheme::HTTP), Some(&Scheme::HTTPS)];
-        let is_plain =
-            address.path() == "/" && address.query().is_none() && !endpoint.contains('@');
-        schemes.contains(&address.scheme()) && has_host && address.port().is_some() && is_plain
-    })
-}
-
-/// Whether the host is this machine by an address, or by the name that is always its own (RFC 6761, section 6.3).
-fn is_loopback(endpoint: &str) -> bool {
-    let address = endpoint.parse::<Uri>();
-    address.is_ok_and(|address| {
-        let host = address.host().unwrap_or_default();
-        let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
-        ip.map_or(host.eq_ignore_ascii_case("localhost"), |ip| {
-            ip.to_canonical().is_loopback()
-        })
-    })
 }
 
 fn check_backend(key: &str, addresses: &[Backend]) -> Result<(), Fault> {
@@ -486,8 +342,4 @@ fn check_routes(key: &str, listener: &Listener) -> Result<(), Fault> {
 
 /// The longest life of a ticket (RFC 8446, section 4.6.1).
 const LONGEST_SESSION: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Shorter, and a slow machine or a change of etcd's leader could take as long.
-const SHORTEST_ETCD_ROTATION: Duration = Duration::from_secs(10);
-const MOST_ENDPOINTS: usize = 16;
-const MOST_PREFIX: usize = 256;
 const MOST_TICKETS: usize = 16;

@@ -7,8 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::values::{
-    Backend, Network, OcspSource, ProxyVersion, SecretFile, listen_addresses, one_or_several,
-    paths, seconds, texts,
+    Backend, Network, OcspSource, ProxyVersion, listen_addresses, one_or_several, paths, seconds,
 };
 
 /// Addresses with the same certificates and the same backends. There must be one of these sections, and may be many.
@@ -172,9 +171,8 @@ pub struct BackendTls {
 pub struct Tickets {
     /// TLS 1.3 tickets after each full handshake, at most 16; 0 turns resumption off for both versions.
     pub count: usize,
-    /// How long one ticket key encrypts, 1 to 21600; it decrypts for as long again (with etcd for two rotations), and is
-    /// then erased, also when no client comes. With keys from files it has no meaning. With etcd: at least 10 and
-    /// whole, the same on all machines. Default: `21600`.
+    /// How long one ticket key encrypts, 1 to 21600; it decrypts for as long again, and is then erased, also when no
+    /// client comes. With keys from files it has no meaning. Default: `21600`.
     #[serde(rename = "rotation_seconds", deserialize_with = "seconds")]
     pub rotation: Duration,
     /// How long after its full handshake a session can be resumed, however often its tickets are renewed; 1 to
@@ -185,42 +183,6 @@ pub struct Tickets {
     /// own.
     #[serde(deserialize_with = "paths")]
     pub keys: Vec<PathBuf>,
-    /// Keys from etcd.
-    pub etcd: Option<Etcd>,
-}
-
-/// Ticket keys from etcd, in a build with the feature `etcd`: one instance makes them, all take them
-/// ([fleet.md](fleet.md#ticket-keys-from-etcd)). Not together with `keys`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[non_exhaustive]
-pub struct Etcd {
-    /// Etcd's members, 1 to 16. Values: `https://HOST:PORT`, or `http://` without TLS.
-    #[serde(deserialize_with = "texts")]
-    pub endpoints: Vec<String>,
-    /// What the names of the keys in etcd begin with, at most 256 characters and without `/` at the end. Instances
-    /// with the same one share keys; listeners of one configuration with the same one have all settings and
-    /// `rotation_seconds` in common. Default: `/widelane/tickets`.
-    #[serde(default = "usual_prefix")]
-    pub prefix: String,
-    /// The secret under which the keys in etcd are encrypted, from `widelane tickets etcd-key`, the same on all
-    /// machines.
-    pub key_file: SecretFile,
-    /// A user of etcd; needs `password_file`. Default: none, or the common name of the certificate.
-    #[serde(default)]
-    pub user: Option<String>,
-    /// The user's password. Without TLS only to this machine.
-    #[serde(default)]
-    pub password_file: Option<SecretFile>,
-    /// PEM file of the authorities that sign etcd's certificates; needed with `https://`.
-    #[serde(default)]
-    pub ca: Option<PathBuf>,
-    /// PEM file of this client's own certificate; needs `key`.
-    #[serde(default)]
-    pub cert: Option<PathBuf>,
-    /// PEM file of its key.
-    #[serde(default)]
-    pub key: Option<SecretFile>,
 }
 
 /// A certificate. A listener has one at least, here or in a directory of `certificates`.
@@ -420,29 +382,8 @@ impl Default for Tickets {
             rotation: LONGEST_ROTATION,
             session: Duration::from_secs(24 * 3600),
             keys: Vec::new(),
-            etcd: None,
         }
     }
-}
-
-impl Etcd {
-    /// An etcd with these members and the usual prefix, without TLS and without a user.
-    pub fn new(endpoints: Vec<String>, key_file: SecretFile) -> Self {
-        Self {
-            endpoints,
-            prefix: usual_prefix(),
-            key_file,
-            user: None,
-            password_file: None,
-            ca: None,
-            cert: None,
-            key: None,
-        }
-    }
-}
-
-fn usual_prefix() -> String {
-    "/widelane/tickets".into()
 }
 
 pub(super) fn both_versions() -> Vec<TlsVersion> {

@@ -18,11 +18,9 @@ pub use batching::Batching;
 pub use document::{ConfigError, Document};
 pub(crate) use fault::{Fault, is_passing, is_shortage};
 pub use listener::{
-    BackendTls, Certificate, CheckKind, ClientAuth, ClientAuthMode, Etcd, HealthCheck, KeyKind,
-    Listener, Route, Tickets, TlsVersion, UnknownNames,
+    BackendTls, Certificate, CheckKind, ClientAuth, ClientAuthMode, HealthCheck, KeyKind, Listener,
+    Route, Tickets, TlsVersion, UnknownNames,
 };
 pub use process::{Config, Drain, Limits, Metrics, PerSource};
 pub(crate) use values::is_responder;
-pub use values::{
-    Backend, HostPort, LogFormat, LogTarget, Network, OcspSource, ProxyVersion, SecretFile,
-};
+pub use values::{Backend, HostPort, LogFormat, LogTarget, Network, OcspSource, ProxyVersion};

@@ -255,10 +255,6 @@ fn directories_of_certificates_are_one_path_or_several() {
 #[test]
 fn damaged_texts_get_one_line_that_names_the_file() {
     let example = include_str!("../../../../packaging/widelane.toml");
-    // Not the keys of etcd: not every build has them, and they exclude others.
-    let (before, rest) = example.split_once("# [listener.tickets.etcd]").unwrap();
-    let (_, after) = rest.split_once("\n\n").unwrap();
-    let example = format!("{before}\n{after}");
     // Every key set, so that more than comments is damaged.
     let is_code = |code: &&str| code.contains(" = ") || code.starts_with('[');
     let text: String = example
@@ -603,107 +599,6 @@ fn responses_come_from_a_file_or_a_responder() {
         let message = source(wrong).unwrap_err().to_string();
         let place = "w.toml:7: listener[0].certificate[0].ocsp: ";
         assert!(message.starts_with(place), "{message}");
-    }
-}
-
-#[test]
-#[cfg(feature = "etcd")]
-fn the_example_of_etcd_is_accepted_and_mistakes_in_it_are_named() {
-    let example = include_str!("../../../../packaging/widelane.toml");
-    let (_, rest) = example.split_once("# [listener.tickets.etcd]").unwrap();
-    let (section, _) = rest.split_once("\n\n").unwrap();
-    let keys = section.lines().filter_map(|line| line.strip_prefix("# "));
-    let keys: Vec<_> = keys.filter(|line| line.contains(" = ")).collect();
-    let with = |keys: &str| {
-        let table = format!("[listener.tickets.etcd]\n{keys}\n[[listener.certificate]]");
-        let text = GOOD.replace("[[listener.certificate]]", &table);
-        Document::parse(Path::new("w.toml"), text)
-    };
-    let all = keys.join("\n");
-    let etcd = with(&all).unwrap().config().listeners[0]
-        .tickets
-        .etcd
-        .clone();
-    assert_eq!(etcd.unwrap().endpoints.len(), 2);
-    for (from, to, problem) in [
-        (
-            "https://etcd1.example.org:2379",
-            "etcd1.example.org",
-            "is no endpoint of etcd",
-        ),
-        (
-            "https://etcd1.example.org:2379",
-            "http://127.0.0.1:2379",
-            "is without TLS",
-        ),
-        (
-            "https://etcd1.example.org:2379",
-            "http://etcd1.example.org:2379",
-            "would cross the network",
-        ),
-        ("ca = ", "# ca = ", "no authority is named"),
-        (
-            "password_file = ",
-            "# password_file = ",
-            "a user without a password",
-        ),
-        ("user = ", "# user = ", "a password without a user"),
-        ("cert = ", "# cert = ", "a client certificate has two files"),
-        (
-            "/widelane/tickets\"",
-            "/widelane/tickets/\"",
-            "is no prefix",
-        ),
-        (
-            "/etc/widelane/etcd.key",
-            "credential:a/b",
-            "names no credential",
-        ),
-    ] {
-        assert!(all.contains(from), "{from}");
-        let message = with(&all.replacen(from, to, 1)).unwrap_err().to_string();
-        assert!(message.contains(problem), "{message}");
-        assert!(message.starts_with("w.toml:"), "{message}");
-    }
-}
-
-#[test]
-#[cfg(feature = "etcd")]
-fn listeners_with_the_same_prefix_in_etcd_have_the_same_settings() {
-    let one = |port: &str, rotation: u32, tickets: &str, etcd: &str| {
-        let table = format!(
-            "[listener.tickets]\nrotation_seconds = {rotation}\n{tickets}\n[listener.tickets.etcd]\n\
-             endpoints = [\"http://127.0.0.1:2379\"]\n{etcd}\n[[listener.certificate]]"
-        );
-        let text = GOOD.replace("[[listener.certificate]]", &table);
-        text.replace("8443", port)
-    };
-    let key = "key_file = \"k\"";
-    let with = |second: String| one("8443", 600, "", key) + &second;
-    let elsewhere = format!("{key}\nprefix = \"/other\"");
-    for right in [
-        one("8444", 600, "", key),
-        one("8444", 60, "", &elsewhere),
-        one("8444", 60, "count = 0", key),
-    ] {
-        Document::parse(Path::new("w.toml"), with(right)).unwrap();
-    }
-    let with_user = format!("{key}\nuser = \"u\"\npassword_file = \"p\"");
-    for wrong in [
-        one("8444", 60, "", key),
-        one("8444", 600, "", "key_file = \"other\""),
-        one("8444", 600, "", &with_user),
-        one("8444", 600, "", key).replace("127.0.0.1:2379", "127.0.0.2:2379"),
-    ] {
-        let message = error(&with(wrong));
-        for part in [
-            "w.toml:21: listener[1].tickets.etcd: ",
-            "listener[0].tickets.etcd has the prefix `/widelane/tickets`",
-            "write the same settings",
-            "or another `prefix`",
-        ] {
-            assert!(message.contains(part), "{message}");
-        }
     }
 }
 

@@ -80,16 +80,6 @@ pub enum LogFormat {
     Text,
 }
 
-/// A file with a secret: a path, or `credential:NAME` for a credential that systemd has given to the service.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(try_from = "String")]
-pub enum SecretFile {
-    /// A path.
-    File(PathBuf),
-    /// The name of a credential.
-    Credential(String),
-}
-
 /// Where OCSP responses come from: the path of a file in DER, which another program renews; `fetch`, the responder that
 /// the certificate names; or a responder's address, `http://ocsp.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -178,41 +168,6 @@ impl FromStr for LogTarget {
                 "no file is named; write a path, `stderr`, `-` (standard output) or `off`".into(),
             ),
             path => Ok(Self::File(path.into())),
-        }
-    }
-}
-
-impl SecretFile {
-    /// Where it is. The error is why there is no such place.
-    pub(crate) fn path(&self) -> Result<PathBuf, String> {
-        match self {
-            Self::File(path) => Ok(path.clone()),
-            Self::Credential(name) => match std::env::var_os("CREDENTIALS_DIRECTORY") {
-                Some(directory) => Ok(PathBuf::from(directory).join(name)),
-                None => Err(format!(
-                    "systemd has given this process no credentials, and so not `{name}`"
-                )),
-            },
-        }
-    }
-}
-
-impl FromStr for SecretFile {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.strip_prefix("credential:") {
-            Some(name) if name.is_empty() || name.starts_with('.') || name.contains('/') => {
-                Err(format!(
-                    "`{}` names no credential; write `credential:NAME`",
-                    text.escape_debug()
-                ))
-            }
-            Some(name) => Ok(Self::Credential(name.into())),
-            None if text.is_empty() => {
-                Err("no file is named; write a path, or `credential:NAME`".into())
-            }
-            None => Ok(Self::File(text.into())),
         }
     }
 }
@@ -415,8 +370,7 @@ read_as_text!(
     LogTarget,
     Network,
     OcspSource,
-    ProxyVersion,
-    SecretFile
+    ProxyVersion
 );
 
 /// A choice by its name: a backend, or a form of ChaCha20-Poly1305.
@@ -543,11 +497,6 @@ pub(super) fn paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Pa
         Paths::One(path) => vec![path],
         Paths::Several(paths) => paths,
     })
-}
-
-/// One text, or a list of texts.
-pub(super) fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    one_or_several(deserializer)
 }
 
 pub(super) fn optional_seconds<'de, D: Deserializer<'de>>(

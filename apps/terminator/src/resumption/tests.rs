@@ -96,8 +96,6 @@ impl World {
             client_ca,
             client_crl: self.lists.clone(),
             ticket_keys: self.files.clone(),
-            etcd: None,
-            store: None,
         };
         let alone = Batching {
             enabled: false,
@@ -440,7 +438,6 @@ fn retired_keys_neither_make_nor_take_tickets() {
         listener: "a".into(),
         client_auth: None,
         rotation: Some(Duration::from_secs(100)),
-        store: None,
     };
     let other = TicketScope {
         listener: "b".into(),
@@ -448,13 +445,11 @@ fn retired_keys_neither_make_nor_take_tickets() {
     };
     let mut before = TicketKeys::default();
     let nothing = TicketKeys::default();
-    let stays = before
-        .get(scope.clone(), &KeySupply::Files(&[]), &nothing)
-        .unwrap();
-    let goes = before.get(other, &KeySupply::Files(&[]), &nothing).unwrap();
+    let stays = before.get(scope.clone(), &[], &nothing).unwrap();
+    let goes = before.get(other, &[], &nothing).unwrap();
     let mut after = TicketKeys::default();
     assert!(Arc::ptr_eq(
-        &after.get(scope, &KeySupply::Files(&[]), &before).unwrap(),
+        &after.get(scope, &[], &before).unwrap(),
         &stays
     ));
     after.succeed(before);
@@ -597,22 +592,15 @@ fn files_of_a_configuration_that_is_not_taken_change_nothing() {
         listener: "a".into(),
         client_auth: None,
         rotation: None,
-        store: None,
     };
     let [old, new] = ticket_keys();
     let mut before = TicketKeys::default();
     let files = [old.clone()];
-    let keys = before.get(
-        scope.clone(),
-        &KeySupply::Files(&files),
-        &TicketKeys::default(),
-    );
+    let keys = before.get(scope.clone(), &files, &TicketKeys::default());
     let keys = keys.unwrap();
     let ticket = keys.encrypt(b"plain", Instant::now()).unwrap();
     let mut after = TicketKeys::default();
-    after
-        .get(scope, &KeySupply::Files(&[new]), &before)
-        .unwrap();
+    after.get(scope, &[new], &before).unwrap();
     drop(after);
     assert!(keys.decrypt(&ticket, Instant::now()).is_some());
     assert!(

@@ -100,6 +100,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if or (lt (int .Values.port) 1024) (eq (int .Values.port) 9464) -}}
 {{- fail (printf "port is %d: choose one from 1024 on, because the pod's user has no capability for lower ones, and not 9464, which has the metrics; service.port is what clients of a Deployment see" (int .Values.port)) -}}
 {{- end -}}
+{{- if and .Values.tickets .Values.etcd.endpoints -}}
+{{- fail "both tickets and etcd.endpoints are set: ticket keys come from a Secret or from etcd; remove one of them" -}}
+{{- end -}}
+{{- if and .Values.etcd.endpoints (not .Values.etcd.secret) -}}
+{{- fail "etcd.secret is empty: name a Secret with etcd.key, for example --set etcd.secret=widelane-etcd; `widelane tickets etcd-key etcd.key && kubectl create secret generic widelane-etcd --from-file=etcd.key` makes one" -}}
+{{- end -}}
 {{- if eq .Values.kind "daemonset" -}}
 {{- if .Values.podMonitor.enabled -}}
 {{- fail "podMonitor.enabled is true, but the pods of a DaemonSet serve their metrics on 127.0.0.1 of the node, where no Prometheus reaches them: set it to false, and scrape 127.0.0.1:9464 by an agent on the node" -}}
@@ -179,6 +185,11 @@ proxy_protocol_to = {{ toJson . }}
 
 [listener.tickets]
 keys = "/etc/widelane/tickets"
+{{- else if .Values.etcd.endpoints }}
+
+[listener.tickets]
+# The second container writes them.
+keys = "/run/widelane/tickets"
 {{- end }}
 {{- range $at, $secret := .Values.certificates }}
 

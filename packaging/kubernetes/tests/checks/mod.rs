@@ -49,6 +49,13 @@ impl Manifest {
         Some((pods, terminator))
     }
 
+    /// The container beside it that follows ticket keys in etcd, if there is one.
+    fn agent(&self) -> Option<&Container> {
+        let (pods, _) = self.terminator()?;
+        let mut before = pods.init_containers.iter().flatten();
+        before.find(|container| container.name == "tickets")
+    }
+
     fn others(&self) -> impl Iterator<Item = &Value> {
         self.objects.iter().filter_map(|object| match object {
             Object::Other(value) => Some(value),
@@ -100,7 +107,8 @@ pub fn fits_together(manifest: &Manifest) {
         return;
     };
     let volumes: BTreeSet<_> = pods.volumes.iter().flatten().map(|one| &one.name).collect();
-    let mounts = terminator.volume_mounts.iter().flatten();
+    let both = std::iter::once(terminator).chain(manifest.agent());
+    let mounts = both.flat_map(|container| container.volume_mounts.iter().flatten());
     let mounted: BTreeSet<_> = mounts.map(|mount| &mount.name).collect();
     assert_eq!(volumes, mounted, "{name}");
 
@@ -245,11 +253,18 @@ pub fn calls_the_program_right(manifest: &Manifest) {
     let Some((_, terminator)) = manifest.terminator() else {
         return;
     };
-    let arguments = terminator.args.iter().flatten().cloned();
-    let all = std::iter::once("widelane".to_owned()).chain(arguments);
-    let read = widelane_program::command().try_get_matches_from(all);
-    let read = read.unwrap_or_else(|error| panic!("{name}: {error}"));
-    assert_eq!(read.subcommand_name(), Some("serve"), "{name}");
+    let called = |container: &Container| {
+        let arguments = container.args.iter().flatten().cloned();
+        let all = std::iter::once("widelane".to_owned()).chain(arguments);
+        let read = widelane_program::command().try_get_matches_from(all);
+        let read = read.unwrap_or_else(|error| panic!("{name}: {error}"));
+        read.subcommand_name().map(str::to_owned)
+    };
+    assert_eq!(called(terminator).as_deref(), Some("serve"), "{name}");
+    if let Some(agent) = manifest.agent() {
+        assert_eq!(called(agent).as_deref(), Some("tickets"), "{name}");
+        assert_eq!(agent.restart_policy.as_deref(), Some("Always"), "{name}");
+    }
 }
 
 /// The program takes the configuration. It names files that are mounted and ports that are open, and what it says of

@@ -17,6 +17,9 @@
 //! are associated data: a value that is copied to another name is refused.
 
 use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
@@ -24,8 +27,9 @@ use aws_lc_rs::{constant_time, rand};
 use base64ct::{Base64, Encoding};
 use zeroize::Zeroizing;
 
-use super::rules::{Entry, PAST, Set, WAITING};
-use crate::ticket_key::{KeyBytes, NoKey};
+use crate::key::{KeyBytes, NoKey};
+use crate::options::OptionsError;
+use crate::rules::{Entry, PAST, Set, WAITING};
 
 /// The secret that all machines have, from which the key of the values in etcd is derived.
 #[derive(Clone)]
@@ -41,7 +45,7 @@ pub(crate) enum Unreadable {
     #[error("it has version {0} of the form, and this release knows version {VERSION}")]
     Version(u8),
     /// It is damaged, or it was encrypted under another secret.
-    #[error("it does not decrypt under the key of `key_file`, or it is damaged")]
+    #[error("it does not decrypt under the key of `--key-file`, or it is damaged")]
     Seal,
 }
 
@@ -92,11 +96,6 @@ impl Secret {
         line
     }
 
-    /// Whether both are the same.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        constant_time::verify_slices_are_equal(&self.0[..], &other.0[..]).is_ok()
-    }
-
     fn key(&self) -> Option<LessSafeKey> {
         let secret = Salt::new(HKDF_SHA256, &[]).extract(&self.0[..]);
         let key = secret.expand(&[PURPOSE], &AES_256_GCM).ok()?;
@@ -108,6 +107,27 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
     }
+}
+
+/// Makes a file with a secret under which ticket keys in etcd are encrypted. There must be no such file yet.
+pub fn make_key_file(path: &Path) -> Result<(), OptionsError> {
+    let write = || {
+        if fs::symlink_metadata(path).is_ok() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let secret = Secret::generate().map_err(io::Error::other)?;
+        widelane_files::replace(path, secret.to_line().as_bytes(), 0o600)
+    };
+    write().map_err(|error| {
+        let (problem, remedy) = match error.kind() {
+            io::ErrorKind::AlreadyExists => (
+                "it exists already".into(),
+                "copy it to the other machines; or name a new file, and give another --prefix with it",
+            ),
+            _ => (error.to_string(), "correct the path; the directory must exist"),
+        };
+        OptionsError::new(path.display().to_string(), problem, remedy)
+    })
 }
 
 /// The value for `name` in etcd.
@@ -224,11 +244,9 @@ mod tests {
         let plain = |set: &Set| (set.generation, set.written, set.rotation, set.encrypts);
         plain(one) == plain(other)
             && one.keys.len() == other.keys.len()
-            && one
-                .keys
-                .iter()
-                .zip(&other.keys)
-                .all(|(one, other)| one.made == other.made && one.bytes.is(&other.bytes))
+            && one.keys.iter().zip(&other.keys).all(|(one, other)| {
+                one.made == other.made && one.bytes.as_bytes() == other.bytes.as_bytes()
+            })
     }
 
     #[test]
@@ -291,8 +309,8 @@ mod tests {
     fn a_secret_is_read_as_it_is_written_and_other_files_are_refused() {
         let secret = Secret::generate().unwrap();
         let line = secret.to_line();
-        assert!(Secret::parse(line.as_bytes()).unwrap().is(&secret));
-        assert!(Secret::parse(&secret.0[..]).unwrap().is(&secret));
+        assert_eq!(Secret::parse(line.as_bytes()).unwrap().0, secret.0);
+        assert_eq!(Secret::parse(&secret.0[..]).unwrap().0, secret.0);
         let hex = "0123456789abcdef".repeat(4);
         for (file, reason) in [
             (&b""[..], "it has 0 bytes"),

@@ -17,8 +17,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::sealed::Unreadable;
-use crate::ticket_key::{KeyBytes, NoKey};
+use crate::key::{KeyBytes, NoKey};
+use crate::sealed::Unreadable;
 
 /// The ticket keys of all instances.
 #[derive(Clone, Debug)]
