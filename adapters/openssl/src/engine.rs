@@ -11,9 +11,10 @@ use widelane_crypto::{Backend, Preference};
 use widelane_engine::{Clock, Config, Engine, JobError, Placement, StartError, Switch, Worker};
 use widelane_forks::process_id;
 
+use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
+use crate::ffi::status;
 use crate::forked::Forked;
-use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
-use crate::{log, status};
+use crate::log;
 
 /// Chooses the code that does the arithmetic, and what decides its width, before the first job.
 pub(crate) fn choose(backend: Preference, clock: Clock) {

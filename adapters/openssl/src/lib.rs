@@ -15,51 +15,21 @@
 
 #![deny(unsafe_code)]
 
-#[allow(unsafe_code)]
-mod abi;
 mod choice;
-#[allow(unsafe_code)]
-mod cipher;
-#[allow(unsafe_code)]
-mod comparison;
-#[allow(unsafe_code)]
-mod defaults;
 mod engine;
-#[allow(unsafe_code)]
-mod exchange;
 mod family;
+#[allow(unsafe_code)]
+mod ffi;
 mod forked;
 mod forks;
-#[allow(unsafe_code)]
-mod hybrid;
-#[allow(unsafe_code)]
-mod keymgmt;
-#[allow(unsafe_code)]
-mod keys;
-#[allow(unsafe_code)]
-mod libcrypto;
 mod log;
 #[cfg(all(loom, test))]
 mod models;
 #[allow(unsafe_code)]
-mod objects;
-#[allow(unsafe_code)]
 mod options;
-#[allow(unsafe_code)]
-mod params;
-#[allow(unsafe_code)]
-mod paused;
 mod prepared;
-#[allow(unsafe_code)]
-mod provider;
 mod queue;
-#[allow(unsafe_code)]
-mod signature;
-#[allow(unsafe_code)]
-mod signature_context;
 mod signers;
-#[allow(unsafe_code)]
-mod status;
 #[allow(unsafe_code)]
 mod suspension;
 mod sync;

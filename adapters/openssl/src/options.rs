@@ -10,10 +10,10 @@ use widelane_crypto::chacha20poly1305::Choice;
 use widelane_crypto::sign::Algorithm;
 use widelane_engine::{Clock, ClockPenalty};
 
-use crate::abi::{self, Dispatch, Param, UTF8_POINTER};
 use crate::choice::Prefer;
+use crate::ffi::abi::{self, Dispatch, Param, UTF8_POINTER};
+use crate::ffi::params;
 use crate::log::Level;
-use crate::params;
 
 /// The settings, with their defaults where the section says nothing.
 #[derive(Debug, PartialEq)]

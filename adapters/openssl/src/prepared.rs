@@ -22,8 +22,8 @@ use widelane_crypto::sign::{self, Algorithm};
 use zeroize::Zeroizing;
 
 use crate::family::Family;
+use crate::ffi::params::{Params, sized};
 use crate::forked::{Forked, InUse};
-use crate::params::{Params, sized};
 use crate::{choice, log};
 
 /// A key that lanes sign with, while it may sign.

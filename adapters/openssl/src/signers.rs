@@ -13,9 +13,10 @@ use widelane_crypto::Hash;
 use widelane_crypto::sign::{self, Algorithm, Error, Input, Request, Scheme};
 
 use crate::family::Family;
-use crate::keys::Key;
-use crate::params::{OwnParams, Params, Value};
-use crate::{engine, status, waiting};
+use crate::ffi::keys::Key;
+use crate::ffi::params::{OwnParams, Params, Value};
+use crate::ffi::status;
+use crate::{engine, waiting};
 
 /// A signature of one message.
 #[derive(Clone)]

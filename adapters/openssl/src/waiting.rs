@@ -2,14 +2,15 @@
 //!
 //! 1. On a stack of the library that suspends handshakes: the stack is left until a pass has
 //!    answered ([`crate::suspension`]).
-//! 2. In a job of OpenSSL's own (`ASYNC_start_job(3)`): the job is paused ([`crate::paused`]).
+//! 2. In a job of OpenSSL's own (`ASYNC_start_job(3)`): the job is paused ([`crate::ffi::paused`]).
 //! 3. On any other thread: it blocks, and shares passes with other threads that block
 //!    ([`widelane_engine::Engine::run`]). A thread that is alone runs its job at once.
 
 use widelane_engine::Request;
 
 use crate::engine::{Failure, engine, has_lanes};
-use crate::{log, paused, status, suspension};
+use crate::ffi::{paused, status};
+use crate::{log, suspension};
 
 /// Runs one job to its end.
 pub(crate) fn run<R: Request>(request: R) -> Result<R::Output, Failure> {

@@ -173,7 +173,7 @@ pub(crate) unsafe fn in_both(own: &[Dispatch], other: *const Dispatch) -> Vec<Di
 /// functions of its own: an array of what `$make` makes with each number `$number`.
 macro_rules! numbered {
     ($number:ident => $make:expr) => {
-        $crate::abi::numbered!(@ $number $make; 0 1 2 3 4 5 6 7 8 9 10 11)
+        $crate::ffi::abi::numbered!(@ $number $make; 0 1 2 3 4 5 6 7 8 9 10 11)
     };
     (@ $number:ident $make:expr; $($value:literal)+) => {
         [$({

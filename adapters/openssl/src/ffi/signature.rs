@@ -13,14 +13,14 @@ use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
-use crate::abi::{self, Dispatch, Object, Param};
-use crate::defaults::{Defaults, Offered, lists};
 use crate::family::Family;
-use crate::keys::Key;
-use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
-use crate::objects::{self, borrow, bytes, counted, guarded, on};
-use crate::params::Params;
-use crate::signature_context::{Context, Inner, State};
+use crate::ffi::abi::{self, Dispatch, Object, Param};
+use crate::ffi::defaults::{Defaults, Offered, lists};
+use crate::ffi::keys::Key;
+use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
+use crate::ffi::objects::{self, borrow, bytes, counted, guarded, on};
+use crate::ffi::params::Params;
+use crate::ffi::signature_context::{Context, Inner, State};
 use crate::signers::{DigestSigner, MessageSigner};
 
 /// The functions that the family with this number offers: those that the default

@@ -8,11 +8,11 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
-use crate::abi::{
+use crate::family::Family;
+use crate::ffi::abi::{
     self, Algorithm, CIPHER, Callback, Dispatch, KEYEXCH, KEYMGMT, MOST, Object, SIGNATURE,
 };
-use crate::family::Family;
-use crate::libcrypto::LibCrypto;
+use crate::ffi::libcrypto::LibCrypto;
 
 /// A default provider in a library context of its own. It stays until the process ends, because
 /// keys may outlive the provider that made them.

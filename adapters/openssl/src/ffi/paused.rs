@@ -24,11 +24,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use widelane_engine::{Idle, Request, Worker};
 use widelane_forks::process_id;
 
-use crate::abi::Object;
 use crate::engine::{self, Failure};
-use crate::libcrypto::{LibCrypto, STATUS_OK, WaitCallback};
+use crate::ffi::abi::Object;
+use crate::ffi::libcrypto::{LibCrypto, STATUS_OK, WaitCallback};
+use crate::ffi::status;
 use crate::queue::{Queue, Signal};
-use crate::status;
 
 /// The job of OpenSSL's in which the caller runs.
 pub(crate) fn current() -> Option<Object> {
@@ -152,7 +152,7 @@ fn signal_of(job: Object, queue: &Arc<Queue>) -> Option<Arc<Signal>> {
 unsafe extern "C" fn clean_up(_: Object, _: *const c_void, _: c_int, kept: *mut c_void) {
     // SAFETY: `signal_of` gave the context this count, and it calls back once.
     let signal = unsafe { Arc::from_raw(kept.cast_const().cast::<Signal>()) };
-    crate::objects::guarded((), || signal.vanish());
+    crate::ffi::objects::guarded((), || signal.vanish());
 }
 
 /// Runs at most one pass that is due, and returns how many jobs it carried. OpenSSL's job has a stack

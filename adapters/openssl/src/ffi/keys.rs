@@ -13,18 +13,18 @@ use widelane_crypto::agreement::{Curve, Secret};
 use widelane_crypto::sign::Algorithm;
 use zeroize::Zeroizing;
 
-use crate::abi::{
+use crate::choice;
+use crate::family::Family;
+use crate::ffi::abi::{
     ALL_PARAMETERS, DOMAIN_PARAMETERS, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param,
 };
-use crate::choice;
-use crate::defaults::{Defaults, KeyFunctions};
-use crate::family::Family;
-use crate::params::{OwnParams, Params, sized};
+use crate::ffi::defaults::{Defaults, KeyFunctions};
+use crate::ffi::params::{OwnParams, Params, sized};
+use crate::ffi::provider::LibraryContext;
+use crate::ffi::status;
 use crate::prepared::{KeyInUse, PreparedKey};
-use crate::provider::LibraryContext;
-use crate::status;
 
-/// A key of any family. OpenSSL holds it by a counted pointer ([`crate::objects`]).
+/// A key of any family. OpenSSL holds it by a counted pointer ([`crate::ffi::objects`]).
 pub(crate) struct Key {
     family: Family,
     /// Signatures only read them: a fork may leave a reader behind, who stops no other.
@@ -318,7 +318,7 @@ impl Key {
             1
         }
 
-        fn receiver<R, F: FnMut(Params<'_>) -> Option<R>>(_: &F) -> crate::abi::Callback {
+        fn receiver<R, F: FnMut(Params<'_>) -> Option<R>>(_: &F) -> crate::ffi::abi::Callback {
             receive::<R, F>
         }
 

@@ -11,18 +11,19 @@ use std::sync::Arc;
 use widelane_crypto::agreement::{Answer, Curve, Secret};
 use zeroize::Zeroizing;
 
-use crate::abi::{
+use crate::choice;
+use crate::family::Family;
+use crate::ffi::abi::{
     self, Dispatch, KEYEXCH, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param, SIGNATURE,
 };
-use crate::choice;
-use crate::defaults::{Defaults, lists};
-use crate::family::Family;
-use crate::keys::{Inner, Key, Share};
-use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
-use crate::objects::{self, borrow, counted, guarded, on};
-use crate::params::Params;
-use crate::provider::Instance;
-use crate::{engine, status, waiting};
+use crate::ffi::defaults::{Defaults, lists};
+use crate::ffi::keys::{Inner, Key, Share};
+use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
+use crate::ffi::objects::{self, borrow, counted, guarded, on};
+use crate::ffi::params::Params;
+use crate::ffi::provider::Instance;
+use crate::ffi::status;
+use crate::{engine, waiting};
 
 /// The table for the family with this number.
 pub(crate) const fn table<const FAMILY: usize>() -> [Dispatch; 22] {

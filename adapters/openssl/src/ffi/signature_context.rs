@@ -1,16 +1,17 @@
-//! What a context of [`crate::signature`] is: what was said so far, or the default provider's context, or
+//! What a context of [`crate::ffi::signature`] is: what was said so far, or the default provider's context, or
 //! both.
 
 use std::ffi::{CStr, CString, c_int};
 use std::sync::{Arc, OnceLock};
 use std::{ptr, slice};
 
-use crate::abi::{MOST, Object, Param};
-use crate::defaults::{Defaults, SignatureFunctions};
 use crate::family::Family;
-use crate::keys::Key;
+use crate::ffi::abi::{MOST, Object, Param};
+use crate::ffi::defaults::{Defaults, SignatureFunctions};
+use crate::ffi::keys::Key;
+use crate::ffi::status;
+use crate::log;
 use crate::signers::{Attempt, DigestSigner, MessageSigner};
-use crate::{log, status};
 
 /// A signature or verification under way.
 pub(crate) struct Context {

@@ -13,13 +13,16 @@ use widelane_crypto::AgreeError;
 use widelane_crypto::agreement::{self, Curve, GROUPS, Group, Outcome, Request, Secret};
 use zeroize::Zeroizing;
 
-use crate::abi::{self, Dispatch, INTEGER, KEM, KEYPAIR, OCTETS, Object, PRIVATE_KEY, PUBLIC_KEY};
-use crate::abi::{Param, UTF8};
-use crate::keymgmt::random_secret;
-use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
-use crate::objects::{self, borrow, counted, guarded, on};
-use crate::params::{END, Params, described};
-use crate::{engine, status, waiting};
+use crate::ffi::abi::{
+    self, Dispatch, INTEGER, KEM, KEYPAIR, OCTETS, Object, PRIVATE_KEY, PUBLIC_KEY,
+};
+use crate::ffi::abi::{Param, UTF8};
+use crate::ffi::keymgmt::random_secret;
+use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
+use crate::ffi::objects::{self, borrow, counted, guarded, on};
+use crate::ffi::params::{END, Params, described};
+use crate::ffi::status;
+use crate::{engine, waiting};
 
 /// The keys of the group with this number in [`GROUPS`].
 pub(crate) const fn keys<const GROUP: usize>() -> [Dispatch; 16] {

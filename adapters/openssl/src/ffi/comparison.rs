@@ -13,13 +13,13 @@ use widelane_crypto::{Backend, BackendUnavailable, Operation, rsa};
 use widelane_engine::calibration::{self, Comparison};
 use widelane_engine::{Visitor, for_each_operation};
 
-use crate::abi::{KEYPAIR, Object};
-use crate::defaults::Defaults;
 use crate::engine::engine;
 use crate::family::Family;
-use crate::keys::{Inner, Key};
-use crate::libcrypto::LibCrypto;
-use crate::params::OwnParams;
+use crate::ffi::abi::{KEYPAIR, Object};
+use crate::ffi::defaults::Defaults;
+use crate::ffi::keys::{Inner, Key};
+use crate::ffi::libcrypto::LibCrypto;
+use crate::ffi::params::OwnParams;
 
 /// Measures what passes and OpenSSL's own operations cost here, unless that is known. The processes that this one
 /// forks inherit the figures, and start no thread to measure them again.

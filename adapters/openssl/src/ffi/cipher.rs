@@ -12,11 +12,11 @@ use std::{ptr, slice};
 use widelane_crypto::chacha20poly1305::{Cipher, Key, Message, NONCE_LEN, TAG_LEN};
 use zeroize::Zeroizing;
 
-use crate::abi::{self, Dispatch, Object, Param};
-use crate::defaults::{CipherFunctions, Defaults};
-use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
-use crate::objects::{self, borrow, guarded};
-use crate::params::Params;
+use crate::ffi::abi::{self, Dispatch, Object, Param};
+use crate::ffi::defaults::{CipherFunctions, Defaults};
+use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
+use crate::ffi::objects::{self, borrow, guarded};
+use crate::ffi::params::Params;
 
 /// The functions, for this code; `None` if the default provider has no such cipher.
 pub(crate) fn offered(cipher: Cipher) -> Option<&'static [Dispatch]> {

@@ -10,22 +10,21 @@ use widelane_crypto::{Backend, Preference};
 use widelane_engine::{ClockPenalty, calibration};
 use widelane_status::Facts;
 
-use crate::abi::{
+use crate::choice::{Choices, Prefer};
+use crate::family::Family;
+use crate::ffi::abi::{
     self, Algorithm, CIPHER, Callback, Dispatch, KEM, KEYEXCH, KEYMGMT, MOST, Object, Param,
     SIGNATURE, UTF8_POINTER, numbered,
 };
-use crate::choice::{Choices, Prefer};
-use crate::defaults::Defaults;
-use crate::family::Family;
+use crate::ffi::defaults::Defaults;
+use crate::ffi::libcrypto::LibCrypto;
+use crate::ffi::objects::{self, guarded};
+use crate::ffi::params::{self, OwnParams, Params, described};
+use crate::ffi::{cipher, comparison, exchange, hybrid, keymgmt, signature, status};
 use crate::forks;
-use crate::libcrypto::LibCrypto;
 use crate::log;
-use crate::objects::{self, guarded};
 use crate::options::{Options, Prepare};
-use crate::params::{self, OwnParams, Params, described};
-use crate::{
-    cipher, comparison, engine, exchange, hybrid, keymgmt, prepared, signature, status, suspension,
-};
+use crate::{engine, prepared, suspension};
 
 /// What OpenSSL calls after it has loaded the file (`provider-base(7)`).
 ///

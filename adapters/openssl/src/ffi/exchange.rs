@@ -11,13 +11,14 @@ use std::{ptr, slice};
 use widelane_crypto::agreement::Secret;
 use widelane_crypto::{AgreeError, Shared};
 
-use crate::abi::{self, Dispatch, Object, Param};
-use crate::defaults::{Defaults, ExchangeFunctions, Offered, lists};
 use crate::family::Family;
-use crate::keys::{Key, Share};
-use crate::objects::{self, borrow, counted, guarded, on};
-use crate::params::Params;
-use crate::{engine, status, waiting};
+use crate::ffi::abi::{self, Dispatch, Object, Param};
+use crate::ffi::defaults::{Defaults, ExchangeFunctions, Offered, lists};
+use crate::ffi::keys::{Key, Share};
+use crate::ffi::objects::{self, borrow, counted, guarded, on};
+use crate::ffi::params::Params;
+use crate::ffi::status;
+use crate::{engine, waiting};
 
 /// The functions that the family with this number offers: those that the default
 /// provider of this OpenSSL has, too. X25519 has no values that could be set.

@@ -7,7 +7,7 @@ use std::{ptr, slice};
 
 use zeroize::Zeroizing;
 
-use crate::abi::{INTEGER, OCTETS, Param, UNMODIFIED, UNSIGNED, UTF8, UTF8_POINTER};
+use crate::ffi::abi::{INTEGER, OCTETS, Param, UNMODIFIED, UNSIGNED, UTF8, UTF8_POINTER};
 
 /// A list that a caller has passed, for the time of one call.
 #[derive(Clone, Copy)]

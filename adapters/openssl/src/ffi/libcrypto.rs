@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 use std::{mem, ptr};
 
-use crate::abi::{Algorithm, Callback, Dispatch, Object};
+use crate::ffi::abi::{Algorithm, Callback, Dispatch, Object};
 
 /// Declares the functions: a field for each, and how all are found.
 macro_rules! libcrypto {
