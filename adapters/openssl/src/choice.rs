@@ -14,16 +14,7 @@ use widelane_engine::calibration;
 
 use crate::family::Family;
 use crate::ffi::defaults::Defaults;
-use crate::options::Options;
-
-/// Who computes what both could.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Prefer {
-    /// The faster one.
-    Measured,
-    Widelane,
-    OpenSsl,
-}
+use crate::options::{Options, Prefer};
 
 /// Who computes an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

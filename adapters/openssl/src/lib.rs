@@ -25,7 +25,6 @@ mod forks;
 mod log;
 #[cfg(all(loom, test))]
 mod models;
-#[allow(unsafe_code)]
 mod options;
 mod prepared;
 mod queue;

@@ -101,11 +101,58 @@ pub(crate) type Callback = unsafe extern "C" fn(*const Param, *mut c_void) -> c_
 /// A pointer to an object whose type only its owner knows.
 pub(crate) type Object = *mut c_void;
 
-/// The functions of dispatch tables. Each gets a module with its type `F`; `of`, which makes the
-/// entry of a table; and `find`, which looks it up in a table of another provider.
+/// The functions of dispatch tables, by their kinds. Each gets a module with its type `F`; `of`, which makes the
+/// entry of a table; and `find`, which looks it up in a table of another provider. `Functions` are those of such a
+/// table: all that each must have, and those that may be absent.
 macro_rules! functions {
-    ($($name:ident = $id:literal: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        $(pub(crate) mod $name {
+    ($($kind:ident {
+        $($name:ident = $id:literal: fn($($argument:ty),*) $(-> $result:ty)?;)*
+    } may {
+        $($absent:ident = $absent_id:literal: fn($($absent_argument:ty),*) $(-> $absent_result:ty)?;)*
+    })*) => {
+        $(pub(crate) mod $kind {
+            use super::*;
+
+            $(function! { $name = $id: fn($($argument),*) $(-> $result)? })*
+            $(function! { $absent = $absent_id: fn($($absent_argument),*) $(-> $absent_result)? })*
+
+            #[allow(dead_code)]
+            pub(crate) struct Functions {
+                $(pub(crate) $name: $name::F,)*
+                $(pub(crate) $absent: Option<$absent::F>,)*
+            }
+
+            impl Functions {
+                /// `None` if the table is null or misses a function.
+                ///
+                /// # Safety
+                ///
+                /// `table` must be null or a dispatch table of this kind.
+                #[allow(dead_code)]
+                pub(crate) unsafe fn of(table: *const Dispatch) -> Option<Self> {
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        Some(Self {
+                            $($name: $name::find(table)?,)*
+                            $($absent: $absent::find(table),)*
+                        })
+                    }
+                }
+            }
+        })*
+
+        /// Names and numbers, to be compared with OpenSSL's headers.
+        #[cfg(test)]
+        const NUMBERS: &[(&str, c_int)] = &[
+            $($((concat!(stringify!($kind), "_", stringify!($name)), $id),)*)*
+            $($((concat!(stringify!($kind), "_", stringify!($absent)), $absent_id),)*)*
+        ];
+    };
+}
+
+macro_rules! function {
+    ($name:ident = $id:literal: fn($($argument:ty),*) $(-> $result:ty)?) => {
+        pub(crate) mod $name {
             #[allow(unused_imports)]
             use super::*;
 
@@ -130,13 +177,26 @@ macro_rules! functions {
                     Some(std::mem::transmute::<*const (), F>(function))
                 }
             }
-        })*
-
-        /// Names and numbers, to be compared with OpenSSL's headers.
-        #[cfg(test)]
-        const NUMBERS: &[(&str, c_int)] = &[$((stringify!($name), $id)),*];
+        }
     };
 }
+
+/// A table of our functions of one kind, which are called as OpenSSL calls them or named behind `=`; with its end.
+macro_rules! dispatch {
+    ($kind:ident: $($name:ident $(::<$number:ident>)? $(= $function:expr)?),+ $(,)?) => {
+        [
+            $($crate::ffi::abi::$kind::$name::of(
+                $crate::ffi::abi::dispatch!(@ $name [$($number)?] [$($function)?])
+            ),)+
+            $crate::ffi::abi::Dispatch::END,
+        ]
+    };
+    (@ $name:ident [] []) => { $name };
+    (@ $name:ident [$number:ident] []) => { $name::<$number> };
+    (@ $name:ident [] [$function:expr]) => { $function };
+}
+
+pub(crate) use dispatch;
 
 /// # Safety
 ///
@@ -189,101 +249,113 @@ pub(crate) use numbered;
 pub(crate) const MOST: usize = 12;
 
 functions! {
-    core_get_params = 2: fn(*const c_void, *mut Param) -> c_int;
-    core_get_libctx = 4: fn(*const c_void) -> Object;
-
-    provider_teardown = 1024: fn(Object);
-    provider_gettable_params = 1025: fn(Object) -> *const Param;
-    provider_get_params = 1026: fn(Object, *mut Param) -> c_int;
-    provider_query_operation = 1027: fn(Object, c_int, *mut c_int) -> *const Algorithm;
-    provider_get_capabilities = 1030: fn(Object, *const c_char, Option<Callback>, *mut c_void) -> c_int;
-
-    cipher_newctx = 1: fn(Object) -> Object;
-    cipher_encrypt_init = 2: fn(Object, *const u8, usize, *const u8, usize, *const Param) -> c_int;
-    cipher_decrypt_init = 3: fn(Object, *const u8, usize, *const u8, usize, *const Param) -> c_int;
-    cipher_update = 4: fn(Object, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
-    cipher_final = 5: fn(Object, *mut u8, *mut usize, usize) -> c_int;
-    cipher_cipher = 6: fn(Object, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
-    cipher_freectx = 7: fn(Object);
-    cipher_dupctx = 8: fn(Object) -> Object;
-    cipher_get_params = 9: fn(*mut Param) -> c_int;
-    cipher_get_ctx_params = 10: fn(Object, *mut Param) -> c_int;
-    cipher_set_ctx_params = 11: fn(Object, *const Param) -> c_int;
-    cipher_gettable_params = 12: fn(Object) -> *const Param;
-    cipher_gettable_ctx_params = 13: fn(Object, Object) -> *const Param;
-    cipher_settable_ctx_params = 14: fn(Object, Object) -> *const Param;
-
-    keymgmt_new = 1: fn(Object) -> Object;
-    keymgmt_gen_init = 2: fn(Object, c_int, *const Param) -> Object;
-    keymgmt_gen_set_template = 3: fn(Object, Object) -> c_int;
-    keymgmt_gen_set_params = 4: fn(Object, *const Param) -> c_int;
-    keymgmt_gen_settable_params = 5: fn(Object, Object) -> *const Param;
-    keymgmt_gen = 6: fn(Object, *const c_void, *mut c_void) -> Object;
-    keymgmt_gen_cleanup = 7: fn(Object);
-    keymgmt_free = 10: fn(Object);
-    keymgmt_get_params = 11: fn(Object, *mut Param) -> c_int;
-    keymgmt_gettable_params = 12: fn(Object) -> *const Param;
-    keymgmt_set_params = 13: fn(Object, *const Param) -> c_int;
-    keymgmt_settable_params = 14: fn(Object) -> *const Param;
-    keymgmt_query_operation_name = 20: fn(c_int) -> *const c_char;
-    keymgmt_has = 21: fn(Object, c_int) -> c_int;
-    keymgmt_validate = 22: fn(Object, c_int, c_int) -> c_int;
-    keymgmt_match = 23: fn(Object, Object, c_int) -> c_int;
-    keymgmt_import = 40: fn(Object, c_int, *const Param) -> c_int;
-    keymgmt_import_types = 41: fn(c_int) -> *const Param;
-    keymgmt_export = 42: fn(Object, c_int, Option<Callback>, *mut c_void) -> c_int;
-    keymgmt_export_types = 43: fn(c_int) -> *const Param;
-    keymgmt_dup = 44: fn(Object, c_int) -> Object;
-
-    keyexch_newctx = 1: fn(Object) -> Object;
-    keyexch_init = 2: fn(Object, Object, *const Param) -> c_int;
-    keyexch_derive = 3: fn(Object, *mut u8, *mut usize, usize) -> c_int;
-    keyexch_set_peer = 4: fn(Object, Object) -> c_int;
-    keyexch_freectx = 5: fn(Object);
-    keyexch_dupctx = 6: fn(Object) -> Object;
-    keyexch_set_ctx_params = 7: fn(Object, *const Param) -> c_int;
-    keyexch_settable_ctx_params = 8: fn(Object, Object) -> *const Param;
-    keyexch_get_ctx_params = 9: fn(Object, *mut Param) -> c_int;
-    keyexch_gettable_ctx_params = 10: fn(Object, Object) -> *const Param;
-
-    kem_newctx = 1: fn(Object) -> Object;
-    kem_encapsulate_init = 2: fn(Object, Object, *const Param) -> c_int;
-    kem_encapsulate = 3: fn(Object, *mut u8, *mut usize, *mut u8, *mut usize) -> c_int;
-    kem_decapsulate_init = 4: fn(Object, Object, *const Param) -> c_int;
-    kem_decapsulate = 5: fn(Object, *mut u8, *mut usize, *const u8, usize) -> c_int;
-    kem_freectx = 6: fn(Object);
-
-    signature_newctx = 1: fn(Object, *const c_char) -> Object;
-    signature_sign_init = 2: fn(Object, Object, *const Param) -> c_int;
-    signature_sign = 3: fn(Object, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
-    signature_verify_init = 4: fn(Object, Object, *const Param) -> c_int;
-    signature_verify = 5: fn(Object, *const u8, usize, *const u8, usize) -> c_int;
-    signature_verify_recover_init = 6: fn(Object, Object, *const Param) -> c_int;
-    signature_verify_recover = 7: fn(Object, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
-    signature_digest_sign_init = 8: fn(Object, *const c_char, Object, *const Param) -> c_int;
-    signature_digest_sign_update = 9: fn(Object, *const u8, usize) -> c_int;
-    signature_digest_sign_final = 10: fn(Object, *mut u8, *mut usize, usize) -> c_int;
-    signature_digest_sign = 11: fn(Object, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
-    signature_digest_verify_init = 12: fn(Object, *const c_char, Object, *const Param) -> c_int;
-    signature_digest_verify_update = 13: fn(Object, *const u8, usize) -> c_int;
-    signature_digest_verify_final = 14: fn(Object, *const u8, usize) -> c_int;
-    signature_digest_verify = 15: fn(Object, *const u8, usize, *const u8, usize) -> c_int;
-    signature_freectx = 16: fn(Object);
-    signature_dupctx = 17: fn(Object) -> Object;
-    signature_get_ctx_params = 18: fn(Object, *mut Param) -> c_int;
-    signature_gettable_ctx_params = 19: fn(Object, Object) -> *const Param;
-    signature_set_ctx_params = 20: fn(Object, *const Param) -> c_int;
-    signature_settable_ctx_params = 21: fn(Object, Object) -> *const Param;
-    signature_get_ctx_md_params = 22: fn(Object, *mut Param) -> c_int;
-    signature_gettable_ctx_md_params = 23: fn(Object) -> *const Param;
-    signature_set_ctx_md_params = 24: fn(Object, *const Param) -> c_int;
-    signature_settable_ctx_md_params = 25: fn(Object) -> *const Param;
-    signature_sign_message_init = 27: fn(Object, Object, *const Param) -> c_int;
-    signature_sign_message_update = 28: fn(Object, *const u8, usize) -> c_int;
-    signature_sign_message_final = 29: fn(Object, *mut u8, *mut usize, usize) -> c_int;
-    signature_verify_message_init = 30: fn(Object, Object, *const Param) -> c_int;
-    signature_verify_message_update = 31: fn(Object, *const u8, usize) -> c_int;
-    signature_verify_message_final = 32: fn(Object) -> c_int;
+    core {
+        get_params = 2: fn(*const c_void, *mut Param) -> c_int;
+        get_libctx = 4: fn(*const c_void) -> Object;
+    } may {}
+    provider {
+        teardown = 1024: fn(Object);
+        gettable_params = 1025: fn(Object) -> *const Param;
+        get_params = 1026: fn(Object, *mut Param) -> c_int;
+        query_operation = 1027: fn(Object, c_int, *mut c_int) -> *const Algorithm;
+        get_capabilities = 1030: fn(Object, *const c_char, Option<Callback>, *mut c_void) -> c_int;
+    } may {}
+    cipher {
+        newctx = 1: fn(Object) -> Object;
+        encrypt_init = 2: fn(Object, *const u8, usize, *const u8, usize, *const Param) -> c_int;
+        decrypt_init = 3: fn(Object, *const u8, usize, *const u8, usize, *const Param) -> c_int;
+        update = 4: fn(Object, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
+        finish = 5: fn(Object, *mut u8, *mut usize, usize) -> c_int;
+        freectx = 7: fn(Object);
+        get_params = 9: fn(*mut Param) -> c_int;
+        get_ctx_params = 10: fn(Object, *mut Param) -> c_int;
+        set_ctx_params = 11: fn(Object, *const Param) -> c_int;
+    } may {
+        cipher = 6: fn(Object, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
+        dupctx = 8: fn(Object) -> Object;
+        gettable_params = 12: fn(Object) -> *const Param;
+        gettable_ctx_params = 13: fn(Object, Object) -> *const Param;
+        settable_ctx_params = 14: fn(Object, Object) -> *const Param;
+    }
+    keymgmt {
+        new = 1: fn(Object) -> Object;
+        gen_init = 2: fn(Object, c_int, *const Param) -> Object;
+        generate = 6: fn(Object, *const c_void, *mut c_void) -> Object;
+        gen_cleanup = 7: fn(Object);
+        free = 10: fn(Object);
+        get_params = 11: fn(Object, *mut Param) -> c_int;
+        gettable_params = 12: fn(Object) -> *const Param;
+        has = 21: fn(Object, c_int) -> c_int;
+        matches = 23: fn(Object, Object, c_int) -> c_int;
+        import = 40: fn(Object, c_int, *const Param) -> c_int;
+        import_types = 41: fn(c_int) -> *const Param;
+        export = 42: fn(Object, c_int, Option<Callback>, *mut c_void) -> c_int;
+        export_types = 43: fn(c_int) -> *const Param;
+    } may {
+        gen_set_template = 3: fn(Object, Object) -> c_int;
+        gen_set_params = 4: fn(Object, *const Param) -> c_int;
+        gen_settable_params = 5: fn(Object, Object) -> *const Param;
+        set_params = 13: fn(Object, *const Param) -> c_int;
+        settable_params = 14: fn(Object) -> *const Param;
+        query_operation_name = 20: fn(c_int) -> *const c_char;
+        validate = 22: fn(Object, c_int, c_int) -> c_int;
+        dup = 44: fn(Object, c_int) -> Object;
+    }
+    keyexch {
+        newctx = 1: fn(Object) -> Object;
+        init = 2: fn(Object, Object, *const Param) -> c_int;
+        derive = 3: fn(Object, *mut u8, *mut usize, usize) -> c_int;
+        set_peer = 4: fn(Object, Object) -> c_int;
+        freectx = 5: fn(Object);
+    } may {
+        dupctx = 6: fn(Object) -> Object;
+        set_ctx_params = 7: fn(Object, *const Param) -> c_int;
+        settable_ctx_params = 8: fn(Object, Object) -> *const Param;
+        get_ctx_params = 9: fn(Object, *mut Param) -> c_int;
+        gettable_ctx_params = 10: fn(Object, Object) -> *const Param;
+    }
+    kem {
+        newctx = 1: fn(Object) -> Object;
+        encapsulate_init = 2: fn(Object, Object, *const Param) -> c_int;
+        encapsulate = 3: fn(Object, *mut u8, *mut usize, *mut u8, *mut usize) -> c_int;
+        decapsulate_init = 4: fn(Object, Object, *const Param) -> c_int;
+        decapsulate = 5: fn(Object, *mut u8, *mut usize, *const u8, usize) -> c_int;
+        freectx = 6: fn(Object);
+    } may {}
+    signature {
+        newctx = 1: fn(Object, *const c_char) -> Object;
+        digest_sign_init = 8: fn(Object, *const c_char, Object, *const Param) -> c_int;
+        freectx = 16: fn(Object);
+    } may {
+        sign_init = 2: fn(Object, Object, *const Param) -> c_int;
+        sign = 3: fn(Object, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
+        verify_init = 4: fn(Object, Object, *const Param) -> c_int;
+        verify = 5: fn(Object, *const u8, usize, *const u8, usize) -> c_int;
+        verify_recover_init = 6: fn(Object, Object, *const Param) -> c_int;
+        verify_recover = 7: fn(Object, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
+        digest_sign_update = 9: fn(Object, *const u8, usize) -> c_int;
+        digest_sign_final = 10: fn(Object, *mut u8, *mut usize, usize) -> c_int;
+        digest_sign = 11: fn(Object, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
+        digest_verify_init = 12: fn(Object, *const c_char, Object, *const Param) -> c_int;
+        digest_verify_update = 13: fn(Object, *const u8, usize) -> c_int;
+        digest_verify_final = 14: fn(Object, *const u8, usize) -> c_int;
+        digest_verify = 15: fn(Object, *const u8, usize, *const u8, usize) -> c_int;
+        dupctx = 17: fn(Object) -> Object;
+        get_ctx_params = 18: fn(Object, *mut Param) -> c_int;
+        gettable_ctx_params = 19: fn(Object, Object) -> *const Param;
+        set_ctx_params = 20: fn(Object, *const Param) -> c_int;
+        settable_ctx_params = 21: fn(Object, Object) -> *const Param;
+        get_ctx_md_params = 22: fn(Object, *mut Param) -> c_int;
+        gettable_ctx_md_params = 23: fn(Object) -> *const Param;
+        set_ctx_md_params = 24: fn(Object, *const Param) -> c_int;
+        settable_ctx_md_params = 25: fn(Object) -> *const Param;
+        sign_message_init = 27: fn(Object, Object, *const Param) -> c_int;
+        sign_message_update = 28: fn(Object, *const u8, usize) -> c_int;
+        sign_message_final = 29: fn(Object, *mut u8, *mut usize, usize) -> c_int;
+        verify_message_init = 30: fn(Object, Object, *const Param) -> c_int;
+        verify_message_update = 31: fn(Object, *const u8, usize) -> c_int;
+        verify_message_final = 32: fn(Object) -> c_int;
+    }
 }
 
 #[cfg(test)]
@@ -298,6 +370,11 @@ mod tests {
             return;
         };
         let stated = |name: &str| {
+            // Two are words of Rust, and `final` will be one.
+            let name = name
+                .replace("matches", "match")
+                .replace("generate", "gen")
+                .replace("finish", "final");
             let name = format!("OSSL_FUNC_{}", name.to_uppercase());
             let line = header
                 .lines()

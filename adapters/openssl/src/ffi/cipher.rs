@@ -12,8 +12,8 @@ use std::{ptr, slice};
 use widelane_crypto::chacha20poly1305::{Cipher, Key, Message, NONCE_LEN, TAG_LEN};
 use zeroize::Zeroizing;
 
-use crate::ffi::abi::{self, Dispatch, Object, Param};
-use crate::ffi::defaults::{CipherFunctions, Defaults};
+use crate::ffi::abi::{self, Dispatch, Object, Param, dispatch};
+use crate::ffi::defaults::{CipherFunctions, Defaults, Inner};
 use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::ffi::objects::{self, borrow, guarded};
 use crate::ffi::params::Params;
@@ -23,22 +23,10 @@ pub(crate) fn offered(cipher: Cipher) -> Option<&'static [Dispatch]> {
     static OFFERED: OnceLock<Vec<Dispatch>> = OnceLock::new();
     Defaults::get().cipher()?;
     CIPHER.get_or_init(|| cipher);
-    let table = [
-        abi::cipher_newctx::of(newctx),
-        abi::cipher_freectx::of(objects::free::<Context>),
-        abi::cipher_dupctx::of(dupctx),
-        abi::cipher_encrypt_init::of(encrypt_init),
-        abi::cipher_decrypt_init::of(decrypt_init),
-        abi::cipher_update::of(update),
-        abi::cipher_final::of(finish),
-        abi::cipher_cipher::of(in_one),
-        abi::cipher_get_params::of(get_params),
-        abi::cipher_gettable_params::of(gettable_params),
-        abi::cipher_get_ctx_params::of(get_ctx_params),
-        abi::cipher_gettable_ctx_params::of(gettable_ctx_params),
-        abi::cipher_set_ctx_params::of(set_ctx_params),
-        abi::cipher_settable_ctx_params::of(settable_ctx_params),
-        Dispatch::END,
+    let table = dispatch![cipher:
+        newctx, freectx = objects::free::<Context>, dupctx, encrypt_init, decrypt_init, update,
+        finish, cipher = in_one, get_params, gettable_params, get_ctx_params, gettable_ctx_params,
+        set_ctx_params, settable_ctx_params
     ];
     let defaults = Defaults::get().cipher_table();
     // SAFETY: the default provider's table of this cipher.
@@ -68,6 +56,7 @@ struct Context {
     state: State,
 }
 
+#[derive(Clone)]
 enum State {
     /// No text has come.
     Fresh,
@@ -78,18 +67,6 @@ enum State {
     Sealed([u8; TAG_LEN]),
     /// A message has been opened, or refused.
     Opened,
-}
-
-/// A context of the default provider.
-struct Inner(Object);
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if let Some(functions) = Defaults::get().cipher() {
-            // SAFETY: the default provider's function with a context of its own, used no more.
-            unsafe { (functions.freectx)(self.0) };
-        }
-    }
 }
 
 /// What a caller gives to be encrypted, and where to.
@@ -125,7 +102,7 @@ impl Piece {
 }
 
 /// The function that takes text: `update` or `cipher` of the default provider.
-type Taking = abi::cipher_update::F;
+type Taking = abi::cipher::update::F;
 
 impl Context {
     fn functions() -> Option<&'static CipherFunctions> {
@@ -289,7 +266,7 @@ impl Context {
         // passed.
         unsafe {
             taking(
-                self.inner.0,
+                self.inner.get(),
                 piece.out,
                 piece.out_len,
                 piece.room,
@@ -316,7 +293,7 @@ impl Context {
         aad.is_empty()
             || unsafe {
                 (functions.update)(
-                    self.inner.0,
+                    self.inner.get(),
                     ptr::null_mut(),
                     &mut taken,
                     // As OpenSSL says it where there is no place.
@@ -354,10 +331,13 @@ unsafe extern "C" fn newctx(_: Object) -> Object {
     guarded(ptr::null_mut(), || {
         let made = || {
             let functions = Context::functions()?;
-            // SAFETY: the default provider's function with its own context.
-            let inner = unsafe { (functions.newctx)(Defaults::get().context()) };
-            (!inner.is_null()).then(|| Context {
-                inner: Inner(inner),
+            // SAFETY: the default provider's functions with its own context.
+            let inner = unsafe {
+                let inner = (functions.newctx)(Defaults::get().context());
+                Inner::new(inner, functions.freectx)
+            };
+            Some(Context {
+                inner: inner?,
                 secret: None,
                 key: None,
                 seals: true,
@@ -379,10 +359,10 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
     guarded(ptr::null_mut(), || {
         let copy = || {
             let context = context?;
-            // SAFETY: the default provider's function with a context of its own.
-            let inner = unsafe { Context::functions()?.dupctx?(context.inner.0) };
-            (!inner.is_null()).then(|| Context {
-                inner: Inner(inner),
+            // SAFETY: the default provider's function for such contexts.
+            let inner = unsafe { context.inner.copy(Context::functions()?.dupctx) };
+            Some(Context {
+                inner: inner?,
                 secret: context.secret.clone(),
                 key: context.key.clone(),
                 seals: context.seals,
@@ -391,13 +371,7 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
                 header: context.header,
                 expected: context.expected,
                 aad: context.aad.clone(),
-                state: match &context.state {
-                    State::Fresh => State::Fresh,
-                    State::Inner => State::Inner,
-                    State::Lanes(message) => State::Lanes(message.clone()),
-                    State::Sealed(tag) => State::Sealed(*tag),
-                    State::Opened => State::Opened,
-                },
+                state: context.state.clone(),
             })
         };
         objects::give(copy())
@@ -421,7 +395,7 @@ macro_rules! beginnings {
                 let (Some(context), Some(functions)) = (context, Context::functions()) else {
                     return 0;
                 };
-                let inner = context.inner.0;
+                let inner = context.inner.get();
                 // SAFETY: the default provider's function with a context of its own, and what the
                 // caller passed.
                 if unsafe { (functions.$name)(inner, key, key_len, nonce, nonce_len, params) } != 1 {
@@ -539,7 +513,7 @@ unsafe extern "C" fn finish(
             }
             State::Sealed(_) | State::Opened => refuse("the message has ended; set a new nonce"),
             State::Fresh | State::Inner => match context.hand_over() {
-                true => (functions.finish)(context.inner.0, out, out_len, room),
+                true => (functions.finish)(context.inner.get(), out, out_len, room),
                 false => 0,
             },
         })
@@ -562,7 +536,7 @@ unsafe extern "C" fn get_ctx_params(object: Object, params: *mut Param) -> c_int
                 let len = wanted.room();
                 return ((1..=TAG_LEN).contains(&len) && wanted.set_octets(&tag[..len])).into();
             }
-            (functions.get_ctx_params)(context.inner.0, params)
+            (functions.get_ctx_params)(context.inner.get(), params)
         })
     }
 }
@@ -572,7 +546,7 @@ unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_i
     unsafe {
         let list = Params::new(params);
         with_context(object, |context, functions| {
-            let set = (functions.set_ctx_params)(context.inner.0, params);
+            let set = (functions.set_ctx_params)(context.inner.get(), params);
             if set == 1 {
                 context.notice(list);
             }

@@ -16,8 +16,8 @@ use widelane_engine::{Visitor, for_each_operation};
 use crate::engine::engine;
 use crate::family::Family;
 use crate::ffi::abi::{KEYPAIR, Object};
-use crate::ffi::defaults::Defaults;
-use crate::ffi::keys::{Inner, Key};
+use crate::ffi::defaults::{Defaults, Inner};
+use crate::ffi::keys::Key;
 use crate::ffi::libcrypto::LibCrypto;
 use crate::ffi::params::OwnParams;
 
@@ -123,9 +123,9 @@ fn generate_key(family: Family, group: Option<&CStr>) -> Option<Key> {
         }
         let made = (functions.generate)(generation, ptr::null(), ptr::null_mut());
         (functions.gen_cleanup)(generation);
-        made
+        Inner::new(made, functions.free)
     };
-    Some(Key::from_inner(family, Inner::from_raw(family, made)?))
+    Some(Key::from_inner(family, made?))
 }
 
 /// An agreement of two keys.

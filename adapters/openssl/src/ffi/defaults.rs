@@ -5,10 +5,14 @@
 //! keeps one of them inside.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
 use crate::family::Family;
+pub(crate) use crate::ffi::abi::cipher::Functions as CipherFunctions;
+pub(crate) use crate::ffi::abi::keyexch::Functions as ExchangeFunctions;
+pub(crate) use crate::ffi::abi::keymgmt::Functions as KeyFunctions;
+pub(crate) use crate::ffi::abi::signature::Functions as SignatureFunctions;
 use crate::ffi::abi::{
     self, Algorithm, CIPHER, Callback, Dispatch, KEYEXCH, KEYMGMT, MOST, Object, SIGNATURE,
 };
@@ -138,24 +142,26 @@ impl Defaults {
             algorithms.push((operation, family, found));
             Some(found.implementation)
         };
-        let keys = Family::all().map(|family| KeyFunctions::of(table(KEYMGMT, family)?));
-        let keys = keys.collect();
-        let signatures =
-            Family::all().map(|family| SignatureFunctions::of(table(SIGNATURE, family)?));
-        let signatures = signatures.collect();
-        let exchanges = Family::all().map(|family| ExchangeFunctions::of(table(KEYEXCH, family)?));
-        let exchanges = exchanges.collect();
-        let cipher = find(libcrypto, provider, CIPHER, c"ChaCha20-Poly1305")
-            .and_then(|found| Some((found, CipherFunctions::of(found.implementation)?)));
-        Ok(Self {
-            provider,
-            context,
-            algorithms,
-            keys,
-            signatures,
-            exchanges,
-            cipher,
-        })
+        let all = Family::all;
+        // SAFETY: tables that the default provider gave for these operations.
+        unsafe {
+            Ok(Self {
+                provider,
+                context,
+                keys: all()
+                    .map(|one| KeyFunctions::of(table(KEYMGMT, one)?))
+                    .collect(),
+                signatures: all()
+                    .map(|one| SignatureFunctions::of(table(SIGNATURE, one)?))
+                    .collect(),
+                exchanges: all()
+                    .map(|one| ExchangeFunctions::of(table(KEYEXCH, one)?))
+                    .collect(),
+                cipher: find(libcrypto, provider, CIPHER, c"ChaCha20-Poly1305")
+                    .and_then(|found| Some((found, CipherFunctions::of(found.implementation)?))),
+                algorithms,
+            })
+        }
     }
 }
 
@@ -195,6 +201,54 @@ type Algorithms = Vec<(c_int, Family, Algorithm)>;
 
 static DEFAULTS: OnceLock<Defaults> = OnceLock::new();
 
+/// A key or a context of the default provider's, freed when it is dropped.
+pub(crate) struct Inner {
+    object: NonNull<c_void>,
+    free: unsafe extern "C" fn(Object),
+}
+
+// SAFETY: OpenSSL's keys may be used and freed by any thread, because they count their references; a context is
+// used by one call at a time.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Inner {
+    /// Takes over an object; `None` if it is null.
+    ///
+    /// # Safety
+    ///
+    /// `object` must be null, or one that `free` frees, and that nothing else does.
+    pub(crate) unsafe fn new(object: Object, free: unsafe extern "C" fn(Object)) -> Option<Self> {
+        let object = NonNull::new(object)?;
+        Some(Self { object, free })
+    }
+
+    /// A copy by `dup`; `None` if there is no such function, or no memory.
+    ///
+    /// # Safety
+    ///
+    /// `dup` must be the default provider's function for such contexts.
+    pub(crate) unsafe fn copy(
+        &self,
+        dup: Option<unsafe extern "C" fn(Object) -> Object>,
+    ) -> Option<Self> {
+        // SAFETY: the caller's promise; what copies a context makes one of its kind.
+        unsafe { Self::new(dup?(self.get()), self.free) }
+    }
+
+    pub(crate) fn get(&self) -> Object {
+        self.object.as_ptr()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: `new`'s caller promised it; the object is used no more.
+        unsafe { (self.free)(self.get()) };
+    }
+}
+
 /// The algorithm one of whose names is `name`.
 fn find(
     libcrypto: &LibCrypto,
@@ -222,133 +276,4 @@ fn find(
         next = unsafe { next.add(1) };
     }
     None
-}
-
-/// A structure with the functions of a table: those that each table must have, and those that may
-/// be absent.
-macro_rules! table {
-    ($(#[$meta:meta])* $name:ident { $($field:ident: $function:ident,)* }
-        may { $($optional:ident: $absent:ident,)* }) => {
-        $(#[$meta])*
-        pub(crate) struct $name {
-            $(pub(crate) $field: abi::$function::F,)*
-            $(pub(crate) $optional: Option<abi::$absent::F>,)*
-        }
-
-        impl $name {
-            /// `None` if the table is null or misses a function.
-            fn of(table: *const Dispatch) -> Option<Self> {
-                // SAFETY: null or a table that the default provider gave for this operation.
-                unsafe {
-                    Some(Self {
-                        $($field: abi::$function::find(table)?,)*
-                        $($optional: abi::$absent::find(table),)*
-                    })
-                }
-            }
-        }
-    };
-}
-
-table! {
-    /// What the default provider does with keys of one family.
-    KeyFunctions {
-        new: keymgmt_new,
-        free: keymgmt_free,
-        has: keymgmt_has,
-        matches: keymgmt_match,
-        get_params: keymgmt_get_params,
-        gettable_params: keymgmt_gettable_params,
-        import: keymgmt_import,
-        import_types: keymgmt_import_types,
-        export: keymgmt_export,
-        export_types: keymgmt_export_types,
-        gen_init: keymgmt_gen_init,
-        generate: keymgmt_gen,
-        gen_cleanup: keymgmt_gen_cleanup,
-    } may {
-        dup: keymgmt_dup,
-        validate: keymgmt_validate,
-        set_params: keymgmt_set_params,
-        settable_params: keymgmt_settable_params,
-        gen_set_template: keymgmt_gen_set_template,
-        gen_set_params: keymgmt_gen_set_params,
-        gen_settable_params: keymgmt_gen_settable_params,
-    }
-}
-
-table! {
-    /// How the default provider signs with keys of one family.
-    SignatureFunctions {
-        newctx: signature_newctx,
-        freectx: signature_freectx,
-        digest_sign_init: signature_digest_sign_init,
-    } may {
-        dupctx: signature_dupctx,
-        sign_init: signature_sign_init,
-        sign: signature_sign,
-        sign_message_init: signature_sign_message_init,
-        sign_message_update: signature_sign_message_update,
-        sign_message_final: signature_sign_message_final,
-        verify_message_init: signature_verify_message_init,
-        verify_message_update: signature_verify_message_update,
-        verify_message_final: signature_verify_message_final,
-        digest_sign: signature_digest_sign,
-        verify_init: signature_verify_init,
-        verify: signature_verify,
-        verify_recover_init: signature_verify_recover_init,
-        verify_recover: signature_verify_recover,
-        digest_sign_update: signature_digest_sign_update,
-        digest_sign_final: signature_digest_sign_final,
-        digest_verify_init: signature_digest_verify_init,
-        digest_verify_update: signature_digest_verify_update,
-        digest_verify_final: signature_digest_verify_final,
-        digest_verify: signature_digest_verify,
-        get_ctx_params: signature_get_ctx_params,
-        gettable_ctx_params: signature_gettable_ctx_params,
-        set_ctx_params: signature_set_ctx_params,
-        settable_ctx_params: signature_settable_ctx_params,
-        get_ctx_md_params: signature_get_ctx_md_params,
-        gettable_ctx_md_params: signature_gettable_ctx_md_params,
-        set_ctx_md_params: signature_set_ctx_md_params,
-        settable_ctx_md_params: signature_settable_ctx_md_params,
-    }
-}
-
-table! {
-    /// How the default provider encrypts with ChaCha20-Poly1305.
-    CipherFunctions {
-        newctx: cipher_newctx,
-        freectx: cipher_freectx,
-        encrypt_init: cipher_encrypt_init,
-        decrypt_init: cipher_decrypt_init,
-        update: cipher_update,
-        finish: cipher_final,
-        get_params: cipher_get_params,
-        get_ctx_params: cipher_get_ctx_params,
-        set_ctx_params: cipher_set_ctx_params,
-    } may {
-        dupctx: cipher_dupctx,
-        cipher: cipher_cipher,
-        gettable_params: cipher_gettable_params,
-        gettable_ctx_params: cipher_gettable_ctx_params,
-        settable_ctx_params: cipher_settable_ctx_params,
-    }
-}
-
-table! {
-    /// How the default provider agrees on a secret with keys of one family.
-    ExchangeFunctions {
-        newctx: keyexch_newctx,
-        init: keyexch_init,
-        derive: keyexch_derive,
-        set_peer: keyexch_set_peer,
-        freectx: keyexch_freectx,
-    } may {
-        dupctx: keyexch_dupctx,
-        set_ctx_params: keyexch_set_ctx_params,
-        settable_ctx_params: keyexch_settable_ctx_params,
-        get_ctx_params: keyexch_get_ctx_params,
-        gettable_ctx_params: keyexch_gettable_ctx_params,
-    }
 }

@@ -12,8 +12,8 @@ use widelane_crypto::agreement::Secret;
 use widelane_crypto::{AgreeError, Shared};
 
 use crate::family::Family;
-use crate::ffi::abi::{self, Dispatch, Object, Param};
-use crate::ffi::defaults::{Defaults, ExchangeFunctions, Offered, lists};
+use crate::ffi::abi::{self, Dispatch, Object, Param, dispatch};
+use crate::ffi::defaults::{Defaults, ExchangeFunctions, Inner, Offered, lists};
 use crate::ffi::keys::{Key, Share};
 use crate::ffi::objects::{self, borrow, counted, guarded, on};
 use crate::ffi::params::Params;
@@ -28,18 +28,10 @@ pub(crate) fn offered<const FAMILY: usize>() -> &'static [Dispatch] {
 }
 
 const fn table<const FAMILY: usize>() -> [Dispatch; 11] {
-    [
-        abi::keyexch_newctx::of(newctx::<FAMILY>),
-        abi::keyexch_freectx::of(objects::free::<Context>),
-        abi::keyexch_dupctx::of(dupctx),
-        abi::keyexch_init::of(init),
-        abi::keyexch_set_peer::of(set_peer),
-        abi::keyexch_derive::of(derive),
-        abi::keyexch_set_ctx_params::of(set_ctx_params),
-        abi::keyexch_settable_ctx_params::of(settable_ctx_params::<FAMILY>),
-        abi::keyexch_get_ctx_params::of(get_ctx_params),
-        abi::keyexch_gettable_ctx_params::of(gettable_ctx_params::<FAMILY>),
-        Dispatch::END,
+    dispatch![keyexch:
+        newctx::<FAMILY>, freectx = objects::free::<Context>, dupctx, init, set_peer, derive,
+        set_ctx_params, settable_ctx_params::<FAMILY>, get_ctx_params,
+        gettable_ctx_params::<FAMILY>
     ]
 }
 
@@ -50,17 +42,6 @@ struct Context {
     peer: Option<Arc<Key>>,
     /// The default provider's context, once something was asked that lanes do not do.
     inner: Option<Inner>,
-}
-
-struct Inner(Object, Family);
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if let Some(functions) = Defaults::get().exchange(self.1) {
-            // SAFETY: the default provider's function with a context of its own, used no more.
-            unsafe { (functions.freectx)(self.0) };
-        }
-    }
 }
 
 impl Context {
@@ -76,12 +57,12 @@ impl Context {
     fn inner(&mut self) -> Option<(&'static ExchangeFunctions, Object)> {
         let functions = Defaults::get().exchange(self.family)?;
         if self.inner.is_none() {
-            // SAFETY: the default provider's function with its own context.
-            let object = unsafe { (functions.newctx)(Defaults::get().context()) };
-            if object.is_null() {
-                return None;
-            }
-            let inner = Inner(object, self.family);
+            // SAFETY: the default provider's functions with its own context.
+            let inner = unsafe {
+                let inner = (functions.newctx)(Defaults::get().context());
+                Inner::new(inner, functions.freectx)?
+            };
+            let object = inner.get();
             if let Some(key) = &self.key {
                 // SAFETY: the default provider's function with a context and a key of its own.
                 let ready =
@@ -96,7 +77,7 @@ impl Context {
             }
             self.inner = Some(inner);
         }
-        Some((functions, self.inner.as_ref()?.0))
+        Some((functions, self.inner.as_ref()?.get()))
     }
 }
 
@@ -138,11 +119,10 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
             let context = context?;
             let inner = match &context.inner {
                 None => None,
-                Some(Inner(inner, family)) => {
-                    let dup = Defaults::get().exchange(*family)?.dupctx?;
-                    // SAFETY: the default provider's function with a context of its own.
-                    let copy = unsafe { dup(*inner) };
-                    Some(Inner((!copy.is_null()).then_some(copy)?, *family))
+                Some(inner) => {
+                    let functions = Defaults::get().exchange(context.family)?;
+                    // SAFETY: the default provider's function for such contexts.
+                    Some(unsafe { inner.copy(functions.dupctx)? })
                 }
             };
             Some(Context {

@@ -14,10 +14,10 @@ use widelane_crypto::agreement::{self, Curve, GROUPS, Group, Outcome, Request, S
 use zeroize::Zeroizing;
 
 use crate::ffi::abi::{
-    self, Dispatch, INTEGER, KEM, KEYPAIR, OCTETS, Object, PRIVATE_KEY, PUBLIC_KEY,
+    Dispatch, INTEGER, KEM, KEYPAIR, OCTETS, Object, PRIVATE_KEY, PUBLIC_KEY, dispatch,
 };
 use crate::ffi::abi::{Param, UTF8};
-use crate::ffi::keymgmt::random_secret;
+use crate::ffi::keys::random_secret;
 use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::ffi::objects::{self, borrow, counted, guarded, on};
 use crate::ffi::params::{END, Params, described};
@@ -26,35 +26,18 @@ use crate::{engine, waiting};
 
 /// The keys of the group with this number in [`GROUPS`].
 pub(crate) const fn keys<const GROUP: usize>() -> [Dispatch; 16] {
-    [
-        abi::keymgmt_new::of(new::<GROUP>),
-        abi::keymgmt_free::of(objects::free_counted::<Key>),
-        abi::keymgmt_has::of(has),
-        abi::keymgmt_match::of(matches),
-        abi::keymgmt_get_params::of(get_params),
-        abi::keymgmt_gettable_params::of(gettable_params),
-        abi::keymgmt_set_params::of(set_params),
-        abi::keymgmt_settable_params::of(settable_params),
-        abi::keymgmt_dup::of(dup),
-        abi::keymgmt_gen_init::of(gen_init::<GROUP>),
-        abi::keymgmt_gen_set_params::of(gen_set_params),
-        abi::keymgmt_gen_settable_params::of(gen_settable_params),
-        abi::keymgmt_gen::of(generate),
-        abi::keymgmt_gen_cleanup::of(objects::free::<Generation>),
-        abi::keymgmt_query_operation_name::of(query_operation_name::<GROUP>),
-        Dispatch::END,
+    dispatch![keymgmt:
+        new::<GROUP>, free = objects::free_counted::<Key>, has, matches, get_params,
+        gettable_params, set_params, settable_params, dup, gen_init::<GROUP>, gen_set_params,
+        gen_settable_params, generate, gen_cleanup = objects::free::<Generation>,
+        query_operation_name::<GROUP>
     ]
 }
 
 /// The KEM of every group.
-pub(crate) static KEMS: [Dispatch; 7] = [
-    abi::kem_newctx::of(newctx),
-    abi::kem_freectx::of(objects::free::<Context>),
-    abi::kem_encapsulate_init::of(init),
-    abi::kem_encapsulate::of(encapsulate),
-    abi::kem_decapsulate_init::of(init),
-    abi::kem_decapsulate::of(decapsulate),
-    Dispatch::END,
+pub(crate) static KEMS: [Dispatch; 7] = dispatch![kem:
+    newctx, freectx = objects::free::<Context>, encapsulate_init = init, encapsulate,
+    decapsulate_init = init, decapsulate
 ];
 
 /// A key of a group.

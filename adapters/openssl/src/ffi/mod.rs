@@ -12,6 +12,7 @@ pub(crate) mod hybrid;
 pub(crate) mod keymgmt;
 pub(crate) mod keys;
 pub(crate) mod libcrypto;
+pub(crate) mod library;
 pub(crate) mod objects;
 pub(crate) mod params;
 pub(crate) mod paused;

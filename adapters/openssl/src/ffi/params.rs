@@ -1,13 +1,16 @@
 //! Lists of named values, as OpenSSL passes them (`OSSL_PARAM`, OpenSSL's manual page of this
 //! name), read and written without further unsafe code.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_uint, c_void};
 use std::marker::PhantomData;
 use std::{ptr, slice};
 
 use zeroize::Zeroizing;
 
-use crate::ffi::abi::{INTEGER, OCTETS, Param, UNMODIFIED, UNSIGNED, UTF8, UTF8_POINTER};
+use crate::ffi::abi::{
+    self, Dispatch, INTEGER, OCTETS, Param, UNMODIFIED, UNSIGNED, UTF8, UTF8_POINTER,
+};
 
 /// A list that a caller has passed, for the time of one call.
 #[derive(Clone, Copy)]
@@ -59,6 +62,35 @@ impl<'a> Params<'a> {
     /// The value of this name.
     pub(crate) fn get(self, key: &CStr) -> Option<Value<'a>> {
         self.iter().find(|value| value.key() == key)
+    }
+}
+
+/// The texts of the provider's section in OpenSSL's configuration, of those settings of `names` that it has.
+///
+/// # Safety
+///
+/// OpenSSL's contract: the core's handle, and its table of functions.
+pub(crate) unsafe fn settings(
+    handle: *const c_void,
+    functions: *const Dispatch,
+    names: &[&'static CStr],
+) -> HashMap<&'static CStr, String> {
+    let mut texts = vec![ptr::null::<c_char>(); names.len()];
+    let entries = names.iter().zip(&mut texts).map(|(name, text)| Param {
+        data: (&raw mut *text).cast(),
+        ..described(name, UTF8_POINTER)
+    });
+    let mut list: Vec<Param> = entries.chain([END]).collect();
+    // SAFETY: the core's function with its own handle and a whole list, whose values are pointers
+    // that it sets to strings of C, or leaves null.
+    unsafe {
+        if let Some(get) = abi::core::get_params::find(functions) {
+            get(handle, list.as_mut_ptr());
+        }
+        let found = names.iter().zip(texts).filter(|(_, text)| !text.is_null());
+        found
+            .map(|(name, text)| (*name, CStr::from_ptr(text).to_string_lossy().into_owned()))
+            .collect()
     }
 }
 
