@@ -204,8 +204,7 @@ fn signature(algorithm: Algorithm, number: usize) -> Option<Box<dyn FnMut() -> O
 
 /// The specimen of a size in the default provider.
 fn rsa_key(family: Family, size: rsa::Size) -> Option<Key> {
-    let (_, pkcs1) = size.specimen().split_at_checked(PKCS8)?;
-    let key: pkcs1::RsaPrivateKeyRef<'_> = pkcs1.try_into().ok()?;
+    let key: pkcs1::RsaPrivateKeyRef<'_> = size.specimen().try_into().ok()?;
     let mut params = OwnParams::default();
     for (name, value) in [
         (c"n", key.modulus),
@@ -231,5 +230,3 @@ fn rsa_key(family: Family, size: rsa::Size) -> Option<Key> {
 const MESSAGE: &[u8] = &[0x20; 64 + 33 + 1 + 32];
 /// More than any signature has.
 const MOST_SIGNATURE: usize = 8192;
-/// Bytes of a specimen before its PKCS#1 key: two lengths of two bytes, the version, and the algorithm.
-const PKCS8: usize = 26;
