@@ -118,21 +118,24 @@ macro_rules! functions {
 
             #[allow(dead_code)]
             pub(crate) struct Functions {
+                pub(crate) algorithm: Algorithm,
                 $(pub(crate) $name: $name::F,)*
                 $(pub(crate) $absent: Option<$absent::F>,)*
             }
 
             impl Functions {
-                /// `None` if the table is null or misses a function.
+                /// `None` if the table misses a function.
                 ///
                 /// # Safety
                 ///
-                /// `table` must be null or a dispatch table of this kind.
+                /// The algorithm must be of this kind.
                 #[allow(dead_code)]
-                pub(crate) unsafe fn of(table: *const Dispatch) -> Option<Self> {
+                pub(crate) unsafe fn of(algorithm: Algorithm) -> Option<Self> {
+                    let table = algorithm.implementation;
                     // SAFETY: the caller's promise.
                     unsafe {
                         Some(Self {
+                            algorithm,
                             $($name: $name::find(table)?,)*
                             $($absent: $absent::find(table),)*
                         })

@@ -21,16 +21,15 @@ use crate::ffi::params::Params;
 /// The functions, for this code; `None` if the default provider has no such cipher.
 pub(crate) fn offered(cipher: Cipher) -> Option<&'static [Dispatch]> {
     static OFFERED: OnceLock<Vec<Dispatch>> = OnceLock::new();
-    Defaults::get().cipher()?;
+    let theirs = Defaults::get().cipher()?.algorithm.implementation;
     CIPHER.get_or_init(|| cipher);
     let table = dispatch![cipher:
         newctx, freectx = objects::free::<Context>, dupctx, encrypt_init, decrypt_init, update,
         finish, cipher = in_one, get_params, gettable_params, get_ctx_params, gettable_ctx_params,
         set_ctx_params, settable_ctx_params
     ];
-    let defaults = Defaults::get().cipher_table();
     // SAFETY: the default provider's table of this cipher.
-    Some(OFFERED.get_or_init(|| unsafe { abi::in_both(&table, defaults) }))
+    Some(OFFERED.get_or_init(|| unsafe { abi::in_both(&table, theirs) }))
 }
 
 /// The code that was chosen.
@@ -39,10 +38,16 @@ static CIPHER: OnceLock<Cipher> = OnceLock::new();
 /// A cipher under way.
 struct Context {
     inner: Inner,
+    work: Work,
+}
+
+/// What was said of a message so far, and what has become of it.
+#[derive(Clone, Default)]
+struct Work {
     secret: Option<Zeroizing<[u8; 32]>>,
     /// The same for our code, once it was needed.
     key: Option<Arc<Key>>,
-    seals: bool,
+    opens: bool,
     /// A nonce that no message has used yet.
     nonce: Option<[u8; NONCE_LEN]>,
     /// What the numbers of TLS 1.2's records are added to.
@@ -56,9 +61,10 @@ struct Context {
     state: State,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 enum State {
     /// No text has come.
+    #[default]
     Fresh,
     /// The default provider's context does it.
     Inner,
@@ -110,42 +116,42 @@ impl Context {
     }
 
     fn key(&mut self) -> Option<Arc<Key>> {
-        if self.key.is_none() {
-            let key = CIPHER.get()?.key(self.secret.as_deref()?);
-            self.key = Some(Arc::new(key));
+        if self.work.key.is_none() {
+            let key = CIPHER.get()?.key(self.work.secret.as_deref()?);
+            self.work.key = Some(Arc::new(key));
         }
-        self.key.clone()
+        self.work.key.clone()
     }
 
     /// Begins anew.
     fn begin(&mut self) {
-        self.state = State::Fresh;
-        self.header = None;
-        self.aad.clear();
+        self.work.state = State::Fresh;
+        self.work.header = None;
+        self.work.aad.clear();
     }
 
     /// Takes notice of values that the default provider has accepted.
     fn notice(&mut self, list: Params<'_>) {
         for value in list.iter() {
             match (value.key().to_bytes(), value.octets()) {
-                (b"tag", Some(tag)) if !self.seals => {
+                (b"tag", Some(tag)) if self.work.opens => {
                     let len = tag.len().min(TAG_LEN);
-                    self.expected.0[..len].copy_from_slice(&tag[..len]);
-                    self.expected.1 = len;
+                    self.work.expected.0[..len].copy_from_slice(&tag[..len]);
+                    self.work.expected.1 = len;
                 }
                 (b"tlsaad", Some(header)) => {
                     self.begin();
-                    self.header = header.try_into().ok();
+                    self.work.header = header.try_into().ok();
                     // Its length includes the tag of a record that is opened.
-                    if let Some(header) = &mut self.header
-                        && !self.seals
+                    if let Some(header) = &mut self.work.header
+                        && self.work.opens
                     {
                         let len = u16::from_be_bytes([header[11], header[12]]);
                         let text = len.saturating_sub(TAG_LEN as u16);
                         header[11..].copy_from_slice(&text.to_be_bytes());
                     }
                 }
-                (b"tlsivfixed", Some(base)) => self.base = base.try_into().ok(),
+                (b"tlsivfixed", Some(base)) => self.work.base = base.try_into().ok(),
                 _ => {}
             }
         }
@@ -153,7 +159,7 @@ impl Context {
 
     /// Takes additional data or text.
     fn take(&mut self, piece: &Piece, taking: Taking) -> c_int {
-        match &mut self.state {
+        match &mut self.work.state {
             State::Inner => self.leave(piece, taking),
             State::Sealed(_) | State::Opened => refuse("the message has ended; set a new nonce"),
             State::Lanes(_) if piece.out.is_null() => {
@@ -162,12 +168,12 @@ impl Context {
             State::Lanes(_) => self.go_on(piece),
             State::Fresh if piece.text.is_null() || piece.len == 0 => self.leave(piece, taking),
             State::Fresh if piece.out.is_null() => {
-                if self.header.is_some() || self.aad.len() + piece.len > MOST_AAD {
+                if self.work.header.is_some() || self.work.aad.len() + piece.len > MOST_AAD {
                     self.leave(piece, taking)
                 } else {
                     // SAFETY: the caller gives `len` bytes.
                     let aad = unsafe { slice::from_raw_parts(piece.text, piece.len) };
-                    self.aad.extend_from_slice(aad);
+                    self.work.aad.extend_from_slice(aad);
                     piece.tell(piece.len);
                     1
                 }
@@ -175,7 +181,7 @@ impl Context {
             State::Fresh if piece.room < piece.len || piece.len < WORTH_IT => {
                 self.leave(piece, taking)
             }
-            State::Fresh => match self.header.take() {
+            State::Fresh => match self.work.header.take() {
                 Some(header) => self.record(piece, header, taking),
                 None => self.first(piece, taking),
             },
@@ -184,24 +190,24 @@ impl Context {
 
     /// The first text of a message.
     fn first(&mut self, piece: &Piece, taking: Taking) -> c_int {
-        let message = self.key().zip(self.nonce);
+        let message = self.key().zip(self.work.nonce);
         let message = message.and_then(|(key, nonce)| key.message(&nonce));
         let Some(mut message) = message else {
             return self.leave(piece, taking);
         };
-        self.nonce = None;
-        message.aad(&self.aad);
-        self.aad.clear();
-        self.state = State::Lanes(Box::new(message));
+        self.work.nonce = None;
+        message.aad(&self.work.aad);
+        self.work.aad.clear();
+        self.work.state = State::Lanes(Box::new(message));
         self.go_on(piece)
     }
 
     /// The next text of a message.
     fn go_on(&mut self, piece: &Piece) -> c_int {
-        let (Some(key), seals) = (self.key(), self.seals) else {
+        let (Some(key), opens) = (self.key(), self.work.opens) else {
             return 0;
         };
-        let State::Lanes(message) = &mut self.state else {
+        let State::Lanes(message) = &mut self.work.state else {
             return 0;
         };
         if piece.text.is_null() || piece.len == 0 {
@@ -213,9 +219,9 @@ impl Context {
         }
         // SAFETY: OpenSSL's contract; there is room.
         let text = unsafe { piece.in_place() };
-        let done = match seals {
-            true => key.encrypt(message, text),
-            false => key.decrypt(message, text),
+        let done = match opens {
+            false => key.encrypt(message, text),
+            true => key.decrypt(message, text),
         };
         match done {
             Ok(()) => {
@@ -230,7 +236,7 @@ impl Context {
     fn record(&mut self, piece: &Piece, header: [u8; HEADER], taking: Taking) -> c_int {
         let len = usize::from(u16::from_be_bytes([header[11], header[12]]));
         let (Some(key), Some(mut nonce), true) =
-            (self.key(), self.base, piece.len == len + TAG_LEN)
+            (self.key(), self.work.base, piece.len == len + TAG_LEN)
         else {
             return self.leave(piece, taking);
         };
@@ -239,7 +245,7 @@ impl Context {
         }
         // SAFETY: OpenSSL's contract; there is room.
         let record = unsafe { piece.in_place() };
-        if self.seals {
+        if !self.work.opens {
             let (text, tag) = record.split_at_mut(len);
             match key.seal_in_place(&nonce, &header, text) {
                 Ok(made) => tag.copy_from_slice(&made),
@@ -277,16 +283,16 @@ impl Context {
     }
 
     fn hand_over(&mut self) -> bool {
-        let is_record = self.header.take().is_some();
-        if !matches!(self.state, State::Fresh) || is_record {
+        let is_record = self.work.header.take().is_some();
+        if !matches!(self.work.state, State::Fresh) || is_record {
             // A record is a message by itself: the next one may be ours.
             return true;
         }
         let Some(functions) = Self::functions() else {
             return false;
         };
-        self.state = State::Inner;
-        let aad = std::mem::take(&mut self.aad);
+        self.work.state = State::Inner;
+        let aad = std::mem::take(&mut self.work.aad);
         let mut taken = 0;
         // SAFETY: the default provider's function with a context of its own; no place means
         // additional data.
@@ -306,15 +312,15 @@ impl Context {
 
     /// The end of a message of ours; `None` if it is none.
     fn end(&mut self) -> Option<bool> {
-        let State::Lanes(message) = std::mem::replace(&mut self.state, State::Opened) else {
+        let State::Lanes(message) = std::mem::replace(&mut self.work.state, State::Opened) else {
             return None;
         };
         let tag = message.tag();
-        if self.seals {
-            self.state = State::Sealed(tag);
+        if !self.work.opens {
+            self.work.state = State::Sealed(tag);
             return Some(true);
         }
-        let (expected, len) = &self.expected;
+        let (expected, len) = &self.work.expected;
         let differ = (tag.iter().zip(expected).take(*len)).fold(0, |sum, (a, b)| sum | (a ^ b));
         // Without a tag nothing is authentic.
         Some(*len > 0 && std::hint::black_box(differ) == 0)
@@ -338,15 +344,7 @@ unsafe extern "C" fn newctx(_: Object) -> Object {
             };
             Some(Context {
                 inner: inner?,
-                secret: None,
-                key: None,
-                seals: true,
-                nonce: None,
-                base: None,
-                header: None,
-                expected: ([0; TAG_LEN], 0),
-                aad: Vec::new(),
-                state: State::Fresh,
+                work: Work::default(),
             })
         };
         objects::give(made())
@@ -363,15 +361,7 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
             let inner = unsafe { context.inner.copy(Context::functions()?.dupctx) };
             Some(Context {
                 inner: inner?,
-                secret: context.secret.clone(),
-                key: context.key.clone(),
-                seals: context.seals,
-                nonce: context.nonce,
-                base: context.base,
-                header: context.header,
-                expected: context.expected,
-                aad: context.aad.clone(),
-                state: context.state.clone(),
+                work: context.work.clone(),
             })
         };
         objects::give(copy())
@@ -380,7 +370,7 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
 
 /// The beginning of a message: key and nonce may come at once or one after the other.
 macro_rules! beginnings {
-    ($($name:ident: $seals:literal;)*) => {$(
+    ($($name:ident: $opens:literal;)*) => {$(
         unsafe extern "C" fn $name(
             object: Object,
             key: *const u8,
@@ -401,19 +391,19 @@ macro_rules! beginnings {
                 if unsafe { (functions.$name)(inner, key, key_len, nonce, nonce_len, params) } != 1 {
                     return 0;
                 }
-                context.seals = $seals;
+                context.work.opens = $opens;
                 // SAFETY: the default provider has accepted both with these lengths, which it knows.
                 unsafe {
                     if !key.is_null() {
                         let mut secret = Zeroizing::new([0; 32]);
                         ptr::copy_nonoverlapping(key, secret.as_mut_ptr(), key_len.min(32));
-                        context.secret = Some(secret);
-                        context.key = None;
+                        context.work.secret = Some(secret);
+                        context.work.key = None;
                         context.begin();
                     }
                     if !nonce.is_null() && nonce_len == NONCE_LEN {
                         let nonce = *nonce.cast::<[u8; NONCE_LEN]>();
-                        (context.nonce, context.base) = (Some(nonce), Some(nonce));
+                        (context.work.nonce, context.work.base) = (Some(nonce), Some(nonce));
                         context.begin();
                     }
                 }
@@ -425,8 +415,8 @@ macro_rules! beginnings {
 }
 
 beginnings! {
-    encrypt_init: true;
-    decrypt_init: false;
+    encrypt_init: false;
+    decrypt_init: true;
 }
 
 /// Calls `work` with the context and the default provider's functions.
@@ -488,7 +478,7 @@ unsafe extern "C" fn in_one(
                 text,
                 len,
             };
-            if text.is_null() && matches!(context.state, State::Lanes(_)) {
+            if text.is_null() && matches!(context.work.state, State::Lanes(_)) {
                 piece.tell(0);
                 return context.end().unwrap_or(false).into();
             }
@@ -506,7 +496,7 @@ unsafe extern "C" fn finish(
     // SAFETY: OpenSSL's contract: a context, and a place for the length. The default provider's
     // function gets a context of its own, and what the caller passed.
     unsafe {
-        with_context(object, |context, functions| match context.state {
+        with_context(object, |context, functions| match context.work.state {
             State::Lanes(_) => {
                 *out_len = 0;
                 context.end().unwrap_or(false).into()
@@ -531,7 +521,7 @@ unsafe extern "C" fn get_ctx_params(object: Object, params: *mut Param) -> c_int
     unsafe {
         let list = Params::new(params);
         with_context(object, |context, functions| {
-            if let (State::Sealed(tag), Some(wanted)) = (&context.state, list.get(c"tag")) {
+            if let (State::Sealed(tag), Some(wanted)) = (&context.work.state, list.get(c"tag")) {
                 // Others are not asked together with the tag.
                 let len = wanted.room();
                 return ((1..=TAG_LEN).contains(&len) && wanted.set_octets(&tag[..len])).into();

@@ -4,7 +4,7 @@
 //! (`OSSL_PROVIDER_query_operation`). Its functions take its own objects only, so each of our objects
 //! keeps one of them inside.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
@@ -23,11 +23,10 @@ use crate::ffi::libcrypto::LibCrypto;
 pub(crate) struct Defaults {
     provider: Object,
     context: Object,
-    algorithms: Algorithms,
     keys: Vec<Option<KeyFunctions>>,
     signatures: Vec<Option<SignatureFunctions>>,
     exchanges: Vec<Option<ExchangeFunctions>>,
-    cipher: Option<(Algorithm, CipherFunctions)>,
+    cipher: Option<CipherFunctions>,
 }
 
 // SAFETY: the context is a library context's, whose functions may be called by any thread; the rest
@@ -54,25 +53,6 @@ impl Defaults {
     /// Its provider context, the first argument of many of its functions.
     pub(crate) fn context(&self) -> Object {
         self.context
-    }
-
-    /// All names of its algorithm for this operation, as its own list has them.
-    pub(crate) fn names(&self, operation: c_int, family: Family) -> Option<*const c_char> {
-        self.algorithm(operation, family)
-            .map(|algorithm| algorithm.names)
-    }
-
-    /// The functions of its algorithm for this operation; null if it has none.
-    pub(crate) fn table(&self, operation: c_int, family: Family) -> *const Dispatch {
-        self.algorithm(operation, family)
-            .map_or(ptr::null(), |algorithm| algorithm.implementation)
-    }
-
-    fn algorithm(&self, operation: c_int, family: Family) -> Option<&Algorithm> {
-        let mut algorithms = self.algorithms.iter();
-        algorithms
-            .find(|(of, is, _)| (*of, *is) == (operation, family))
-            .map(|(_, _, algorithm)| algorithm)
     }
 
     /// Calls `callback` with each TLS group of the default provider.
@@ -104,16 +84,7 @@ impl Defaults {
 
     /// ChaCha20-Poly1305; an OpenSSL may be built without it.
     pub(crate) fn cipher(&self) -> Option<&CipherFunctions> {
-        self.cipher.as_ref().map(|(_, functions)| functions)
-    }
-
-    /// Its names, and its table; null if there is none.
-    pub(crate) fn cipher_names(&self) -> *const c_char {
-        (self.cipher.as_ref()).map_or(ptr::null(), |(algorithm, _)| algorithm.names)
-    }
-
-    pub(crate) fn cipher_table(&self) -> *const Dispatch {
-        (self.cipher.as_ref()).map_or(ptr::null(), |(algorithm, _)| algorithm.implementation)
+        self.cipher.as_ref()
     }
 
     fn load(libcrypto: &LibCrypto) -> Result<Self, &'static str> {
@@ -131,35 +102,25 @@ impl Defaults {
             let context = (libcrypto.provider_get0_provider_ctx)(provider);
             (provider, context)
         };
-        let mut algorithms = Vec::new();
-        let mut table = |operation, family: Family| {
-            let name = match operation {
-                KEYMGMT => Some(family.key_name),
-                SIGNATURE => family.signature_name,
-                _ => family.exchange_name,
-            };
-            let found = find(libcrypto, provider, operation, name?)?;
-            algorithms.push((operation, family, found));
-            Some(found.implementation)
-        };
+        let algorithm =
+            |operation, name: Option<&CStr>| find(libcrypto, provider, operation, name?);
         let all = Family::all;
-        // SAFETY: tables that the default provider gave for these operations.
+        // SAFETY: algorithms that the default provider gave for these operations.
         unsafe {
             Ok(Self {
                 provider,
                 context,
                 keys: all()
-                    .map(|one| KeyFunctions::of(table(KEYMGMT, one)?))
+                    .map(|one| KeyFunctions::of(algorithm(KEYMGMT, Some(one.key_name))?))
                     .collect(),
                 signatures: all()
-                    .map(|one| SignatureFunctions::of(table(SIGNATURE, one)?))
+                    .map(|one| SignatureFunctions::of(algorithm(SIGNATURE, one.signature_name)?))
                     .collect(),
                 exchanges: all()
-                    .map(|one| ExchangeFunctions::of(table(KEYEXCH, one)?))
+                    .map(|one| ExchangeFunctions::of(algorithm(KEYEXCH, one.exchange_name)?))
                     .collect(),
-                cipher: find(libcrypto, provider, CIPHER, c"ChaCha20-Poly1305")
-                    .and_then(|found| Some((found, CipherFunctions::of(found.implementation)?))),
-                algorithms,
+                cipher: algorithm(CIPHER, Some(c"ChaCha20-Poly1305"))
+                    .and_then(|found| CipherFunctions::of(found)),
             })
         }
     }
@@ -188,16 +149,18 @@ impl Offered {
         Self([const { OnceLock::new() }; MOST])
     }
 
-    /// Those of `own` for a family.
-    pub(crate) fn of(&self, operation: c_int, family: Family, own: &[Dispatch]) -> &[Dispatch] {
-        let defaults = Defaults::get().table(operation, family);
+    /// Those of `own` for a family, for which the default provider has an algorithm, or none.
+    pub(crate) fn of(
+        &self,
+        family: Family,
+        theirs: Option<&Algorithm>,
+        own: &[Dispatch],
+    ) -> &[Dispatch] {
+        let theirs = theirs.map_or(ptr::null(), |algorithm| algorithm.implementation);
         // SAFETY: null or a table of the default provider's.
-        self.0[family.number()].get_or_init(|| unsafe { abi::in_both(own, defaults) })
+        self.0[family.number()].get_or_init(|| unsafe { abi::in_both(own, theirs) })
     }
 }
-
-/// The default provider's algorithms, by operation and family.
-type Algorithms = Vec<(c_int, Family, Algorithm)>;
 
 static DEFAULTS: OnceLock<Defaults> = OnceLock::new();
 

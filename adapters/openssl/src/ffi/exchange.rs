@@ -12,7 +12,7 @@ use widelane_crypto::agreement::Secret;
 use widelane_crypto::{AgreeError, Shared};
 
 use crate::family::Family;
-use crate::ffi::abi::{self, Dispatch, Object, Param, dispatch};
+use crate::ffi::abi::{Dispatch, Object, Param, dispatch};
 use crate::ffi::defaults::{Defaults, ExchangeFunctions, Inner, Offered, lists};
 use crate::ffi::keys::{Key, Share};
 use crate::ffi::objects::{self, borrow, counted, guarded, on};
@@ -24,7 +24,13 @@ use crate::{engine, waiting};
 /// provider of this OpenSSL has, too. X25519 has no values that could be set.
 pub(crate) fn offered<const FAMILY: usize>() -> &'static [Dispatch] {
     static OFFERED: Offered = Offered::new();
-    OFFERED.of(abi::KEYEXCH, Family::numbered(FAMILY), &table::<FAMILY>())
+    let family = Family::numbered(FAMILY);
+    let theirs = Defaults::get().exchange(family);
+    OFFERED.of(
+        family,
+        theirs.map(|functions| &functions.algorithm),
+        &table::<FAMILY>(),
+    )
 }
 
 const fn table<const FAMILY: usize>() -> [Dispatch; 11] {

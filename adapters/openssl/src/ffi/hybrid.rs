@@ -20,7 +20,7 @@ use crate::ffi::abi::{Param, UTF8};
 use crate::ffi::keys::random_secret;
 use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::ffi::objects::{self, borrow, counted, guarded, on};
-use crate::ffi::params::{END, Params, described};
+use crate::ffi::params::{Params, constant_lists};
 use crate::ffi::status;
 use crate::{engine, waiting};
 
@@ -123,6 +123,14 @@ impl Failure {
     }
 }
 
+constant_lists! {
+    gettable_params(Object): c"bits" = INTEGER, c"security-bits" = INTEGER, c"max-size" = INTEGER,
+        c"encoded-pub-key" = OCTETS, c"pub" = OCTETS;
+    settable_params(Object): c"encoded-pub-key" = OCTETS;
+    // TLS says the group's name, which is known.
+    gen_settable_params(Object, Object): c"group" = UTF8;
+}
+
 unsafe extern "C" fn new<const GROUP: usize>(_: Object) -> Object {
     guarded(ptr::null_mut(), || {
         objects::give_counted(Some(Key::new(&GROUPS[GROUP], None, None)))
@@ -165,18 +173,6 @@ unsafe extern "C" fn get_params(object: Object, list: *mut Param) -> c_int {
     })
 }
 
-unsafe extern "C" fn gettable_params(_: Object) -> *const Param {
-    static LIST: [Param; 6] = [
-        described(c"bits", INTEGER),
-        described(c"security-bits", INTEGER),
-        described(c"max-size", INTEGER),
-        described(c"encoded-pub-key", OCTETS),
-        described(c"pub", OCTETS),
-        END,
-    ];
-    LIST.as_ptr()
-}
-
 unsafe extern "C" fn set_params(object: Object, list: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract.
     let (key, list) = unsafe { (counted::<Key>(object), Params::new(list)) };
@@ -197,11 +193,6 @@ unsafe extern "C" fn set_params(object: Object, list: *const Param) -> c_int {
             }
         }
     })
-}
-
-unsafe extern "C" fn settable_params(_: Object) -> *const Param {
-    static LIST: [Param; 2] = [described(c"encoded-pub-key", OCTETS), END];
-    LIST.as_ptr()
 }
 
 unsafe extern "C" fn dup(object: Object, selection: c_int) -> Object {
@@ -244,11 +235,6 @@ unsafe extern "C" fn gen_init<const GROUP: usize>(
 /// TLS says the group's name, which is known.
 unsafe extern "C" fn gen_set_params(_: Object, _: *const Param) -> c_int {
     1
-}
-
-unsafe extern "C" fn gen_settable_params(_: Object, _: Object) -> *const Param {
-    static LIST: [Param; 2] = [described(c"group", UTF8), END];
-    LIST.as_ptr()
 }
 
 unsafe extern "C" fn generate(object: Object, _: *const c_void, _: *mut c_void) -> Object {
@@ -319,23 +305,11 @@ unsafe extern "C" fn encapsulate(
                 return 0;
             }
         }
-        match key.encapsulate() {
-            Ok((made, agreed)) => {
-                // SAFETY: both places have room for these lengths, by the check above.
-                unsafe {
-                    slice::from_raw_parts_mut(share, lens[0]).copy_from_slice(&made);
-                    slice::from_raw_parts_mut(secret, lens[1]).copy_from_slice(&agreed);
-                    set_len(share_len, lens[0]);
-                    set_len(secret_len, lens[1]);
-                }
-                status::count_agreed();
-                1
-            }
-            Err(failure) => {
-                failure.raise();
-                0
-            }
-        }
+        // SAFETY: both places have room for these lengths, by the check above.
+        agreed(key.encapsulate(), |(made, agreed)| unsafe {
+            put(share, share_len, &made[..lens[0]]);
+            put(secret, secret_len, &agreed[..lens[1]]);
+        })
     })
 }
 
@@ -366,22 +340,37 @@ unsafe extern "C" fn decapsulate(
             }
             slice::from_raw_parts(share, share_len)
         };
-        match key.decapsulate(share) {
-            Ok(agreed) => {
-                // SAFETY: the place has room for it, by the check above.
-                unsafe {
-                    slice::from_raw_parts_mut(secret, wanted).copy_from_slice(&agreed);
-                    set_len(secret_len, wanted);
-                }
-                status::count_agreed();
-                1
-            }
-            Err(failure) => {
-                failure.raise();
-                0
-            }
-        }
+        // SAFETY: the place has room for it, by the check above.
+        agreed(key.decapsulate(share), |agreed| unsafe {
+            put(secret, secret_len, &agreed[..wanted])
+        })
     })
+}
+
+/// Counts an agreement and hands it over by `put`, or says why there is none.
+fn agreed<T>(result: Result<T, Failure>, put: impl FnOnce(T)) -> c_int {
+    match result {
+        Ok(agreed) => {
+            put(agreed);
+            status::count_agreed();
+            1
+        }
+        Err(failure) => {
+            failure.raise();
+            0
+        }
+    }
+}
+
+/// # Safety
+///
+/// `place` must have room for these bytes, and `len` be null or a place for a length.
+unsafe fn put(place: *mut u8, len: *mut usize, bytes: &[u8]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        slice::from_raw_parts_mut(place, bytes.len()).copy_from_slice(bytes);
+        set_len(len, bytes.len());
+    }
 }
 
 /// # Safety

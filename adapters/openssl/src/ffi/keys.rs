@@ -20,7 +20,7 @@ use crate::ffi::abi::{
 use crate::ffi::defaults::{Defaults, Inner, KeyFunctions};
 use crate::ffi::libcrypto::LibCrypto;
 use crate::ffi::library::LibraryContext;
-use crate::ffi::params::{OwnParams, Params, sized};
+use crate::ffi::params::{OwnParams, Params};
 use crate::ffi::status;
 use crate::prepared::{KeyInUse, PreparedKey};
 
@@ -181,7 +181,7 @@ impl Key {
                     .get(c"priv")
                     .and_then(|value| match self.family.curve() {
                         Some(_) => Some(Zeroizing::new(value.octets()?.to_vec())),
-                        None => sized(&value.big()?, curve.secret_len()),
+                        None => curve.sized(&value.big()?),
                     }),
                 loaded: None,
                 agreed: None,

@@ -319,16 +319,6 @@ impl OwnParams {
     }
 }
 
-/// A big-endian integer with exactly so many bytes; `None` if it needs more.
-pub(crate) fn sized(bytes: &[u8], len: usize) -> Option<Zeroizing<Vec<u8>>> {
-    let extra = bytes.len().saturating_sub(len);
-    let (high, low) = bytes.split_at(extra);
-    let is_zero = high.iter().fold(0, |sum, byte| sum | byte) == 0;
-    let mut sized = Zeroizing::new(vec![0; len]);
-    sized[len - low.len()..].copy_from_slice(low);
-    is_zero.then_some(sized)
-}
-
 /// The end of a list.
 pub(crate) const END: Param = Param {
     key: ptr::null(),
@@ -348,6 +338,18 @@ pub(crate) const fn described(key: &'static CStr, data_type: c_uint) -> Param {
         return_size: UNMODIFIED,
     }
 }
+
+/// Functions that list constant values.
+macro_rules! constant_lists {
+    ($($name:ident($($argument:ty),*): $($key:literal = $data_type:expr),+;)+) => { $(
+        unsafe extern "C" fn $name($(_: $argument),*) -> *const $crate::ffi::abi::Param {
+            use $crate::ffi::params::{END, described};
+            static LIST: &[$crate::ffi::abi::Param] = &[$(described($key, $data_type),)+ END];
+            LIST.as_ptr()
+        }
+    )+ };
+}
+pub(crate) use constant_lists;
 
 #[cfg(test)]
 mod tests {
@@ -395,13 +397,6 @@ mod tests {
         assert!(get(c"text").set_text(c"P-256"));
         assert_eq!(get(c"text").text(), Some("P-256"));
         assert!(!get(c"text").set_text(c"longer text"));
-    }
-
-    #[test]
-    fn integers_get_the_length_of_their_curve() {
-        assert_eq!(sized(&[1, 2], 4).unwrap()[..], [0, 0, 1, 2]);
-        assert_eq!(sized(&[0, 0, 1, 2], 2).unwrap()[..], [1, 2]);
-        assert!(sized(&[1, 0, 0], 2).is_none());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::ffi::defaults::Defaults;
 use crate::ffi::libcrypto::LibCrypto;
 use crate::ffi::library::{Instance, LibraryContext};
 use crate::ffi::objects::{self, guarded};
-use crate::ffi::params::{self, OwnParams, Params, described};
+use crate::ffi::params::{self, OwnParams, Params, constant_lists};
 use crate::ffi::{cipher, comparison, exchange, hybrid, keymgmt, signature, status};
 use crate::forks;
 use crate::log;
@@ -171,6 +171,7 @@ unsafe impl Sync for Offer {}
 impl Offer {
     fn new(options: &Options, lanes: bool, choices: &Choices) -> Self {
         let mut offer = Self::default();
+        let defaults = Defaults::get();
         for family in Family::all() {
             let (signs, agrees) = (choices.signs(family), choices.agrees(family));
             let [keys, signatures, exchanges] = tables(family);
@@ -178,22 +179,24 @@ impl Offer {
                 // Preferred only where keys are made for an exchange: keys of files stay with the
                 // default provider, and a signature fetches its copy from ours.
                 let properties = if agrees { PREFERRED } else { OFFERED };
-                offer.add_of(KEYMGMT, family, properties, keys);
+                let names = defaults.keys(family).algorithm.names;
+                offer.add(KEYMGMT, names, properties, keys);
             }
-            if signs {
-                offer.add_of(SIGNATURE, family, PREFERRED, signatures);
+            if signs && let Some(theirs) = defaults.signature(family) {
+                offer.add(SIGNATURE, theirs.algorithm.names, PREFERRED, signatures);
             }
-            if agrees {
-                offer.add_of(KEYEXCH, family, PREFERRED, exchanges);
+            if agrees && let Some(theirs) = defaults.exchange(family) {
+                offer.add(KEYEXCH, theirs.algorithm.names, PREFERRED, exchanges);
                 offer.curves.push(family.key_name);
             }
         }
         if lanes
             && let Some(choice) = options.cipher
             && let Some(cipher) = cipher_code(choice, options)
+            && let Some(theirs) = defaults.cipher()
             && let Some(table) = cipher::offered(cipher)
         {
-            offer.add(CIPHER, Defaults::get().cipher_names(), PREFERRED, table);
+            offer.add(CIPHER, theirs.algorithm.names, PREFERRED, table);
         }
         for (group, keys) in GROUPS.iter().zip(group_keys()) {
             if choices.groups.iter().any(|ours| ptr::eq(*ours, group)) {
@@ -206,19 +209,6 @@ impl Offer {
             list.push(Algorithm::END);
         }
         offer
-    }
-
-    /// Adds an algorithm under the names that the default provider has for it, if it has any.
-    fn add_of(
-        &mut self,
-        operation: c_int,
-        family: Family,
-        properties: &'static CStr,
-        table: &'static [Dispatch],
-    ) {
-        if let Some(names) = Defaults::get().names(operation, family) {
-            self.add(operation, names, properties, table);
-        }
     }
 
     fn add(
@@ -367,14 +357,8 @@ fn announcement(group: &Group) -> OwnParams {
         .signed(c"tls-max-dtls", NEVER)
 }
 
-unsafe extern "C" fn gettable_params(_: Object) -> *const Param {
-    static LIST: [Param; 4] = [
-        described(c"name", UTF8_POINTER),
-        described(c"version", UTF8_POINTER),
-        described(c"status", abi::INTEGER),
-        params::END,
-    ];
-    LIST.as_ptr()
+constant_lists! {
+    gettable_params(Object): c"name" = UTF8_POINTER, c"version" = UTF8_POINTER, c"status" = abi::INTEGER;
 }
 
 unsafe extern "C" fn get_params(_: Object, list: *mut Param) -> c_int {

@@ -14,7 +14,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use crate::family::Family;
-use crate::ffi::abi::{self, Dispatch, Object, Param, dispatch};
+use crate::ffi::abi::{Dispatch, Object, Param, dispatch};
 use crate::ffi::defaults::{Defaults, Offered, lists};
 use crate::ffi::keys::Key;
 use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
@@ -28,7 +28,13 @@ use crate::signers::{DigestSigner, MessageSigner};
 /// streams of messages where it does so by itself, and calls follow each other as without us.
 pub(crate) fn offered<const FAMILY: usize>() -> &'static [Dispatch] {
     static OFFERED: Offered = Offered::new();
-    OFFERED.of(abi::SIGNATURE, Family::numbered(FAMILY), &table::<FAMILY>())
+    let family = Family::numbered(FAMILY);
+    let theirs = Defaults::get().signature(family);
+    OFFERED.of(
+        family,
+        theirs.map(|functions| &functions.algorithm),
+        &table::<FAMILY>(),
+    )
 }
 
 const fn table<const FAMILY: usize>() -> [Dispatch; 32] {
@@ -312,9 +318,9 @@ unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_i
     let (context, list) = unsafe { (borrow::<Context>(object), Params::new(params)) };
     on(context, |context| {
         let taken = match &mut context.state {
-            State::Message(signer) => signer.set_params(list),
+            State::Message(signer) => signer.settings.set_params(list),
             State::Digest(signer, beside) => {
-                let taken = signer.set_params(list);
+                let taken = signer.settings.set_params(list);
                 if taken {
                     // It would sign as was said before.
                     *beside = None;

@@ -266,7 +266,7 @@ impl Context {
         if let State::Digest(signer, beside @ None) = &mut self.state {
             let inner = new_inner(self.family, self.properties.as_deref())?;
             let functions = Defaults::get().signature(self.family)?;
-            let mut params = signer.as_params();
+            let mut params = signer.settings.as_params();
             let begun = signer.key.with_inner(|_, key| {
                 // SAFETY: the default provider's function with a context and a key of its own, and a
                 // whole list.
