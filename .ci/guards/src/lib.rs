@@ -356,7 +356,7 @@ pub const UNSAFE_ROOMS: &[&str] = &[
     "adapters/openssl/src/ffi/signature.rs",
     "adapters/openssl/src/ffi/signature_context.rs",
     "adapters/openssl/src/ffi/status.rs",
-    "adapters/openssl/src/suspension.rs",
+    "adapters/openssl/src/ffi/suspension.rs",
     "adapters/openssl/shim/src/calls.rs",
     "adapters/openssl/shim/src/forks.rs",
     "adapters/openssl/shim/src/handshakes.rs",

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use widelane_crypto::Hash;
 use widelane_crypto::sign::{self, Algorithm, Error, Input, Request, Scheme};
 
+use crate::engine;
 use crate::family::Family;
 use crate::ffi::keys::Key;
 use crate::ffi::params::{OwnParams, Params, Value};
 use crate::ffi::status;
-use crate::{engine, waiting};
+use crate::jobs::waiting;
 
 /// A signature of one message.
 #[derive(Clone)]

@@ -11,6 +11,7 @@ use std::{ptr, slice};
 use widelane_crypto::agreement::Secret;
 use widelane_crypto::{AgreeError, Shared};
 
+use crate::engine;
 use crate::family::Family;
 use crate::ffi::abi::{Dispatch, Object, Param, dispatch};
 use crate::ffi::defaults::{Defaults, ExchangeFunctions, Inner, Offered, lists};
@@ -18,7 +19,7 @@ use crate::ffi::keys::{Key, Share};
 use crate::ffi::objects::{self, borrow, counted, guarded, on};
 use crate::ffi::params::Params;
 use crate::ffi::status;
-use crate::{engine, waiting};
+use crate::jobs::waiting;
 
 /// The functions that the family with this number offers: those that the default
 /// provider of this OpenSSL has, too. X25519 has no values that could be set.

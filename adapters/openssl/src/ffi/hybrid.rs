@@ -13,6 +13,7 @@ use widelane_crypto::AgreeError;
 use widelane_crypto::agreement::{self, Curve, GROUPS, Group, Outcome, Request, Secret};
 use zeroize::Zeroizing;
 
+use crate::engine;
 use crate::ffi::abi::{
     Dispatch, INTEGER, KEM, KEYPAIR, OCTETS, Object, PRIVATE_KEY, PUBLIC_KEY, dispatch,
 };
@@ -22,7 +23,7 @@ use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::ffi::objects::{self, borrow, counted, guarded, on};
 use crate::ffi::params::{Params, constant_lists};
 use crate::ffi::status;
-use crate::{engine, waiting};
+use crate::jobs::waiting;
 
 /// The keys of the group with this number in [`GROUPS`].
 pub(crate) const fn keys<const GROUP: usize>() -> [Dispatch; 16] {

@@ -12,6 +12,7 @@ use widelane_crypto::agreement::{Answer, Curve};
 use zeroize::Zeroizing;
 
 use crate::choice;
+use crate::engine;
 use crate::family::Family;
 use crate::ffi::abi::{
     self, Dispatch, KEYEXCH, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param, SIGNATURE, dispatch,
@@ -23,7 +24,7 @@ use crate::ffi::library::Instance;
 use crate::ffi::objects::{self, borrow, counted, guarded, on};
 use crate::ffi::params::Params;
 use crate::ffi::status;
-use crate::{engine, waiting};
+use crate::jobs::waiting;
 
 /// The table for the family with this number.
 pub(crate) const fn table<const FAMILY: usize>() -> [Dispatch; 22] {

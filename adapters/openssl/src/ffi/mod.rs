@@ -20,3 +20,4 @@ pub(crate) mod provider;
 pub(crate) mod signature;
 pub(crate) mod signature_context;
 pub(crate) mod status;
+pub(crate) mod suspension;

@@ -28,7 +28,7 @@ use crate::engine::{self, Failure};
 use crate::ffi::abi::Object;
 use crate::ffi::libcrypto::{LibCrypto, STATUS_OK, WaitCallback};
 use crate::ffi::status;
-use crate::queue::{Queue, Signal};
+use crate::jobs::queue::{Queue, Signal};
 
 /// The job of OpenSSL's in which the caller runs.
 pub(crate) fn current() -> Option<Object> {

@@ -22,11 +22,12 @@ use crate::ffi::libcrypto::LibCrypto;
 use crate::ffi::library::{Instance, LibraryContext};
 use crate::ffi::objects::{self, guarded};
 use crate::ffi::params::{self, OwnParams, Params, constant_lists};
+use crate::ffi::suspension;
 use crate::ffi::{cipher, comparison, exchange, hybrid, keymgmt, signature, status};
 use crate::forks;
 use crate::log;
 use crate::options::{self, Options, Prefer, Prepare};
-use crate::{engine, prepared, suspension};
+use crate::{engine, prepared};
 
 /// What OpenSSL calls after it has loaded the file (`provider-base(7)`).
 ///

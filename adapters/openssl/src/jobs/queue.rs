@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::task::Wake;
 
 use crate::ffi::paused::Callback;
-use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering::SeqCst};
+use crate::jobs::sync::{AtomicBool, Mutex, MutexGuard, Ordering::SeqCst};
 
 /// The paused jobs of one thread.
 #[derive(Default)]
