@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, PoisonError, Weak};
 use std::task::Wake;
 
-use crate::ffi::paused::Callback;
+use crate::ffi::libcrypto::Callback;
 use crate::jobs::sync::{AtomicBool, Mutex, MutexGuard, Ordering::SeqCst};
 
 /// The paused jobs of one thread.
