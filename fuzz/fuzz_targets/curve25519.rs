@@ -9,8 +9,9 @@
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use widelane_crypto::agreement::{self, Curve, Outcome, Secret};
-use widelane_crypto::ed25519::{PublicKey, Signing, Verification, VerifyRequest};
+use widelane_crypto::ed25519::{Signing, Verification};
 use widelane_crypto::sign::{Algorithm, Input, Key, Request, Scheme};
+use widelane_crypto::verify;
 use widelane_crypto::x25519::{Derivation, Keygen};
 use widelane_crypto::{Backend, OnBackend, Operation, Task};
 
@@ -79,8 +80,9 @@ fn signatures(works: &Works, stretches: &[&[u8]]) {
                 4 => signature[usize::from(part[33]) % 64] ^= part[34],
                 _ => {}
             }
-            let public = PublicKey::from_bytes(&public).expect("32 bytes");
-            VerifyRequest::new(&public, &message(part), &signature).into()
+            let scheme = verify::Scheme::Ed25519;
+            let request = verify::Request::new(scheme, &public, &message(part), &signature);
+            request.expect("32 bytes")
         })
         .collect();
     let verification = &works.verification;

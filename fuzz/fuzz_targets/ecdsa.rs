@@ -4,8 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use widelane_crypto::ecdsa::{Curve, PublicKey, Signing, Verification, VerifyRequest};
+use widelane_crypto::ecdsa::{Curve, Signing, Verification};
 use widelane_crypto::sign::{Input, Key, Request};
+use widelane_crypto::verify::{self, Scheme};
 use widelane_crypto::{Backend, Hash, OnBackend, Operation, Preference, Task};
 
 static WORKS: LazyLock<[(OnBackend<Signing>, OnBackend<Verification>); 2]> = LazyLock::new(|| {
@@ -45,17 +46,19 @@ fuzz_target!(|data: &[u8]| {
     }
     let info = key.public_key_info_der();
     let point = &info[info.len() - curve.point_bytes()..];
-    let public = PublicKey::from_point(curve, point).expect("a good key");
+    let to_verify = |hash, signature: &[u8]| {
+        let scheme = Scheme::Ecdsa(curve, hash);
+        verify::Request::new(scheme, point, message, signature).expect("a good key")
+    };
     let hashes = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
     let other = hashes[usize::from(first >> 1) % 3];
     let own = Hash::of(curve);
     let requests = [
-        VerifyRequest::new(&public, own, message, &signature),
-        VerifyRequest::new(&public, own, message, &damaged),
-        VerifyRequest::new(&public, other, message, &signature),
-        VerifyRequest::new(&public, other, message, made_up),
-    ]
-    .map(Into::into);
+        to_verify(own, &signature),
+        to_verify(own, &damaged),
+        to_verify(other, &signature),
+        to_verify(other, made_up),
+    ];
     let verdicts = verification.pass(&requests);
     assert!(verdicts[0].is_ok());
     for (request, ours) in requests.iter().zip(verdicts) {

@@ -8,8 +8,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use widelane_crypto::mldsa::{PublicKey, Signing, Size, Verification, VerifyRequest};
+use widelane_crypto::mldsa::{Signing, Size, Verification};
 use widelane_crypto::sign::{Algorithm, Input, Key, Request};
+use widelane_crypto::verify::{self, Scheme};
 use widelane_crypto::{OnBackend, Operation, Preference, Task};
 
 fuzz_target!(|data: &[u8]| {
@@ -18,18 +19,14 @@ fuzz_target!(|data: &[u8]| {
     };
     let sound = &SOUND[usize::from(first) % SOUND.len()];
     let public = public_key(&sound.key);
-    let public = public.as_bytes();
     let (key, message, signature) = sound.changed(data);
-    let changed = PublicKey::from_bytes(sound.size, &key).expect("every key of this length is one");
-    let unchanged = PublicKey::from_bytes(sound.size, public).expect("it is sound");
     let requests = [
-        VerifyRequest::new(&unchanged, MESSAGE, &sound.signature),
-        VerifyRequest::new(&changed, &message, &signature),
-        VerifyRequest::new(&unchanged, MESSAGE, &signature),
-        VerifyRequest::new(&unchanged, MESSAGE, data),
-        VerifyRequest::new(&unchanged, MESSAGE, &sound.signature),
-    ]
-    .map(Into::into);
+        sound.to_verify(&public, MESSAGE, &sound.signature),
+        sound.to_verify(&key, &message, &signature),
+        sound.to_verify(&public, MESSAGE, &signature),
+        sound.to_verify(&public, MESSAGE, data),
+        sound.to_verify(&public, MESSAGE, &sound.signature),
+    ];
     let answers = sound.verification.pass(&requests);
     assert!(answers[0].is_ok() && answers[4].is_ok());
     for (request, answer) in requests.iter().zip(&answers) {
@@ -40,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
         Ok(key) if key.algorithm() == Algorithm::MlDsa(sound.size) => {
             let answers = sound.signing.pass(&[request(&key)]);
             let signature = answers[0].as_ref().expect("an accepted key signs");
-            let request = VerifyRequest::new(&public_key(&key), MESSAGE, signature).into();
+            let request = sound.to_verify(&public_key(&key), MESSAGE, signature);
             assert!(sound.verification.alone(&request).is_ok());
         }
         Ok(_) => {}
@@ -72,10 +69,16 @@ impl Sound {
         }
     }
 
+    /// Every key of the right length is one.
+    fn to_verify(&self, key: &[u8], message: &[u8], signature: &[u8]) -> verify::Request {
+        let request = verify::Request::new(Scheme::MlDsa(self.size), key, message, signature);
+        request.expect("a key of this length")
+    }
+
     /// Public key, message and signature with changes of three bytes each: where (big-endian) and
     /// what.
     fn changed(&self, data: &[u8]) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
-        let mut key = public_key(&self.key).as_bytes().to_vec();
+        let mut key = public_key(&self.key);
         let (mut message, mut signature) = (MESSAGE.to_vec(), self.signature.clone());
         for change in data.chunks_exact(3) {
             let mut at = usize::from(u16::from_be_bytes([change[0], change[1]]));
@@ -98,13 +101,12 @@ fn request(key: &Key) -> Request {
     request.expect("the scheme of the key")
 }
 
-fn public_key(key: &Key) -> PublicKey {
+fn public_key(key: &Key) -> Vec<u8> {
     let Algorithm::MlDsa(size) = key.algorithm() else {
         unreachable!("keys here are for ML-DSA");
     };
     let info = key.public_key_info_der();
-    let bytes = &info[info.len() - size.public_key_len()..];
-    PublicKey::from_bytes(size, bytes).expect("a sound key")
+    info[info.len() - size.public_key_len()..].to_vec()
 }
 
 const MESSAGE: &[u8] = b"message";

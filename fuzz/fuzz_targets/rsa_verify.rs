@@ -9,8 +9,9 @@ use crypto_bigint::modular::{BoxedMontyForm, BoxedMontyParams};
 use crypto_bigint::{BoxedUint, ConcatenatingMul, Odd};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
-use widelane_crypto::rsa::{PublicKey, Scheme, Verification, VerifyRequest};
-use widelane_crypto::sign::{self, Input, Key, Request};
+use widelane_crypto::rsa::{Scheme, Verification};
+use widelane_crypto::sign::{self, Input, Key, KeyError, Request};
+use widelane_crypto::verify;
 use widelane_crypto::{Backend, OnBackend, Operation, Preference, Task};
 
 static VERIFICATION: LazyLock<OnBackend<Verification>> = LazyLock::new(|| {
@@ -38,7 +39,7 @@ static PADDED: LazyLock<[Vec<u8>; 6]> = LazyLock::new(|| {
 });
 
 fuzz_target!(|data: &[u8]| {
-    let _ = PublicKey::from_pkcs1_der(data);
+    let _ = to_verify(data, Scheme::PssSha256, &[], &[]);
     let Some((&[first, changes, exponent], rest)) = data.split_first_chunk() else {
         return;
     };
@@ -54,7 +55,10 @@ fuzz_target!(|data: &[u8]| {
     }
     padded[0] &= 0x7f;
     let (signature, modulus) = signed(&padded, rest);
-    let key = key(&modulus, &[3]);
+    let key = der(&modulus, &[3]);
+    let by_key = |scheme, message: &[u8], signature: &[u8]| {
+        to_verify(&key, scheme, message, signature).expect("an odd modulus of 2048 bits")
+    };
     let made_up = rest.iter().copied().cycle().take(rest.len().min(1) * SIZE);
     let made_up: Vec<u8> = made_up.collect();
     let more: &[u8] = match first / 36 % 3 {
@@ -63,17 +67,15 @@ fuzz_target!(|data: &[u8]| {
         _ => &[1, 0, exponent | 1],
     };
     let mut requests = vec![
-        VerifyRequest::new(&key, scheme, MESSAGE, &signature),
-        VerifyRequest::new(&key, other, MESSAGE, &signature),
-        VerifyRequest::new(&key, scheme, b"another", &signature),
-        VerifyRequest::new(&key, scheme, MESSAGE, &modulus),
-        VerifyRequest::new(&key, scheme, MESSAGE, &made_up),
-        VerifyRequest::new(&key, scheme, MESSAGE, rest),
+        by_key(scheme, MESSAGE, &signature),
+        by_key(other, MESSAGE, &signature),
+        by_key(scheme, b"another", &signature),
+        by_key(scheme, MESSAGE, &modulus),
+        by_key(scheme, MESSAGE, &made_up),
+        by_key(scheme, MESSAGE, rest),
     ];
-    if let Ok(stranger) = PublicKey::from_pkcs1_der(&der(&modulus, more)) {
-        requests.push(VerifyRequest::new(&stranger, scheme, MESSAGE, &signature));
-    }
-    let requests: Vec<sign::VerifyRequest> = requests.into_iter().map(Into::into).collect();
+    let stranger = der(&modulus, more);
+    requests.extend(to_verify(&stranger, scheme, MESSAGE, &signature));
     let verdicts = VERIFICATION.pass(&requests);
     if padded == PADDED[usize::from(first) % 6] {
         assert_eq!(verdicts[0], Ok(()), "{scheme:?}");
@@ -106,9 +108,13 @@ fn signed(padded: &[u8], bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (s[8..].to_vec(), modulus[8..].to_vec())
 }
 
-fn key(modulus: &[u8], exponent: &[u8]) -> PublicKey {
-    let key = PublicKey::from_pkcs1_der(&der(modulus, exponent));
-    key.expect("an odd modulus of 2048 bits")
+fn to_verify(
+    key: &[u8],
+    scheme: Scheme,
+    message: &[u8],
+    signature: &[u8],
+) -> Result<verify::Request, KeyError> {
+    verify::Request::new(verify::Scheme::Rsa(scheme), key, message, signature)
 }
 
 /// `RSAPublicKey` of a modulus with 2048 bits and an exponent of a few bytes without a high bit.

@@ -176,7 +176,7 @@ pub const EXCEPTIONS: &[Exception] = &[
         "maps a device of the kernel",
     ),
     except(
-        "adapters/openssl/src/abi.rs",
+        "adapters/openssl/src/ffi/abi.rs",
         &["fs::read_to_string"],
         "a test compares it with a header",
     ),

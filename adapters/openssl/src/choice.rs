@@ -1,7 +1,7 @@
 //! Who computes an operation here: lanes, AWS-LC one by one, or OpenSSL itself.
 //!
 //! What OpenSSL lacks is always ours. What both can do is ours if it is clearly faster, by what was measured
-//! on this machine with this OpenSSL ([`crate::comparison`]). While nothing is measured, lanes compute what
+//! on this machine with this OpenSSL ([`crate::ffi::comparison`]). While nothing is measured, lanes compute what
 //! they can, and OpenSSL the rest. It is decided once, when the provider starts, because OpenSSL asks once
 //! what there is.
 
@@ -12,18 +12,9 @@ use widelane_crypto::agreement::{Curve, GROUPS, Group, KEM_SETTING};
 use widelane_crypto::{Backend, Preference};
 use widelane_engine::calibration;
 
-use crate::defaults::Defaults;
 use crate::family::Family;
-use crate::options::Options;
-
-/// Who computes what both could.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Prefer {
-    /// The faster one.
-    Measured,
-    Widelane,
-    OpenSsl,
-}
+use crate::ffi::defaults::Defaults;
+use crate::options::{Options, Prefer};
 
 /// Who computes an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,14 +11,19 @@ use widelane_crypto::{Backend, Preference};
 use widelane_engine::{Clock, Config, Engine, JobError, Placement, StartError, Switch, Worker};
 use widelane_forks::process_id;
 
+use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
 use crate::forked::Forked;
-use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
-use crate::{log, status};
+use crate::log;
 
 /// Chooses the code that does the arithmetic, and what decides its width, before the first job.
-pub(crate) fn choose(backend: Preference, clock: Clock) {
-    let mut choice = choice();
-    (choice.backend, choice.clock) = (backend, clock);
+///
+/// `are_off` tells whether an operator has switched lanes off.
+pub(crate) fn choose(backend: Preference, clock: Clock, are_off: fn() -> bool) {
+    *choice() = Choice {
+        backend,
+        clock,
+        switch: Switch(are_off),
+    };
     NO_LANES.store(backend.resolve() == Ok(Backend::AwsLc), Relaxed);
 }
 
@@ -42,15 +47,16 @@ pub(crate) fn engine() -> Result<Engine, StartError> {
     if let Some(engine) = ENGINE.get_own() {
         return Ok(engine.clone());
     }
-    let (backend, clock) = {
-        let choice = choice();
-        (choice.backend, choice.clock)
-    };
+    let Choice {
+        backend,
+        clock,
+        switch,
+    } = *choice();
     let engine = Engine::start(Config {
         placement: Placement::Inline,
         backend,
         clock,
-        switch: Switch(status::lanes_are_off),
+        switch,
         ..Config::default()
     })?;
     Ok(ENGINE.set(engine).clone())
@@ -131,10 +137,11 @@ static ENGINE: Forked<Engine> = Forked::new();
 static NO_LANES: AtomicBool = AtomicBool::new(false);
 
 /// Configuration of the engine.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Choice {
     backend: Preference,
     clock: Clock,
+    switch: Switch,
 }
 
 pub(crate) fn choice() -> MutexGuard<'static, Choice> {

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use widelane_crypto::agreement::Curve;
 use widelane_crypto::sign::Algorithm;
 
-use crate::abi::MOST;
+use crate::ffi::abi::MOST;
 
 /// A kind of key: its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

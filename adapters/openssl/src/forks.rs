@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
 use std::sync::MutexGuard;
 
-use crate::objects::guarded;
+use crate::ffi::objects::guarded;
 use crate::{engine, log, prepared};
 
 /// Before a fork: takes the locks that all threads share. Nothing waits for anything else while it holds one of them.

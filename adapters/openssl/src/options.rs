@@ -1,8 +1,7 @@
 //! What the provider's section in OpenSSL's configuration says.
 
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
-use std::ptr;
 
 use widelane_crypto::Preference;
 use widelane_crypto::agreement::{Curve, KEM_SETTING};
@@ -10,10 +9,7 @@ use widelane_crypto::chacha20poly1305::Choice;
 use widelane_crypto::sign::Algorithm;
 use widelane_engine::{Clock, ClockPenalty};
 
-use crate::abi::{self, Dispatch, Param, UTF8_POINTER};
-use crate::choice::Prefer;
 use crate::log::Level;
-use crate::params;
 
 /// The settings, with their defaults where the section says nothing.
 #[derive(Debug, PartialEq)]
@@ -58,42 +54,18 @@ pub(crate) enum Prepare {
     AtSecondUse,
 }
 
-impl Options {
-    /// # Safety
-    ///
-    /// OpenSSL's contract.
-    pub(crate) unsafe fn read(
-        handle: *const c_void,
-        functions: *const Dispatch,
-    ) -> Result<Self, String> {
-        let mut texts = [ptr::null::<c_char>(); NAMES.len()];
-        let mut list: Vec<Param> = NAMES
-            .iter()
-            .zip(&mut texts)
-            .map(|(name, text)| Param {
-                key: name.as_ptr(),
-                data_type: UTF8_POINTER,
-                data: (&raw mut *text).cast(),
-                data_size: 0,
-                return_size: abi::UNMODIFIED,
-            })
-            .collect();
-        list.push(params::END);
-        // SAFETY: the core's function with its own handle and a whole list, whose values are
-        // pointers that it sets to strings of C, or leaves null.
-        unsafe {
-            if let Some(get) = abi::core_get_params::find(functions) {
-                get(handle, list.as_mut_ptr());
-            }
-            Self::parse(|name| {
-                let text = texts[NAMES.iter().position(|known| *known == name)?];
-                (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
-            })
-        }
-    }
+/// Who computes what both could.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Prefer {
+    /// The faster one.
+    Measured,
+    Widelane,
+    OpenSsl,
+}
 
+impl Options {
     /// `setting` gives the text of the setting with this name, one of [`NAMES`], if there is one.
-    fn parse(setting: impl Fn(&CStr) -> Option<String>) -> Result<Self, String> {
+    pub(crate) fn parse(setting: impl Fn(&CStr) -> Option<String>) -> Result<Self, String> {
         let operations = match setting(c"operations").as_deref() {
             None | Some("all") => settings(),
             Some(list) => operations(list)?,
@@ -107,33 +79,15 @@ impl Options {
                 penalty(&text).map_err(|error| format!("{}: {error}", name.to_string_lossy()))
             })
         };
+        let setting = &setting;
         Ok(Self {
             operations,
             backend,
-            log: one_of(
-                c"log",
-                setting(c"log"),
-                [
-                    ("warn", Level::Warn),
-                    ("info", Level::Info),
-                    ("off", Level::Off),
-                ],
-            )?,
-            prepare: one_of(
-                c"prepare",
-                setting(c"prepare"),
-                [
-                    ("second-use", Prepare::AtSecondUse),
-                    ("first-use", Prepare::AtFirstUse),
-                ],
-            )?,
+            log: one_of(setting, c"log", LEVELS)?,
+            prepare: one_of(setting, c"prepare", PREPARE)?,
             // It comes from a string of C.
             library: setting(c"library").and_then(|path| CString::new(path).ok()),
-            statistics: one_of(
-                c"statistics",
-                setting(c"statistics"),
-                [("on", true), ("off", false)],
-            )?,
+            statistics: one_of(setting, c"statistics", ON)?,
             clock: Clock {
                 wide: penalty(c"clock-512")?,
                 narrow: penalty(c"clock-256")?,
@@ -143,41 +97,26 @@ impl Options {
                 .transpose())
             .map_err(|error| format!("chacha20poly1305: {error}"))?,
             calibration: setting(c"calibration").map(absolute).transpose()?,
-            prefer: one_of(
-                c"prefer",
-                setting(c"prefer"),
-                [
-                    ("measured", Prefer::Measured),
-                    ("widelane", Prefer::Widelane),
-                    ("openssl", Prefer::OpenSsl),
-                ],
-            )?,
-            measures_at_start: one_of(
-                c"measure",
-                setting(c"measure"),
-                [("later", false), ("at-start", true)],
-            )?,
-            overload: one_of(
-                c"overload",
-                setting(c"overload"),
-                [("on", true), ("off", false)],
-            )?,
+            prefer: one_of(setting, c"prefer", PREFER)?,
+            measures_at_start: one_of(setting, c"measure", MEASURE)?,
+            overload: one_of(setting, c"overload", ON)?,
         })
     }
 }
 
-/// The choice with the name `text`; the first one without a text.
+/// The choice of the setting `name`; the first one where it is not set.
 fn one_of<T: Copy, const N: usize>(
-    setting: &CStr,
-    text: Option<String>,
+    setting: impl Fn(&CStr) -> Option<String>,
+    name: &CStr,
     choices: [(&str, T); N],
 ) -> Result<T, String> {
+    let text = setting(name);
     let text = text.as_deref().unwrap_or(choices[0].0);
-    let found = choices.iter().find(|(name, _)| *name == text);
+    let found = choices.iter().find(|(known, _)| *known == text);
     found.map(|(_, choice)| *choice).ok_or_else(|| {
-        let setting = setting.to_string_lossy();
-        let names = choices.map(|(name, _)| name).join(", ");
-        format!("{setting}: `{text}` is none of {names}")
+        let name = name.to_string_lossy();
+        let names = choices.map(|(known, _)| known).join(", ");
+        format!("{name}: `{text}` is none of {names}")
     })
 }
 
@@ -228,8 +167,25 @@ fn penalty(text: &str) -> Result<ClockPenalty, String> {
     })
 }
 
+const LEVELS: [(&str, Level); 3] = [
+    ("warn", Level::Warn),
+    ("info", Level::Info),
+    ("off", Level::Off),
+];
+const PREPARE: [(&str, Prepare); 2] = [
+    ("second-use", Prepare::AtSecondUse),
+    ("first-use", Prepare::AtFirstUse),
+];
+const PREFER: [(&str, Prefer); 3] = [
+    ("measured", Prefer::Measured),
+    ("widelane", Prefer::Widelane),
+    ("openssl", Prefer::OpenSsl),
+];
+const ON: [(&str, bool); 2] = [("on", true), ("off", false)];
+const MEASURE: [(&str, bool); 2] = [("later", false), ("at-start", true)];
+
 /// The names of the settings.
-const NAMES: [&CStr; 13] = [
+pub(crate) const NAMES: [&CStr; 13] = [
     c"prefer",
     c"measure",
     c"calibration",

@@ -22,8 +22,8 @@ use widelane_crypto::sign::{self, Algorithm};
 use zeroize::Zeroizing;
 
 use crate::family::Family;
+use crate::ffi::params::Params;
 use crate::forked::{Forked, InUse};
-use crate::params::{Params, sized};
 use crate::{choice, log};
 
 /// A key that lanes sign with, while it may sign.
@@ -60,17 +60,34 @@ impl PreparedKey {
     /// The key with these values, which another copy may have prepared. `None` if it is of a kind without
     /// lanes.
     pub(crate) fn of(family: Family, params: Params<'_>) -> Option<Arc<Self>> {
-        match read(family, params)? {
-            Ok((algorithm, public, secret)) => Some(Self::shared(Self {
-                family,
-                algorithm,
-                public,
-                secret,
-                has_signed: AtomicBool::new(false),
-                key: Forked::new(),
-            })),
+        let group = params.get(c"group").and_then(|value| value.text());
+        let curve = group.and_then(Curve::named);
+        let mut algorithms = family.algorithms.iter();
+        let found = algorithms.find(|one| one.curve().is_none_or(|own| Some(own) == curve));
+        let Some(&algorithm) = found else {
+            if family.signature_name.is_some() {
+                refused(family, &format!("lanes do not sign on {}", group?));
+            }
+            return None;
+        };
+        let value = |name: &CStr| {
+            let value = params.get(name)?;
+            let bytes = || Some(Zeroizing::new(value.octets()?.to_vec()));
+            value.big().or_else(bytes)
+        };
+        match algorithm.read(value) {
+            Ok(values) => values.map(|(public, secret)| {
+                Self::shared(Self {
+                    family,
+                    algorithm,
+                    public,
+                    secret,
+                    has_signed: AtomicBool::new(false),
+                    key: Forked::new(),
+                })
+            }),
             Err(reason) => {
-                refused(family, &reason);
+                refused(family, &reason.to_string());
                 None
             }
         }
@@ -186,85 +203,6 @@ thread_local! {
     static AT_ONCE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A key's algorithm, its public half and its secret.
-type Values = (Algorithm, Vec<u8>, Zeroizing<Vec<u8>>);
-
-/// The key with OpenSSL's values, or the reason for which lanes do not take it. `None` if it is not whole,
-/// or of a kind without signatures.
-fn read(family: Family, params: Params<'_>) -> Option<Result<Values, String>> {
-    let octets = |name: &CStr| params.get(name)?.octets();
-    let (algorithm, secret) = match family.algorithm() {
-        Some(Algorithm::Rsa) => return rsa_key(params),
-        // ML-DSA has a seed, which tells as much as the key.
-        Some(algorithm) => {
-            let seed = octets(c"seed").filter(|seed| !seed.is_empty());
-            let secret = seed.or_else(|| octets(c"priv"))?;
-            (algorithm, Zeroizing::new(secret.to_vec()))
-        }
-        None if family.signature_name.is_some() => {
-            let group = params.get(c"group")?.text()?;
-            let curve = Curve::named(group);
-            let mut algorithms = family.algorithms.iter();
-            let found = algorithms.find(|algorithm| algorithm.curve() == curve);
-            let (Some(&algorithm), Some(curve)) = (found, curve) else {
-                return Some(Err(format!("lanes do not sign on {group}")));
-            };
-            let secret = sized(&params.get(c"priv")?.big()?, curve.secret_len())?;
-            (algorithm, secret)
-        }
-        None => return None,
-    };
-    let public = octets(c"pub").map(<[u8]>::to_vec).unwrap_or_default();
-    Some(Ok((algorithm, public, secret)))
-}
-
-/// An RSA key from OpenSSL's integers, as PKCS#1 (RFC 8017, appendix A.1.2).
-fn rsa_key(params: Params<'_>) -> Option<Result<Values, String>> {
-    let value = |key: &CStr| Some(trimmed(params.get(key)?.big()?));
-    if params.get(c"rsa-factor3").is_some() {
-        return Some(Err("it has more than two primes".into()));
-    }
-    let parts = (|| {
-        Some([
-            value(c"n")?,
-            value(c"e")?,
-            value(c"d")?,
-            value(c"rsa-factor1")?,
-            value(c"rsa-factor2")?,
-            value(c"rsa-exponent1")?,
-            value(c"rsa-exponent2")?,
-            value(c"rsa-coefficient1")?,
-        ])
-    })();
-    let Some([n, e, d, p, q, dp, dq, qinv]) = &parts else {
-        return Some(Err("it has no primes".into()));
-    };
-    let der = || {
-        let integer = pkcs1::UintRef::new;
-        let key = pkcs1::RsaPrivateKey {
-            modulus: integer(n)?,
-            public_exponent: integer(e)?,
-            private_exponent: integer(d)?,
-            prime1: integer(p)?,
-            prime2: integer(q)?,
-            exponent1: integer(dp)?,
-            exponent2: integer(dq)?,
-            coefficient: integer(qinv)?,
-            other_prime_infos: None,
-        };
-        pkcs1::der::Encode::to_der(&key).map(Zeroizing::new)
-    };
-    let der = der().map_err(|error: pkcs1::der::Error| error.to_string());
-    Some(der.map(|der| (Algorithm::Rsa, n.to_vec(), der)))
-}
-
-/// Without leading zeros: OpenSSL pads the integers of keys. Their lengths are those of the file
-/// that they came from.
-fn trimmed(bytes: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
-    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
-    Zeroizing::new(bytes[zeros..].to_vec())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,10 +262,5 @@ mod tests {
         one.signed();
         assert!(one.begin().is_some());
         assert!(ed25519(3, 3).get().is_some());
-    }
-
-    #[test]
-    fn integers_lose_their_padding() {
-        assert_eq!(trimmed(Zeroizing::new(vec![0, 0, 5, 0]))[..], [5, 0]);
     }
 }

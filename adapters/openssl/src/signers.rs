@@ -12,10 +12,12 @@ use std::sync::Arc;
 use widelane_crypto::Hash;
 use widelane_crypto::sign::{self, Algorithm, Error, Input, Request, Scheme};
 
+use crate::engine;
 use crate::family::Family;
-use crate::keys::Key;
-use crate::params::{OwnParams, Params, Value};
-use crate::{engine, status, waiting};
+use crate::ffi::keys::Key;
+use crate::ffi::params::{OwnParams, Params, Value};
+use crate::ffi::status;
+use crate::jobs::waiting;
 
 /// A signature of one message.
 #[derive(Clone)]
@@ -35,7 +37,7 @@ pub(crate) struct MessageSigner {
 pub(crate) struct DigestSigner {
     pub(crate) key: Arc<Key>,
     algorithm: Algorithm,
-    settings: Settings,
+    pub(crate) settings: Settings,
 }
 
 /// The outcome of a signature.
@@ -74,7 +76,7 @@ impl MessageSigner {
         }
         let hash = match digest.and_then(|name| name.to_str().ok()).unwrap_or("") {
             "" => None,
-            name => Some(hash_named(name)?),
+            name => Some(Hash::named(name)?),
         };
         let algorithm = key.begin_signature()?.algorithm();
         let mut schemes = algorithm.schemes().iter();
@@ -89,12 +91,7 @@ impl MessageSigner {
             ended: false,
             key,
         };
-        (fits && signer.set_params(params)).then_some(signer)
-    }
-
-    /// Takes values; false, and then nothing is changed, if lanes do not know them all.
-    pub(crate) fn set_params(&mut self, params: Params<'_>) -> bool {
-        self.settings.set_params(params)
+        (fits && signer.settings.set_params(params)).then_some(signer)
     }
 
     /// Whether so many bytes more can be kept of a stream.
@@ -136,21 +133,7 @@ impl DigestSigner {
             },
             key,
         };
-        (signs_values && signer.set_params(params)).then_some(signer)
-    }
-
-    /// Takes values; false, and then nothing is changed, if lanes do not know them all.
-    pub(crate) fn set_params(&mut self, params: Params<'_>) -> bool {
-        self.settings.set_params(params)
-    }
-
-    /// The values that lead the default provider to the same.
-    pub(crate) fn as_params(&self) -> OwnParams {
-        let params = self.settings.as_params();
-        match self.settings.hash {
-            Some(hash) => params.text(c"digest", hash_name(hash)),
-            None => params,
-        }
+        (signs_values && signer.settings.set_params(params)).then_some(signer)
     }
 
     /// The most bytes that a signature can have; `None` before the key is prepared.
@@ -191,7 +174,8 @@ impl DigestSigner {
 /// What decides the scheme of a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    is_rsa: bool,
+    /// There are signatures with PSS: OpenSSL names paddings.
+    is_padded: bool,
     /// The hash function may be named by a value, once.
     takes_hash: bool,
     hash: Option<Hash>,
@@ -215,7 +199,9 @@ impl Settings {
     /// What holds before anything is said.
     fn new(family: Family) -> Self {
         Self {
-            is_rsa: family.algorithm() == Some(Algorithm::Rsa),
+            is_padded: (family.algorithms.iter())
+                .flat_map(|algorithm| algorithm.schemes())
+                .any(|scheme| scheme.is_pss()),
             takes_hash: false,
             hash: None,
             is_pss: false,
@@ -224,7 +210,8 @@ impl Settings {
         }
     }
 
-    fn set_params(&mut self, params: Params<'_>) -> bool {
+    /// Takes values; false, and then nothing is changed, if lanes do not know them all.
+    pub(crate) fn set_params(&mut self, params: Params<'_>) -> bool {
         let mut settings = *self;
         let known = params.iter().all(|value| settings.set_param(value));
         if known {
@@ -241,13 +228,13 @@ impl Settings {
             // libssl from 4.0 on names the version, which only SM2 heeds, and repeats the hash function.
             (b"tls-version", ..) => {}
             (b"digest", name, _) if self.hash.is_some() || self.takes_hash => {
-                let hash = name.and_then(hash_named);
+                let hash = name.and_then(Hash::named);
                 if hash.is_none() || self.hash.is_some_and(|said| Some(said) != hash) {
                     return false;
                 }
                 self.hash = hash;
             }
-            _ if !self.is_rsa => return false,
+            _ if !self.is_padded => return false,
             (b"pad-mode", Some("pkcs1"), _) | (b"pad-mode", _, Some(1)) if !self.is_pss => {}
             (b"pad-mode", Some("pss"), _) | (b"pad-mode", _, Some(6)) => self.is_pss = true,
             (b"saltlen", text, number) if self.is_pss => {
@@ -260,7 +247,7 @@ impl Settings {
                     None => return false,
                 };
             }
-            (b"mgf1-digest", Some(name), _) if self.is_pss => match hash_named(name) {
+            (b"mgf1-digest", Some(name), _) if self.is_pss => match Hash::named(name) {
                 Some(hash) => self.mgf1 = Some(hash),
                 None => return false,
             },
@@ -293,33 +280,13 @@ impl Settings {
             Salt::Digest => params.text(c"saltlen", "digest"),
             Salt::Bytes(bytes) => params.text(c"saltlen", &bytes.to_string()),
         };
-        match self.mgf1 {
-            None => params,
-            Some(hash) => params.text(c"mgf1-digest", hash_name(hash)),
+        let named = self.hash.filter(|_| self.takes_hash);
+        for (key, hash) in [(c"mgf1-digest", self.mgf1), (c"digest", named)] {
+            if let Some(hash) = hash {
+                params = params.text(key, hash.names()[0]);
+            }
         }
-    }
-}
-
-/// The hash function of one of OpenSSL's names, if lanes have it.
-fn hash_named(name: &str) -> Option<Hash> {
-    let is = |names: &[&str]| names.iter().any(|one| one.eq_ignore_ascii_case(name));
-    if is(&["SHA256", "SHA2-256", "SHA-256"]) {
-        Some(Hash::Sha256)
-    } else if is(&["SHA384", "SHA2-384", "SHA-384"]) {
-        Some(Hash::Sha384)
-    } else if is(&["SHA512", "SHA2-512", "SHA-512"]) {
-        Some(Hash::Sha512)
-    } else {
-        None
-    }
-}
-
-/// OpenSSL's name of a hash function.
-fn hash_name(hash: Hash) -> &'static str {
-    match hash {
-        Hash::Sha256 => "SHA256",
-        Hash::Sha384 => "SHA384",
-        Hash::Sha512 => "SHA512",
+        params
     }
 }
 

@@ -100,22 +100,23 @@ fn with(cipher: Cipher, suite: SupportedCipherSuite) -> SupportedCipherSuite {
 struct Algorithm(Cipher);
 
 impl Algorithm {
-    fn key(&self, key: &AeadKey) -> Key {
+    fn records(&self, key: &AeadKey, iv: Iv) -> Records {
         let key = key.as_ref().try_into();
-        self.0
-            .key(key.expect("rustls derives as many bytes as key_len says"))
+        let key = key.expect("rustls derives as many bytes as key_len says");
+        Records {
+            key: self.0.key(key),
+            iv,
+        }
     }
 }
 
 impl Tls13AeadAlgorithm for Algorithm {
     fn encrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageEncrypter> {
-        let key = self.key(&key);
-        Box::new(Tls13 { key, iv })
+        Box::new(Tls13(self.records(&key, iv)))
     }
 
     fn decrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageDecrypter> {
-        let key = self.key(&key);
-        Box::new(Tls13 { key, iv })
+        Box::new(Tls13(self.records(&key, iv)))
     }
 
     fn key_len(&self) -> usize {
@@ -133,13 +134,11 @@ impl Tls13AeadAlgorithm for Algorithm {
 
 impl Tls12AeadAlgorithm for Algorithm {
     fn encrypter(&self, key: AeadKey, iv: &[u8], _: &[u8]) -> Box<dyn MessageEncrypter> {
-        let (key, iv) = (self.key(&key), Iv::copy(iv));
-        Box::new(Tls12 { key, iv })
+        Box::new(Tls12(self.records(&key, Iv::copy(iv))))
     }
 
     fn decrypter(&self, key: AeadKey, iv: &[u8]) -> Box<dyn MessageDecrypter> {
-        let (key, iv) = (self.key(&key), Iv::copy(iv));
-        Box::new(Tls12 { key, iv })
+        Box::new(Tls12(self.records(&key, Iv::copy(iv))))
     }
 
     fn key_block_shape(&self) -> KeyBlockShape {
@@ -163,10 +162,7 @@ impl Tls12AeadAlgorithm for Algorithm {
 }
 
 /// Records of TLS 1.3 (RFC 8446, section 5.2).
-struct Tls13 {
-    key: Key,
-    iv: Iv,
-}
+struct Tls13(Records);
 
 impl MessageEncrypter for Tls13 {
     fn encrypt(
@@ -178,13 +174,7 @@ impl MessageEncrypter for Tls13 {
         let mut payload = PrefixedPayload::with_capacity(len);
         payload.extend_from_chunks(&message.payload);
         payload.extend_from_slice(&[message.typ.into()]);
-        seal(
-            &self.key,
-            &self.iv,
-            sequence,
-            &make_tls13_aad(len),
-            &mut payload,
-        )?;
+        self.0.seal(sequence, &make_tls13_aad(len), &mut payload)?;
         Ok(OutboundOpaqueMessage::new(
             ContentType::ApplicationData,
             ProtocolVersion::TLSv1_2,
@@ -204,16 +194,13 @@ impl MessageDecrypter for Tls13 {
         sequence: u64,
     ) -> Result<InboundPlainMessage<'a>, Error> {
         let aad = make_tls13_aad(message.payload.len());
-        open(&self.key, &self.iv, sequence, &aad, &mut message)?;
+        self.0.open(sequence, &aad, &mut message)?;
         message.into_tls13_unpadded_message()
     }
 }
 
 /// Records of TLS 1.2 (RFC 7905, section 2; RFC 5246, section 6.2.3.3).
-struct Tls12 {
-    key: Key,
-    iv: Iv,
-}
+struct Tls12(Records);
 
 impl MessageEncrypter for Tls12 {
     fn encrypt(
@@ -225,7 +212,7 @@ impl MessageEncrypter for Tls12 {
         let mut payload = PrefixedPayload::with_capacity(self.encrypted_payload_len(len));
         payload.extend_from_chunks(&message.payload);
         let aad = make_tls12_aad(sequence, message.typ, message.version, len);
-        seal(&self.key, &self.iv, sequence, &aad, &mut payload)?;
+        self.0.seal(sequence, &aad, &mut payload)?;
         Ok(OutboundOpaqueMessage::new(
             message.typ,
             message.version,
@@ -247,7 +234,7 @@ impl MessageDecrypter for Tls12 {
         let len = message.payload.len().checked_sub(TAG_LEN);
         let len = len.ok_or(Error::DecryptError)?;
         let aad = make_tls12_aad(sequence, message.typ, message.version, len);
-        open(&self.key, &self.iv, sequence, &aad, &mut message)?;
+        self.0.open(sequence, &aad, &mut message)?;
         if len > MAX_FRAGMENT_LEN {
             return Err(Error::PeerSentOversizedRecord);
         }
@@ -255,33 +242,34 @@ impl MessageDecrypter for Tls12 {
     }
 }
 
-/// Encrypts the payload in place and appends the tag.
-fn seal(
-    key: &Key,
-    iv: &Iv,
-    sequence: u64,
-    aad: &[u8],
-    payload: &mut PrefixedPayload,
-) -> Result<(), Error> {
-    let Nonce(nonce) = Nonce::new(iv, sequence);
-    let tag = key.seal_in_place(&nonce, aad, payload.as_mut());
-    payload.extend_from_slice(&tag.map_err(|_| Error::EncryptError)?);
-    Ok(())
+/// Key and nonces of the records in one direction.
+struct Records {
+    key: Key,
+    iv: Iv,
 }
 
-/// Decrypts the payload in place and takes the tag off.
-fn open(
-    key: &Key,
-    iv: &Iv,
-    sequence: u64,
-    aad: &[u8],
-    message: &mut InboundOpaqueMessage<'_>,
-) -> Result<(), Error> {
-    let Nonce(nonce) = Nonce::new(iv, sequence);
-    let opened = key.open_in_place(&nonce, aad, &mut message.payload);
-    let len = opened.map_err(|_| Error::DecryptError)?.len();
-    message.payload.truncate(len);
-    Ok(())
+impl Records {
+    /// Encrypts the payload in place and appends the tag.
+    fn seal(&self, sequence: u64, aad: &[u8], payload: &mut PrefixedPayload) -> Result<(), Error> {
+        let Nonce(nonce) = Nonce::new(&self.iv, sequence);
+        let tag = self.key.seal_in_place(&nonce, aad, payload.as_mut());
+        payload.extend_from_slice(&tag.map_err(|_| Error::EncryptError)?);
+        Ok(())
+    }
+
+    /// Decrypts the payload in place and takes the tag off.
+    fn open(
+        &self,
+        sequence: u64,
+        aad: &[u8],
+        message: &mut InboundOpaqueMessage<'_>,
+    ) -> Result<(), Error> {
+        let Nonce(nonce) = Nonce::new(&self.iv, sequence);
+        let opened = self.key.open_in_place(&nonce, aad, &mut message.payload);
+        let len = opened.map_err(|_| Error::DecryptError)?.len();
+        message.payload.truncate(len);
+        Ok(())
+    }
 }
 
 /// Bytes of a key (RFC 8439, section 2.8).

@@ -8,7 +8,7 @@
 
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls_pki_types::{AlgorithmIdentifier, InvalidSignature, SignatureVerificationAlgorithm};
-use widelane_crypto::sign::Verifier;
+use widelane_crypto::verify::{Request, Scheme};
 use widelane_engine::Engine;
 
 use crate::jobs::{Failure, run};
@@ -36,11 +36,11 @@ type Algorithm = &'static dyn SignatureVerificationAlgorithm;
 
 fn ours(theirs: Algorithm, engine: &Engine) -> Algorithm {
     let key = theirs.public_key_alg_id();
-    let Some(verifier) = Verifier::of(key, theirs.signature_alg_id()) else {
+    let Some(scheme) = Scheme::of(key, theirs.signature_alg_id()) else {
         return theirs;
     };
     Box::leak(Box::new(InPasses {
-        verifier,
+        scheme,
         theirs,
         engine: engine.clone(),
     }))
@@ -49,7 +49,7 @@ fn ours(theirs: Algorithm, engine: &Engine) -> Algorithm {
 /// An algorithm that has lanes, and the same of aws-lc-rs.
 #[derive(Debug)]
 struct InPasses {
-    verifier: Verifier,
+    scheme: Scheme,
     theirs: Algorithm,
     engine: Engine,
 }
@@ -62,7 +62,7 @@ impl SignatureVerificationAlgorithm for InPasses {
         signature: &[u8],
     ) -> Result<(), InvalidSignature> {
         // Also a key in a form that our types do not take.
-        let Ok(request) = self.verifier.request(key, message, signature) else {
+        let Ok(request) = Request::new(self.scheme, key, message, signature) else {
             return self.theirs.verify_signature(key, message, signature);
         };
         match run(&self.engine, request) {

@@ -4,9 +4,7 @@
 //!
 //! [`agreement::Secret`]: crate::agreement::Secret
 
-use crate::agreement::{
-    self, Answer, Derive, Form, NOT_A_POINT, OFF_CURVE, Outcome, Public, Request,
-};
+use crate::agreement::{self, Answer, Derive, NOT_A_POINT, OFF_CURVE, Outcome, Public, Request};
 use crate::nist::{Coordinate, Multiple, MultipleError, Pass};
 use crate::operation::{in_passes, on_backend};
 use crate::{AgreeError, Shared, Task};
@@ -39,11 +37,8 @@ impl Task for Keygen {
         self.0
     }
 
-    fn own(self, request: &Request) -> Option<&Public> {
-        match &request.0 {
-            Form::Public(own) if own.secret.curve() == self.0.into() => Some(own),
-            _ => None,
-        }
+    fn answers(self, own: &Public) -> bool {
+        own.secret.curve() == self.0.into()
     }
 
     fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&Public]) -> Vec<Outcome> {
@@ -77,11 +72,8 @@ impl Task for Derivation {
         self.0
     }
 
-    fn own(self, request: &Request) -> Option<&Derive> {
-        match &request.0 {
-            Form::Derive(own) if own.secret.curve() == self.0.into() => Some(own),
-            _ => None,
-        }
+    fn answers(self, own: &Derive) -> bool {
+        own.secret.curve() == self.0.into()
     }
 
     fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&Derive]) -> Vec<Outcome> {

@@ -16,6 +16,26 @@ pub enum Hash {
 }
 
 impl Hash {
+    /// Every hash function, the shortest first.
+    pub const ALL: [Self; 3] = [Self::Sha256, Self::Sha384, Self::Sha512];
+
+    /// The names in OpenSSL, the usual one first.
+    pub const fn names(self) -> [&'static str; 3] {
+        match self {
+            Self::Sha256 => ["SHA256", "SHA2-256", "SHA-256"],
+            Self::Sha384 => ["SHA384", "SHA2-384", "SHA-384"],
+            Self::Sha512 => ["SHA512", "SHA2-512", "SHA-512"],
+        }
+    }
+
+    /// The hash function with one of these names, in any case of letters.
+    pub fn named(name: &str) -> Option<Self> {
+        let is = |known: &&str| known.eq_ignore_ascii_case(name);
+        Self::ALL
+            .into_iter()
+            .find(|hash| hash.names().iter().any(is))
+    }
+
     /// The one that TLS 1.3 pairs with a curve (RFC 8446, section 4.2.3).
     pub const fn of(curve: Curve) -> Self {
         match curve {

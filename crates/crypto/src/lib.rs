@@ -53,6 +53,7 @@ mod passes;
 pub mod rsa;
 mod secrecy;
 pub mod sign;
+pub mod verify;
 pub mod x25519;
 
 pub use agreement::{AgreeError, Shared};

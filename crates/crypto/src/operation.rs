@@ -89,7 +89,7 @@ pub trait Task: Copy + fmt::Debug + Send + Sync + 'static {
     /// Requests of this and of other tasks.
     type Request: Requests;
     /// Request of this task.
-    type Own;
+    type Own: Form<Self::Request>;
     /// Passes that answer them.
     type Family: Family;
 
@@ -99,8 +99,15 @@ pub trait Task: Copy + fmt::Debug + Send + Sync + 'static {
     /// The passes.
     fn family(self) -> Self::Family;
 
+    /// Returns whether this task answers the request, and not another one of the same kind.
+    fn answers(self, _request: &Self::Own) -> bool {
+        true
+    }
+
     /// The request, if this task answers it.
-    fn own(self, request: &Self::Request) -> Option<&Self::Own>;
+    fn own(self, request: &Self::Request) -> Option<&Self::Own> {
+        Self::Own::of(request).filter(|own| self.answers(own))
+    }
 
     /// Answers requests in one pass.
     fn pass<const L: usize>(
@@ -170,6 +177,18 @@ pub trait Requests: Request<Output = Result<Self::Answer, Self::Error>> {
 
     /// The error of a request in a pass of another operation.
     fn misplaced(operation: &'static str) -> Self::Error;
+}
+
+/// A request in the form of its family.
+pub trait Form<R>: Sized {
+    /// The request, if it has this form.
+    fn of(request: &R) -> Option<&Self>;
+}
+
+impl<R> Form<R> for R {
+    fn of(request: &R) -> Option<&Self> {
+        Some(request)
+    }
 }
 
 /// A [`Task`] on a backend.
@@ -354,6 +373,15 @@ macro_rules! requests {
         }
 
         $(
+            impl $crate::operation::Form<$name> for $request {
+                fn of(request: &$name) -> Option<&Self> {
+                    match &request.0 {
+                        $form::$family(own) => Some(own),
+                        _ => None,
+                    }
+                }
+            }
+
             impl From<$request> for $name {
                 fn from(request: $request) -> Self {
                     Self($form::$family(request))

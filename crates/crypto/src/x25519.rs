@@ -11,7 +11,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::agreement::{Answer, Curve, Derive, Form, Outcome, Public, Request};
+use crate::agreement::{Answer, Curve, Derive, Outcome, Public, Request};
 use crate::lanes25519::{Kind, Pass, divide, get, set};
 use crate::operation::on_backend;
 use crate::secrecy;
@@ -47,11 +47,8 @@ impl Task for Keygen {
         AGREEMENT
     }
 
-    fn own(self, request: &Request) -> Option<&Public> {
-        match &request.0 {
-            Form::Public(own) if own.secret.curve() == Curve::X25519 => Some(own),
-            _ => None,
-        }
+    fn answers(self, own: &Public) -> bool {
+        own.secret.curve() == Curve::X25519
     }
 
     fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&Public]) -> Vec<Outcome> {
@@ -89,11 +86,8 @@ impl Task for Derivation {
         AGREEMENT
     }
 
-    fn own(self, request: &Request) -> Option<&Derive> {
-        match &request.0 {
-            Form::Derive(own) if own.secret.curve() == Curve::X25519 => Some(own),
-            _ => None,
-        }
+    fn answers(self, own: &Derive) -> bool {
+        own.secret.curve() == Curve::X25519
     }
 
     fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&Derive]) -> Vec<Outcome> {

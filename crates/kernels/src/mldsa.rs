@@ -31,6 +31,35 @@ pub struct MlDsa<const L: usize> {
 static ZETAS: LazyLock<Vec<u64>> = LazyLock::new(Family::zetas);
 static INVERSE_ZETAS: LazyLock<Vec<u64>> = LazyLock::new(Family::inverse_zetas);
 
+/// Methods that call a kernel for each chunk of polynomials: `bad` is one vector for all of them, and of the other
+/// arrays a chunk has as many vectors as is said.
+macro_rules! by_chunks {
+    ($($(#[$meta:meta])* $method:ident: [$($bad:ident)?],
+        [$($written:ident: $written_len:expr),*], [$($read:ident: $read_len:expr),*];)*) => { $(
+        $(#[$meta])*
+        pub fn $method(
+            &self,
+            $($bad: &mut [[u64; L]],)?
+            $($written: &mut [[u64; L]],)*
+            $($read: &[[u64; L]],)*
+            scratch: &mut [[u64; L]],
+        ) {
+            let len = |of: fn(MlDsaShape) -> usize| of(self.shape);
+            $(let mut $written = $written.chunks_exact_mut(len($written_len));)*
+            $(let mut $read = $read.chunks_exact(len($read_len));)*
+            while let ($(Some($written),)* $(Some($read),)*)
+                = ($($written.next(),)* $($read.next(),)*)
+            {
+                let written = [$(&mut *$bad,)? $($written),*];
+                self.kernels.$method.call(written, [$($read),*], scratch);
+            }
+        }
+    )* };
+}
+
+/// Vectors of a chunk of a polynomial, for all parameter sets.
+const CHUNK: fn(MlDsaShape) -> usize = |_| Family::CHUNK;
+
 impl<const L: usize> MlDsa<L> {
     /// Coefficients of a polynomial.
     pub const N: usize = Family::N;
@@ -185,27 +214,6 @@ impl<const L: usize> MlDsa<L> {
         }
     }
 
-    /// A polynomial of the mask from its packed fields (algorithm 34, step 4).
-    pub fn mask(&self, out: &mut [[u64; L]], words: &[[u64; L]], scratch: &mut [[u64; L]]) {
-        for (out, words) in chunks(out).zip(words.chunks_exact(packed(self.shape.bits))) {
-            self.kernels.mask.call([out], [words], scratch);
-        }
-    }
-
-    /// A polynomial of the response from its packed fields, and whether it is small enough
-    /// (algorithm 8, step 13).
-    pub fn response(
-        &self,
-        bad: &mut [[u64; L]],
-        out: &mut [[u64; L]],
-        words: &[[u64; L]],
-        scratch: &mut [[u64; L]],
-    ) {
-        for (out, words) in chunks(out).zip(words.chunks_exact(packed(self.shape.bits))) {
-            self.kernels.response.call([bad, out], [words], scratch);
-        }
-    }
-
     /// The response `mask + c s` in packed fields, and whether it is small enough (algorithm 7,
     /// steps 20 and 23); `c s` is in one half of `pair`.
     pub fn respond(
@@ -229,21 +237,6 @@ impl<const L: usize> MlDsa<L> {
         }
     }
 
-    /// The high part in packed fields, and the low part raised by `gamma2` (algorithm 36).
-    pub fn decompose(
-        &self,
-        words: &mut [[u64; L]],
-        low: &mut [[u64; L]],
-        x: &[[u64; L]],
-        scratch: &mut [[u64; L]],
-    ) {
-        let words = words.chunks_exact_mut(packed(self.shape.high_bits()));
-        let inputs = x.chunks_exact(Family::CHUNK);
-        for ((words, low), x) in words.zip(chunks(low)).zip(inputs) {
-            self.kernels.decompose.call([words, low], [x], scratch);
-        }
-    }
-
     /// Checks that `low + c s` is small enough (algorithm 7, step 23); `c s` is in one half of `pair`.
     pub fn low(
         &self,
@@ -262,66 +255,26 @@ impl<const L: usize> MlDsa<L> {
         }
     }
 
-    /// Hints, one bit a coefficient, where the high part of `x` is not that of `words`, and whether
-    /// they lead to it (algorithms 39 and 40).
-    pub fn make_hint(
-        &self,
-        bad: &mut [[u64; L]],
-        hints: &mut [[u64; L]],
-        x: &[[u64; L]],
-        words: &[[u64; L]],
-        scratch: &mut [[u64; L]],
-    ) {
-        let words = words.chunks_exact(packed(self.shape.high_bits()));
-        let inputs = x.chunks_exact(Family::CHUNK).zip(words);
-        for (hints, (x, words)) in hints.chunks_exact_mut(1).zip(inputs) {
-            self.kernels
-                .make_hint
-                .call([&mut *bad, hints], [x, words], scratch);
-        }
-    }
-
-    /// The high part of `x` in packed fields, as hints correct it (algorithm 40).
-    pub fn use_hint(
-        &self,
-        words: &mut [[u64; L]],
-        hints: &[[u64; L]],
-        x: &[[u64; L]],
-        scratch: &mut [[u64; L]],
-    ) {
-        let words = words.chunks_exact_mut(packed(self.shape.high_bits()));
-        let inputs = hints.chunks_exact(1).zip(x.chunks_exact(Family::CHUNK));
-        for (words, (hints, x)) in words.zip(inputs) {
-            self.kernels.use_hint.call([words], [hints, x], scratch);
-        }
-    }
-
-    /// Checks that a polynomial is below `gamma2` of ML-DSA-44 in magnitude (algorithm 7, step 28).
-    pub fn norm44(&self, bad: &mut [[u64; L]], x: &[[u64; L]], scratch: &mut [[u64; L]]) {
-        for x in x.chunks_exact(Family::CHUNK) {
-            self.kernels.norm44.call([&mut *bad], [x], scratch);
-        }
-    }
-
-    /// 256 candidates for uniform coefficients, from 96 words, and whether one of them is not
-    /// below `q` (algorithm 14).
-    pub fn uniform(
-        &self,
-        bad: &mut [[u64; L]],
-        out: &mut [[u64; L]],
-        words: &[[u64; L]],
-        scratch: &mut [[u64; L]],
-    ) {
-        for (out, words) in chunks(out).zip(words.chunks_exact(packed(24))) {
-            self.kernels.uniform.call([bad, out], [words], scratch);
-        }
-    }
-
-    /// `-2^13 t1` from the 40 words of a polynomial `t1` of a public key.
-    pub fn high_key(&self, out: &mut [[u64; L]], words: &[[u64; L]], scratch: &mut [[u64; L]]) {
-        for (out, words) in chunks(out).zip(words.chunks_exact(packed(10))) {
-            self.kernels.high_key.call([out], [words], scratch);
-        }
+    by_chunks! {
+        /// A polynomial of the mask from its packed fields (algorithm 34, step 4).
+        mask: [], [out: CHUNK], [words: |shape| packed(shape.bits)];
+        /// A polynomial of the response from its packed fields, and whether it is small enough
+        /// (algorithm 8, step 13).
+        response: [bad], [out: CHUNK], [words: |shape| packed(shape.bits)];
+        /// The high part in packed fields, and the low part raised by `gamma2` (algorithm 36).
+        decompose: [], [words: |shape| packed(shape.high_bits()), low: CHUNK], [x: CHUNK];
+        /// Hints, one bit a coefficient, where the high part of `x` is not that of `words`, and whether
+        /// they lead to it (algorithms 39 and 40).
+        make_hint: [bad], [hints: |_| 1], [x: CHUNK, words: |shape| packed(shape.high_bits())];
+        /// The high part of `x` in packed fields, as hints correct it (algorithm 40).
+        use_hint: [], [words: |shape| packed(shape.high_bits())], [hints: |_| 1, x: CHUNK];
+        /// Checks that a polynomial is below `gamma2` of ML-DSA-44 in magnitude (algorithm 7, step 28).
+        norm44: [bad], [], [x: CHUNK];
+        /// 256 candidates for uniform coefficients, from 96 words, and whether one of them is not
+        /// below `q` (algorithm 14).
+        uniform: [bad], [out: CHUNK], [words: |_| packed(24)];
+        /// `-2^13 t1` from the 40 words of a polynomial `t1` of a public key.
+        high_key: [], [out: CHUNK], [words: |_| packed(10)];
     }
 }
 

@@ -102,6 +102,23 @@ impl Method {
 /// Sizes of modulus that there are kernels for, in bits.
 pub const MODULUS_BITS: [usize; 3] = [1024, 1536, 2048];
 
+/// Methods that call a kernel with the moduli.
+macro_rules! modular {
+    ($($(#[$meta:meta])* $method:ident = $kernel:ident: $($read:ident),+;)*) => { $(
+        $(#[$meta])*
+        #[inline]
+        pub fn $method(
+            &self,
+            out: &mut [[u64; L]],
+            $($read: &[[u64; L]],)+
+            moduli: Moduli<'_, L>,
+            scratch: &mut [[u64; L]],
+        ) {
+            self.kernels.$kernel.call([out], [$($read,)+ moduli.n], scratch);
+        }
+    )* };
+}
+
 impl<const L: usize> Montgomery<L> {
     /// Kernels on a machine, for moduli of `bits` bits, one of [`MODULUS_BITS`].
     pub fn new(machine: impl Into<Machine<L>>, bits: usize) -> Self {
@@ -155,52 +172,15 @@ impl<const L: usize> Montgomery<L> {
         most_slots(self.kernels.each()) + 2 * self.digits + 3 * Modular::BLOCK + 1
     }
 
-    /// `out := a b / R mod n`.
-    #[inline]
-    pub fn mul(
-        &self,
-        out: &mut [[u64; L]],
-        a: &[[u64; L]],
-        b: &[[u64; L]],
-        moduli: Moduli<'_, L>,
-        scratch: &mut [[u64; L]],
-    ) {
-        self.kernels.amm.call([out], [a, b, moduli.n], scratch);
-    }
-
-    /// `out := a^2 / R mod n`.
-    #[inline]
-    pub fn square(
-        &self,
-        out: &mut [[u64; L]],
-        a: &[[u64; L]],
-        moduli: Moduli<'_, L>,
-        scratch: &mut [[u64; L]],
-    ) {
-        self.kernels.ams.call([out], [a, moduli.n], scratch);
-    }
-
-    /// `out := t / R mod n` for `t` of twice as many digits, `t < R n`.
-    pub fn reduce(
-        &self,
-        out: &mut [[u64; L]],
-        t: &[[u64; L]],
-        moduli: Moduli<'_, L>,
-        scratch: &mut [[u64; L]],
-    ) {
-        self.kernels.redc.call([out], [t, moduli.n], scratch);
-    }
-
-    /// `out := (a - b) mod n`, in `[0, n)`.
-    pub fn subtract(
-        &self,
-        out: &mut [[u64; L]],
-        a: &[[u64; L]],
-        b: &[[u64; L]],
-        moduli: Moduli<'_, L>,
-        scratch: &mut [[u64; L]],
-    ) {
-        self.kernels.subtract.call([out], [a, b, moduli.n], scratch);
+    modular! {
+        /// `out := a b / R mod n`.
+        mul = amm: a, b;
+        /// `out := a^2 / R mod n`.
+        square = ams: a;
+        /// `out := t / R mod n` for `t` of twice as many digits, `t < R n`.
+        reduce = redc: t;
+        /// `out := (a - b) mod n`, in `[0, n)`.
+        subtract = subtract: a, b;
     }
 
     wrappers! {
@@ -270,15 +250,14 @@ impl<const L: usize> Montgomery<L> {
         let entry = first;
         let (first, rest) = indices.split_last().expect("an exponent has windows");
         let first = std::slice::from_ref(first);
+        let kernel = match method {
+            Method::Blocks => &self.kernels.block_select,
+            Method::Apart | Method::Beside => &self.kernels.select,
+        };
         match method {
-            Method::Blocks => table.select(
-                &self.kernels.block_select,
-                from,
-                space.table,
-                first,
-                scratch,
-            ),
-            Method::Apart => table.select(&self.kernels.select, from, space.table, first, scratch),
+            Method::Blocks | Method::Apart => {
+                table.select(kernel, from, space.table, first, scratch);
+            }
             // A squaring of anything, for what it reads besides.
             Method::Beside => {
                 to.copy_from_slice(base);
@@ -296,21 +275,7 @@ impl<const L: usize> Montgomery<L> {
                         self.step(method, to, from, from, moduli, scratch);
                         std::mem::swap(&mut from, &mut to);
                     }
-                }
-            }
-            match method {
-                Method::Beside => {}
-                Method::Apart => {
-                    table.select(&self.kernels.select, entry, space.table, index, scratch);
-                }
-                Method::Blocks => {
-                    table.select(
-                        &self.kernels.block_select,
-                        entry,
-                        space.table,
-                        index,
-                        scratch,
-                    );
+                    table.select(kernel, entry, space.table, index, scratch);
                 }
             }
             self.step(method, to, from, entry, moduli, scratch);

@@ -39,6 +39,22 @@ struct Parts<'a, const L: usize> {
     scratch: &'a mut [[u64; L]],
 }
 
+/// Methods that call a kernel with the scratch of a space.
+macro_rules! in_space {
+    ($($(#[$meta:meta])* $method:ident: [$written:ident], [$($read:ident),*];)*) => { $(
+        $(#[$meta])*
+        pub fn $method(
+            &self,
+            $written: &mut [[u64; L]],
+            $($read: &[[u64; L]],)*
+            space: &mut NistSpace<L>,
+        ) {
+            let scratch = self.parts(space).scratch;
+            self.kernels.$method.call([$written], [$($read),*], scratch);
+        }
+    )* };
+}
+
 impl<const L: usize> NistCurve<L> {
     /// The kernels of a curve on a machine.
     pub fn new(machine: impl Into<Machine<L>>, curve: Curve) -> Self {
@@ -67,14 +83,6 @@ impl<const L: usize> NistCurve<L> {
                 self.table_len() + self.state_len() + self.max_windows() + self.scratch_len(),
             ),
         }
-    }
-
-    /// Plain affine coordinates, two numbers, to a point, and their defect, one number: zero where
-    /// they fulfil the equation of the curve.
-    pub fn enter(&self, out: &mut [[u64; L]], affine: &[[u64; L]], space: &mut NistSpace<L>) {
-        self.kernels
-            .enter
-            .call([out], [affine], self.parts(space).scratch);
     }
 
     /// `point := scalar base`, for scalars below the order of the curve and a base as
@@ -194,18 +202,6 @@ impl<const L: usize> NistCurve<L> {
         is_sum(indices, scalar, bits)
     }
 
-    /// A point and `1/Z` to plain affine coordinates `x` and `y` and their defect: three numbers.
-    pub fn leave(
-        &self,
-        out: &mut [[u64; L]],
-        point: &[[u64; L]],
-        inverse: &[[u64; L]],
-        space: &mut NistSpace<L>,
-    ) {
-        let scratch = self.parts(space).scratch;
-        self.kernels.leave.call([out], [point, inverse], scratch);
-    }
-
     /// `out := 1/z mod p`, a multiple of `p` for zero.
     pub fn invert(&self, out: &mut [[u64; L]], z: &[[u64; L]], space: &mut NistSpace<L>) {
         let Parts { state, scratch, .. } = self.parts(space);
@@ -227,12 +223,6 @@ impl<const L: usize> NistCurve<L> {
         self.inverted(kernels, out, x, state, scratch);
     }
 
-    /// `out := a R mod n`: a scalar, in digits, to Montgomery form.
-    pub fn enter_order(&self, out: &mut [[u64; L]], a: &[[u64; L]], space: &mut NistSpace<L>) {
-        let scratch = self.parts(space).scratch;
-        self.kernels.enter_order.call([out], [a], scratch);
-    }
-
     /// ECDSA's `r := x mod n`, `s := (e + r d) / k mod n` and `s k - e - r d`: three numbers. The
     /// nonce is `1/k` in Montgomery form and `k`, the key `d` in Montgomery form and `d`.
     pub fn respond(
@@ -247,32 +237,22 @@ impl<const L: usize> NistCurve<L> {
             .call([out], [x, nonce, digest, key], scratch);
     }
 
-    /// `out := (e w, r w) mod n` for the three numbers `e`, `r` and, in Montgomery form, `w`.
-    pub fn split(&self, out: &mut [[u64; L]], numbers: &[[u64; L]], space: &mut NistSpace<L>) {
-        let scratch = self.parts(space).scratch;
-        self.kernels.split.call([out], [numbers], scratch);
-    }
-
-    /// `point := point + other`, except where they are the same point or opposite ones: the sum's
-    /// `Z` is zero there.
-    pub fn add(&self, point: &mut [[u64; L]], other: &[[u64; L]], space: &mut NistSpace<L>) {
-        let scratch = self.parts(space).scratch;
-        self.kernels.add.call([point], [other], scratch);
-    }
-
-    /// Three numbers: zero where `x(point)` is the first candidate; zero where it is the second;
-    /// zero where the point is infinity, which the first two are then too.
-    pub fn matches(
-        &self,
-        out: &mut [[u64; L]],
-        point: &[[u64; L]],
-        candidates: &[[u64; L]],
-        space: &mut NistSpace<L>,
-    ) {
-        let scratch = self.parts(space).scratch;
-        self.kernels
-            .matches
-            .call([out], [point, candidates], scratch);
+    in_space! {
+        /// Plain affine coordinates, two numbers, to a point, and their defect, one number: zero where
+        /// they fulfil the equation of the curve.
+        enter: [out], [affine];
+        /// A point and `1/Z` to plain affine coordinates `x` and `y` and their defect: three numbers.
+        leave: [out], [point, inverse];
+        /// `out := a R mod n`: a scalar, in digits, to Montgomery form.
+        enter_order: [out], [a];
+        /// `out := (e w, r w) mod n` for the three numbers `e`, `r` and, in Montgomery form, `w`.
+        split: [out], [numbers];
+        /// `point := point + other`, except where they are the same point or opposite ones: the sum's
+        /// `Z` is zero there.
+        add: [point], [other];
+        /// Three numbers: zero where `x(point)` is the first candidate; zero where it is the second;
+        /// zero where the point is infinity, which the first two are then too.
+        matches: [out], [point, candidates];
     }
 
     /// The kernels of one inversion modulo `p`.

@@ -477,6 +477,14 @@ mod tests {
         assert_eq!(Curve::named("P-521"), None);
     }
 
+    #[test]
+    fn integers_get_the_length_of_their_curve() {
+        let sized = P256.sized(&[1, 2]).unwrap();
+        assert_eq!((sized.len(), &sized[30..]), (32, &[1, 2][..]));
+        assert_eq!(P256.sized(&[&[0, 0], &sized[..]].concat()), Some(sized));
+        assert!(P256.sized(&[&[1], &[0; 32][..]].concat()).is_none());
+    }
+
     /// Lengths from draft-ietf-tls-ecdhe-mlkem, section 4.
     #[test]
     fn shares_have_the_lengths_of_the_draft() {

@@ -118,16 +118,18 @@ impl Curve {
     pub fn is_share(self, bytes: &[u8]) -> bool {
         match self {
             Self::X25519 => bytes.len() == 32,
-            Self::Nist(curve) => ecdsa::PublicKey::from_point(curve, bytes).is_ok(),
+            Self::Nist(curve) => ecdsa::check_point(curve, bytes).is_ok(),
         }
     }
 
-    /// A point of the curve that everyone knows.
-    fn base_point(self) -> &'static [u8] {
-        match self {
-            Self::X25519 => &X25519_BASE,
-            Self::Nist(curve) => curve.generator(),
-        }
+    /// A secret key's big-endian integer with as many bytes as the curve has; `None` if it needs more.
+    pub fn sized(self, integer: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        let len = self.secret_len();
+        let (high, low) = integer.split_at(integer.len().saturating_sub(len));
+        let is_zero = high.iter().fold(0, |sum, byte| sum | byte) == 0;
+        let mut sized = Zeroizing::new(vec![0; len]);
+        sized[len - low.len()..].copy_from_slice(low);
+        is_zero.then_some(sized)
     }
 
     /// The value of a secret key, if the bytes are one.
@@ -361,23 +363,18 @@ impl Derive {
 
     pub(crate) fn specimen(curve: Curve) -> Request {
         // The secret's share was made before, as in every handshake.
-        static SECRETS: [OnceLock<Secret>; 3] = [const { OnceLock::new() }; 3];
+        static KNOWN: [OnceLock<(Secret, Vec<u8>)>; 3] = [const { OnceLock::new() }; 3];
         let place = Curve::ALL.iter().position(|known| *known == curve);
-        let secret = SECRETS[place.expect("one of all")].get_or_init(|| {
+        let (secret, peer) = KNOWN[place.expect("one of all")].get_or_init(|| {
             let bytes = vec![0x5a; curve.secret_len()];
-            Secret::from_bytes(curve, &bytes).expect("it is below all orders")
+            let secret = Secret::from_bytes(curve, &bytes).expect("it is below all orders");
+            let share = secret.public().alone().expect("a good secret has one");
+            (secret, share.into_share())
         });
-        let peer = curve.base_point();
-        secret.derive(peer).expect("a point has the right length")
+        secret.derive(peer).expect("a share has the right length")
     }
 }
 
-/// RFC 7748, section 4.1.
-const X25519_BASE: [u8; 32] = {
-    let mut bytes = [0; 32];
-    bytes[0] = 9;
-    bytes
-};
 pub(crate) const NOT_A_POINT: AgreeError =
     AgreeError::InvalidPeer("it is not an uncompressed point with coordinates below the prime");
 pub(crate) const OFF_CURVE: AgreeError = AgreeError::InvalidPeer("it is not on the curve");

@@ -83,20 +83,9 @@ enum Code {
 
 /// A key, and the code that uses it. Zeroised when dropped.
 pub struct Key {
-    inner: Inner,
-}
-
-enum Inner {
-    AwsLc(aead::LessSafeKey),
-    Four(Form, Record<4>, Words),
-    Eight(Form, Record<8>, Words),
-}
-
-/// A key as the kernels take it, and for the messages that are left to aws-lc-rs, once there were
-/// any.
-struct Words {
+    cipher: Cipher,
     words: Zeroizing<[u32; 8]>,
-    left: [usize; 2],
+    /// For the messages that are left to aws-lc-rs, once there were any.
     peer: OnceLock<aead::LessSafeKey>,
 }
 
@@ -229,30 +218,19 @@ impl Cipher {
 
     /// A key for this code.
     pub fn key(&self, key: &[u8; 32]) -> Key {
-        let words = || {
-            let (words, _) = key.as_chunks();
-            Words {
-                words: Zeroizing::new(std::array::from_fn(|i| u32::from_le_bytes(words[i]))),
-                left: self.left,
-                peer: OnceLock::new(),
-            }
-        };
-        let inner = match self.code {
-            Code::AwsLc => Inner::AwsLc(aws_lc(key)),
-            Code::Four(form, record) => Inner::Four(form, record, words()),
-            Code::Eight(form, record) => Inner::Eight(form, record, words()),
-        };
-        Key { inner }
+        let (words, _) = key.as_chunks();
+        Key {
+            cipher: *self,
+            words: Zeroizing::new(std::array::from_fn(|i| u32::from_le_bytes(words[i]))),
+            peer: OnceLock::new(),
+        }
     }
 }
 
 impl Key {
     /// The code that uses the key.
     pub fn form(&self) -> Form {
-        match self.inner {
-            Inner::AwsLc(_) => Form::AwsLc,
-            Inner::Four(form, ..) | Inner::Eight(form, ..) => form,
-        }
+        self.cipher.form()
     }
 
     /// Encrypts `text` in place and gives the tag of it and of `aad`.
@@ -272,7 +250,7 @@ impl Key {
         if len as u64 > MAX_LEN {
             return Err(SealError::TooLong { len });
         }
-        if let Some(key) = self.inner.aws_lc(len) {
+        if let Some(key) = self.aws_lc(len) {
             let nonce = aead::Nonce::assume_unique_for_key(*nonce);
             let tag = key
                 .seal_in_place_separate_tag(nonce, aead::Aad::from(aad), text)
@@ -282,10 +260,10 @@ impl Key {
             return Ok(bytes);
         }
         let _marked = widelane_marks::wide(self.form().asks_for());
-        Ok(match &self.inner {
-            Inner::Four(_, record, key) => record.seal(&key.words, nonce, aad, text),
-            Inner::Eight(_, record, key) => record.seal(&key.words, nonce, aad, text),
-            Inner::AwsLc(_) => unreachable!("answered above"),
+        Ok(match &self.cipher.code {
+            Code::Four(_, record) => record.seal(&self.words, nonce, aad, text),
+            Code::Eight(_, record) => record.seal(&self.words, nonce, aad, text),
+            Code::AwsLc => unreachable!("answered above"),
         })
     }
 
@@ -305,7 +283,7 @@ impl Key {
         if len as u64 > MAX_LEN {
             return Err(OpenError);
         }
-        if let Some(key) = self.inner.aws_lc(len) {
+        if let Some(key) = self.aws_lc(len) {
             let nonce = aead::Nonce::assume_unique_for_key(*nonce);
             return key
                 .open_in_place(nonce, aead::Aad::from(aad), sealed)
@@ -313,10 +291,10 @@ impl Key {
         }
         let (text, tag) = sealed.split_last_chunk_mut().ok_or(OpenError)?;
         let _marked = widelane_marks::wide(self.form().asks_for());
-        let genuine = match &self.inner {
-            Inner::Four(_, record, key) => record.open(&key.words, nonce, aad, text, tag),
-            Inner::Eight(_, record, key) => record.open(&key.words, nonce, aad, text, tag),
-            Inner::AwsLc(_) => unreachable!("answered above"),
+        let genuine = match &self.cipher.code {
+            Code::Four(_, record) => record.open(&self.words, nonce, aad, text, tag),
+            Code::Eight(_, record) => record.open(&self.words, nonce, aad, text, tag),
+            Code::AwsLc => unreachable!("answered above"),
         };
         if genuine { Ok(text) } else { Err(OpenError) }
     }
@@ -328,11 +306,9 @@ impl Key {
     ///
     /// A nonce must never be used twice with the same key.
     pub fn message(&self, nonce: &[u8; NONCE_LEN]) -> Option<Message> {
-        match &self.inner {
-            Inner::AwsLc(_) => None,
-            Inner::Four(_, _, key) | Inner::Eight(_, _, key) => {
-                Some(Message(Stream::new(&key.words, nonce)))
-            }
+        match &self.cipher.code {
+            Code::AwsLc => None,
+            Code::Four(..) | Code::Eight(..) => Some(Message(Stream::new(&self.words, nonce))),
         }
     }
 
@@ -362,6 +338,21 @@ impl Key {
         self.piece(message, text, false)
     }
 
+    /// The key for aws-lc-rs, if a message of `len` bytes is left to it.
+    fn aws_lc(&self, len: usize) -> Option<&aead::LessSafeKey> {
+        let [from, to] = self.cipher.left;
+        let is_left = matches!(self.cipher.code, Code::AwsLc) || (from..to).contains(&len);
+        let key = || {
+            let mut bytes = Zeroizing::new([0; 32]);
+            for (bytes, word) in bytes.chunks_exact_mut(4).zip(self.words.iter()) {
+                bytes.copy_from_slice(&word.to_le_bytes());
+            }
+            let key = aead::UnboundKey::new(&aead::CHACHA20_POLY1305, &*bytes);
+            aead::LessSafeKey::new(key.expect("its keys have 32 bytes"))
+        };
+        is_left.then(|| self.peer.get_or_init(key))
+    }
+
     fn piece(
         &self,
         Message(message): &mut Message,
@@ -373,10 +364,10 @@ impl Key {
             return Err(SealError::TooLong { len });
         }
         let _marked = widelane_marks::wide(self.form().asks_for());
-        match &self.inner {
-            Inner::Four(_, record, key) => record.piece(&key.words, message, text, seals),
-            Inner::Eight(_, record, key) => record.piece(&key.words, message, text, seals),
-            Inner::AwsLc(_) => unreachable!("it begins no message"),
+        match &self.cipher.code {
+            Code::Four(_, record) => record.piece(&self.words, message, text, seals),
+            Code::Eight(_, record) => record.piece(&self.words, message, text, seals),
+            Code::AwsLc => unreachable!("it begins no message"),
         }
         Ok(())
     }
@@ -397,36 +388,6 @@ impl Message {
     pub fn tag(self) -> [u8; TAG_LEN] {
         self.0.tag()
     }
-}
-
-impl Inner {
-    /// The key for aws-lc-rs, if a message of `len` bytes is left to it.
-    fn aws_lc(&self, len: usize) -> Option<&aead::LessSafeKey> {
-        match self {
-            Self::AwsLc(key) => Some(key),
-            Self::Four(_, _, key) | Self::Eight(_, _, key) => {
-                let [from, to] = key.left;
-                (from..to)
-                    .contains(&len)
-                    .then(|| key.peer.get_or_init(|| key.to_aws_lc()))
-            }
-        }
-    }
-}
-
-impl Words {
-    fn to_aws_lc(&self) -> aead::LessSafeKey {
-        let mut bytes = Zeroizing::new([0; 32]);
-        for (bytes, word) in bytes.chunks_exact_mut(4).zip(self.words.iter()) {
-            bytes.copy_from_slice(&word.to_le_bytes());
-        }
-        aws_lc(&bytes)
-    }
-}
-
-fn aws_lc(key: &[u8; 32]) -> aead::LessSafeKey {
-    let key = aead::UnboundKey::new(&aead::CHACHA20_POLY1305, key);
-    aead::LessSafeKey::new(key.expect("its keys have 32 bytes"))
 }
 
 /// Bytes of the longest text: what 2^32 - 1 blocks encrypt (RFC 8439, section 2.8).

@@ -1,10 +1,11 @@
 //! Damages the memory of a pass of signatures at any moment, and checks what leaves the pass.
 
-use super::{Curve, PrivateKey, SignRequest, VerifyRequest};
+use super::{Curve, PrivateKey, SignRequest};
 use crate::Hash;
 use crate::faults::{Campaign, Owner, Verdict};
 use crate::nist::chain::subjects;
 use crate::nist::{ToSign, secret_digits};
+use crate::verify::{Request, Scheme};
 use widelane_kernels::faults::{Damage, Moment};
 
 /// The widest passes there are here.
@@ -12,7 +13,6 @@ fn run(curve: Curve, [sample, most]: [usize; 2]) {
     let (name, lanes) = subjects(curve).pop().unwrap();
     let scale = if name == "model" { 10 } else { 1 };
     let key = PrivateKey::from_scalar(curve, &vec![0x5a; curve.bytes()]).unwrap();
-    let public = key.public_key();
     let digits = secret_digits(curve, key.secret());
     let message = |i: usize| vec![i as u8; 10];
     let digests: Vec<_> = (0..lanes.lanes())
@@ -61,9 +61,9 @@ fn run(curve: Curve, [sample, most]: [usize; 2]) {
             let verdict = |(i, result): (usize, &Result<_, _>)| {
                 Verdict::of(result, &expected[i], |(r, s)| {
                     let signature = super::der::signature(r, s);
-                    let hash = Hash::of(curve);
-                    let request = VerifyRequest::new(&public, hash, &message(i), &signature);
-                    request.alone().is_ok()
+                    let scheme = Scheme::Ecdsa(curve, Hash::of(curve));
+                    let request = Request::new(scheme, key.point(), &message(i), &signature);
+                    request.unwrap().alone().is_ok()
                 })
             };
             results.iter().enumerate().map(verdict).collect()

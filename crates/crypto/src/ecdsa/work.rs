@@ -1,18 +1,14 @@
 //! The two tasks, each on one curve.
 
 use super::der;
-use super::key::PrivateKey;
-use super::request::{SignRequest, VerifyRequest};
+use super::request::SignRequest;
+use crate::Task;
 use crate::nist::{self, ADDED_BYTES, Curve, Pass, ToSign, ToVerify};
 use crate::operation::{in_passes, on_backend};
 use crate::secrecy;
-use crate::sign::{
-    self, Algorithm, Error, Key, Kind, Outcome, Prepared, Request, Verdict, VerifyError,
-};
-use crate::{Hash, Task};
+use crate::sign::{self, Algorithm, Error, Outcome, Request, VerifyError};
+use crate::verify::{self, Scheme, Verdict};
 use aws_lc_rs::rand;
-use aws_lc_rs::signature::{self as aws, EcdsaKeyPair};
-use std::sync::OnceLock;
 use zeroize::Zeroizing;
 
 /// Signatures with keys on one curve: `p256-ecdsa-sign`, `p384-ecdsa-sign`.
@@ -38,11 +34,8 @@ impl Task for Signing {
         self.0
     }
 
-    fn own(self, request: &Request) -> Option<&SignRequest> {
-        match &request.0 {
-            Prepared::Ecdsa(request) if request.key.curve() == self.0 => Some(request),
-            _ => None,
-        }
+    fn answers(self, request: &SignRequest) -> bool {
+        request.key.curve() == self.0
     }
 
     fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&SignRequest]) -> Vec<Outcome> {
@@ -73,13 +66,13 @@ impl Task for Signing {
     }
 
     fn specimen(self) -> Request {
-        SignRequest::new(specimen_key(self.0), MESSAGE).into()
+        sign::specimen(Algorithm::Ecdsa(self.0))
     }
 }
 
 impl Task for Verification {
-    type Request = sign::VerifyRequest;
-    type Own = VerifyRequest;
+    type Request = verify::Request;
+    type Own = verify::Request;
     type Family = Curve;
 
     on_backend!();
@@ -95,14 +88,11 @@ impl Task for Verification {
         self.0
     }
 
-    fn own(self, request: &sign::VerifyRequest) -> Option<&VerifyRequest> {
-        match &request.0 {
-            sign::ToVerify::Ecdsa(request) if request.key.curve() == self.0 => Some(request),
-            _ => None,
-        }
+    fn answers(self, request: &verify::Request) -> bool {
+        matches!(request.scheme, Scheme::Ecdsa(curve, _) if curve == self.0)
     }
 
-    fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&VerifyRequest]) -> Vec<Verdict> {
+    fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&verify::Request]) -> Vec<Verdict> {
         let problems = requests.iter().map(|request| {
             let numbers = der::numbers(&request.signature).ok_or(VerifyError)?;
             let [r, s] = numbers.map(|number| nist::scalar_from(self.0, number));
@@ -114,9 +104,9 @@ impl Task for Verification {
         in_passes(L, problems.collect(), |problems| {
             let to_verify = problems.iter().map(|(request, r, s)| {
                 // FIPS 186-5, section 6.4.2, step 2: the leftmost bits of the digest.
-                let digest = request.digest.as_ref();
+                let digest = &request.text;
                 ToVerify {
-                    point: &request.key.point()[1..],
+                    point: &request.key[1..],
                     digest: &digest[..digest.len().min(self.0.bytes())],
                     r,
                     s,
@@ -134,30 +124,7 @@ impl Task for Verification {
         })
     }
 
-    fn specimen(self) -> sign::VerifyRequest {
-        let key = specimen_key(self.0);
-        let signature = SignRequest::new(key, MESSAGE).alone();
-        let signature = signature.expect("aws-lc-rs signs with a good key");
-        let hash = Hash::of(self.0);
-        VerifyRequest::new(&key.public_key(), hash, MESSAGE, &signature).into()
+    fn specimen(self) -> verify::Request {
+        verify::specimen(Algorithm::Ecdsa(self.0))
     }
 }
-
-/// A key that is never used for anything else.
-fn specimen_key(curve: Curve) -> &'static PrivateKey {
-    static KEYS: [OnceLock<PrivateKey>; 2] = [OnceLock::new(), OnceLock::new()];
-    KEYS[curve as usize].get_or_init(|| {
-        let algorithm = match curve {
-            Curve::P256 => &aws::ECDSA_P256_SHA256_ASN1_SIGNING,
-            Curve::P384 => &aws::ECDSA_P384_SHA384_ASN1_SIGNING,
-        };
-        let der = EcdsaKeyPair::generate(algorithm).and_then(|pair| pair.to_pkcs8v1());
-        let der = der.expect("aws-lc-rs makes keys");
-        match Key::from_pkcs8_der(der.as_ref()).map(|key| key.0) {
-            Ok(Kind::Ecdsa(key)) => key,
-            _ => unreachable!("a good key"),
-        }
-    })
-}
-
-const MESSAGE: &[u8] = b"specimen";

@@ -34,7 +34,7 @@ fn run<const L: usize>(pass: &Pass<L>, [sample, most]: [usize; 2]) {
             let results = pass::sign(pass, &requests);
             let verdict = |(i, result): (usize, &Result<Vec<u8>, _>)| {
                 Verdict::of(result, &expected[i], |signature| {
-                    UnparsedPublicKey::new(&ED25519, requests[i].key.public_key().as_bytes())
+                    UnparsedPublicKey::new(&ED25519, requests[i].key.public_key())
                         .verify(&message(i), signature)
                         .is_ok()
                 })

@@ -9,19 +9,18 @@ use crypto_bigint::{NonZero, U256};
 use pkcs8::der::Decode;
 use pkcs8::der::asn1::OctetStringRef;
 use pkcs8::{ObjectIdentifier, PrivateKeyInfoRef};
-use std::fmt;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// An Ed25519 private key.
 #[derive(Clone)]
-pub(crate) struct PrivateKey {
+pub struct PrivateKey {
     inner: Arc<Inner>,
 }
 
 struct Inner {
     pair: Ed25519KeyPair,
-    public: PublicKey,
+    public: [u8; 32],
     expanded: Expanded,
 }
 
@@ -44,16 +43,21 @@ impl PrivateKey {
             .map_err(|error| malformed("the key inside PKCS#8", error))?;
         let key = Self::from_seed(seed.as_bytes())?;
         match info.public_key {
-            Some(public) if public.as_bytes() != Some(key.public_key().as_bytes()) => {
+            Some(public) if public.as_bytes() != Some(key.public_key()) => {
                 Err(KeyError::OTHER_PUBLIC_KEY)
             }
             _ => Ok(key),
         }
     }
 
-    /// The public half.
-    pub(crate) fn public_key(&self) -> &PublicKey {
+    /// The public half (RFC 8032, section 5.1.2).
+    pub(super) fn public_key(&self) -> &[u8] {
         &self.inner.public
+    }
+
+    /// The public key as DER of `SubjectPublicKeyInfo` (RFC 8410, section 4).
+    pub(crate) fn public_key_info_der(&self) -> Vec<u8> {
+        public_key_info(ID, None, self.public_key())
     }
 
     pub(super) fn aws_lc(&self) -> &Ed25519KeyPair {
@@ -76,7 +80,7 @@ impl PrivateKey {
         KeyError::check_length("the Ed25519 key", 32, seed.len())?;
         let pair = Ed25519KeyPair::from_seed_unchecked(seed).map_err(|_| KeyError::AwsLc)?;
         let public = pair.public_key().as_ref();
-        let public = PublicKey::from_bytes(public).map_err(|_| KeyError::AwsLc)?;
+        let public = public.try_into().map_err(|_| KeyError::AwsLc)?;
         Ok(Self {
             inner: Arc::new(Inner {
                 pair,
@@ -128,49 +132,7 @@ impl Expanded {
     }
 }
 
-opaque!(PrivateKey { public_key });
-
-/// An Ed25519 public key: 32 bytes.
-///
-/// Whether they encode a point of the curve shows when a signature is verified; no signature
-/// verifies with a key that does not.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PublicKey {
-    bytes: [u8; 32],
-}
-
-impl PublicKey {
-    /// The key of these bytes (RFC 8032, section 5.1.2).
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError::Length`] if they are not 32.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, KeyError> {
-        KeyError::check_length("the public key", 32, bytes.len())?;
-        let bytes = bytes.try_into().expect("it has this length");
-        Ok(Self { bytes })
-    }
-
-    /// The 32 bytes.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// DER of `SubjectPublicKeyInfo` (RFC 8410, section 4).
-    pub(crate) fn to_spki(self) -> Vec<u8> {
-        public_key_info(ID, None, &self.bytes)
-    }
-}
-
-impl fmt::Debug for PublicKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PublicKey(")?;
-        for byte in self.bytes {
-            write!(f, "{byte:02x}")?;
-        }
-        f.write_str(")")
-    }
-}
+opaque!(PrivateKey {});
 
 /// id-Ed25519, which has no parameters (RFC 8410, section 3).
 pub(crate) const ID: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");

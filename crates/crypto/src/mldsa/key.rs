@@ -1,4 +1,4 @@
-//! Private and public keys: their encodings (RFC 9881) and checks.
+//! Private keys: their encodings (RFC 9881) and checks.
 
 use super::prepared::Prepared;
 use super::size::Size;
@@ -7,7 +7,7 @@ use crate::sign::public_key_info;
 use crate::sign::{KeyError, check_no_parameters, malformed};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::encoding::AsRawBytes;
-use aws_lc_rs::signature::{KeyPair, ParsedPublicKey, PqdsaKeyPair};
+use aws_lc_rs::signature::{KeyPair, PqdsaKeyPair};
 use pkcs8::PrivateKeyInfoRef;
 use pkcs8::der::asn1::OctetStringRef;
 use pkcs8::der::{self, Decode, Reader, SliceReader, Tag, TagMode, TagNumber};
@@ -16,12 +16,14 @@ use zeroize::Zeroizing;
 
 /// An ML-DSA private key.
 #[derive(Clone)]
-pub(crate) struct PrivateKey {
+pub struct PrivateKey {
     inner: Arc<Private>,
 }
 
 struct Private {
-    public: PublicKey,
+    size: Size,
+    /// The encoding of FIPS 204, algorithm 22.
+    public: Box<[u8]>,
     aws_lc: PqdsaKeyPair,
     /// The expanded form (FIPS 204, algorithm 24).
     expanded: Zeroizing<Vec<u8>>,
@@ -47,7 +49,7 @@ impl PrivateKey {
             }
         };
         match info.public_key {
-            Some(public) if public.as_bytes() != Some(key.public_key().as_bytes()) => {
+            Some(public) if public.as_bytes() != Some(key.public_key()) => {
                 Err(KeyError::OTHER_PUBLIC_KEY)
             }
             _ => Ok(key),
@@ -73,12 +75,17 @@ impl PrivateKey {
 
     /// The parameter set.
     pub(crate) fn size(&self) -> Size {
-        self.inner.public.size()
+        self.inner.size
     }
 
-    /// The public half.
-    pub(crate) fn public_key(&self) -> &PublicKey {
+    /// The public half (FIPS 204, algorithm 22).
+    pub(super) fn public_key(&self) -> &[u8] {
         &self.inner.public
+    }
+
+    /// The public key as DER of `SubjectPublicKeyInfo` (RFC 9881, section 4).
+    pub(crate) fn public_key_info_der(&self) -> Vec<u8> {
+        public_key_info(self.size().oid(), None, self.public_key())
     }
 
     /// Key inside aws-lc-rs.
@@ -102,7 +109,6 @@ impl PrivateKey {
     }
 
     fn from_aws_lc(size: Size, pair: PqdsaKeyPair) -> Result<Self, KeyError> {
-        let public = PublicKey::from_bytes(size, pair.public_key().as_ref())?;
         let raw = pair
             .private_key()
             .as_raw_bytes()
@@ -110,7 +116,8 @@ impl PrivateKey {
         let expanded = Zeroizing::new(raw.as_ref().to_vec());
         Ok(Self {
             inner: Arc::new(Private {
-                public,
+                size,
+                public: pair.public_key().as_ref().into(),
                 aws_lc: pair,
                 expanded,
                 prepared: OnceLock::new(),
@@ -120,60 +127,6 @@ impl PrivateKey {
 }
 
 opaque!(PrivateKey { size });
-
-/// An ML-DSA public key. Cloning copies a counted reference.
-#[derive(Clone)]
-pub struct PublicKey {
-    inner: Arc<Public>,
-}
-
-struct Public {
-    size: Size,
-    bytes: Box<[u8]>,
-    aws_lc: ParsedPublicKey,
-}
-
-impl PublicKey {
-    /// Reads the encoding of FIPS 204, algorithm 22. Of the right length every one is a key.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError::Length`] if there are more or fewer bytes than the size has.
-    pub fn from_bytes(size: Size, bytes: &[u8]) -> Result<Self, KeyError> {
-        KeyError::check_length("the public key", size.public_key_len(), bytes.len())?;
-        let aws_lc =
-            ParsedPublicKey::new(size.aws_lc_verification(), bytes).map_err(|_| INCONSISTENT)?;
-        Ok(Self {
-            inner: Arc::new(Public {
-                size,
-                bytes: bytes.into(),
-                aws_lc,
-            }),
-        })
-    }
-
-    /// The parameter set.
-    pub fn size(&self) -> Size {
-        self.inner.size
-    }
-
-    /// The encoding of FIPS 204, algorithm 22.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.inner.bytes
-    }
-
-    /// DER of `SubjectPublicKeyInfo` (RFC 9881, section 4).
-    pub(crate) fn to_spki(&self) -> Vec<u8> {
-        public_key_info(self.size().oid(), None, self.as_bytes())
-    }
-
-    /// Key inside aws-lc-rs.
-    pub(super) fn aws_lc(&self) -> &ParsedPublicKey {
-        &self.inner.aws_lc
-    }
-}
-
-opaque!(PublicKey { size });
 
 /// `ML-DSA-PrivateKey` (RFC 9881, section 6).
 enum Form<'a> {

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use super::hints::HINT_WORDS;
-use super::key::{PrivateKey, PublicKey};
+use super::key::PrivateKey;
 use super::message::Message;
 use super::prepared::Prepared;
 use super::size::Size;
@@ -271,11 +271,11 @@ impl<const L: usize> Lanes<L> {
         &self,
         space: &mut Space<'_, L>,
         at: usize,
-        keys: [&PublicKey; L],
+        keys: [&[u8]; L],
         rows: [usize; L],
     ) {
         for (lane, (key, row)) in keys.into_iter().zip(rows).enumerate() {
-            let bytes = &key.as_bytes()[SEED_LEN + HIGH_LEN * row..][..HIGH_LEN];
+            let bytes = &key[SEED_LEN + HIGH_LEN * row..][..HIGH_LEN];
             set(space.words, lane, bytes);
         }
         let words = &space.words[..HIGH_LEN / 8];
@@ -284,10 +284,10 @@ impl<const L: usize> Lanes<L> {
     }
 
     /// The seeds of these keys' matrices.
-    pub(super) fn seeds(&self, keys: [&PublicKey; L]) -> [[u64; L]; SEED_LEN / 8] {
+    pub(super) fn seeds(&self, keys: [&[u8]; L]) -> [[u64; L]; SEED_LEN / 8] {
         let mut seeds = [[0; L]; SEED_LEN / 8];
         for (lane, key) in keys.into_iter().enumerate() {
-            set(&mut seeds, lane, &key.as_bytes()[..SEED_LEN]);
+            set(&mut seeds, lane, &key[..SEED_LEN]);
         }
         seeds
     }

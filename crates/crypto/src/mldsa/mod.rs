@@ -1,9 +1,8 @@
 //! ML-DSA signatures (FIPS 204): signing, hedged, and verification, with an empty context as in
 //! TLS.
 //!
-//! [`Signing`] answers [requests](crate::sign::Request) for signatures. A [`VerifyRequest`] owns its
-//! message and a counted reference to its [`PublicKey`]; [`Verification`] answers it. Each is of one
-//! size on one backend.
+//! [`Signing`] answers [requests](crate::sign::Request) for signatures, [`Verification`]
+//! [those](crate::verify::Request) for their verification. Each is of one size on one backend.
 
 #[cfg(test)]
 mod acvp_tests;
@@ -22,9 +21,7 @@ mod tests;
 mod verify;
 mod work;
 
-pub use key::PublicKey;
 pub(crate) use key::{PrivateKey, SEED_LEN};
 pub(crate) use request::SignRequest;
-pub use request::VerifyRequest;
 pub use size::Size;
 pub use work::{Signing, Verification};

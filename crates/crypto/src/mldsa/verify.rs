@@ -5,7 +5,6 @@
 //! kept of a key that may never come again. All this is public: time may depend on it.
 
 use super::hints::{self, HINT_WORDS};
-use super::key::PublicKey;
 use super::lanes::{Lanes, MU_WORDS, Pass, Space, column, polynomial_mut, set};
 use super::message::Message;
 use super::size::Size;
@@ -15,7 +14,7 @@ use widelane_lanes::MlDsa as Constants;
 /// A signature to be verified in lanes.
 #[derive(Clone, Copy)]
 pub(super) struct Claim<'a> {
-    pub(super) key: &'a PublicKey,
+    pub(super) key: &'a [u8],
     pub(super) message: Message<'a>,
     pub(super) signature: &'a [u8],
 }
@@ -82,7 +81,7 @@ fn pass<const L: usize>(
     let claims = inputs.map(|(claim, _)| claim);
 
     // Steps 6 and 7: tr, and mu.
-    let bytes = claims.map(|claim| [claim.key.as_bytes()]);
+    let bytes = claims.map(|claim| [claim.key]);
     lanes.shake256(space, bytes.each_ref().map(|bytes| bytes.as_slice()));
     let hashes: [[u64; 8]; L] = std::array::from_fn(|lane| column(space.state, lane));
     let hashes = hashes.map(|hash| hash.map(u64::to_le_bytes));

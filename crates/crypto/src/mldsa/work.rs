@@ -1,17 +1,16 @@
 //! The two tasks, each of one size.
 
-use super::key::{PrivateKey, PublicKey};
 use super::lanes::{Kind, Pass};
 use super::message::Message;
-use super::request::{SignRequest, VerifyRequest};
+use super::request::SignRequest;
 use super::sign::{Job, sign};
 use super::size::Size;
-use super::verify::{Claim, verify};
+use super::verify::{Claim, verify as in_lanes};
 use crate::Task;
 use crate::operation::on_backend;
-use crate::sign::{self, Algorithm, Error, Outcome, Prepared, Request, ToVerify, Verdict};
+use crate::sign::{self, Algorithm, Error, Outcome, Request};
+use crate::verify::{self, Scheme, Verdict};
 use aws_lc_rs::rand;
-use std::sync::OnceLock;
 
 /// Signatures with keys of one size.
 #[derive(Clone, Copy, Debug)]
@@ -36,11 +35,8 @@ impl Task for Signing {
         Kind::signing(self.0)
     }
 
-    fn own(self, request: &Request) -> Option<&SignRequest> {
-        match &request.0 {
-            Prepared::MlDsa(request) if request.key.size() == self.0 => Some(request),
-            _ => None,
-        }
+    fn answers(self, request: &SignRequest) -> bool {
+        request.key.size() == self.0
     }
 
     fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&SignRequest]) -> Vec<Outcome> {
@@ -57,13 +53,13 @@ impl Task for Signing {
     }
 
     fn specimen(self) -> Request {
-        SignRequest::new(specimen_key(self.0), &SPECIMEN_MESSAGE).into()
+        sign::specimen(Algorithm::MlDsa(self.0))
     }
 }
 
 impl Task for Verification {
-    type Request = sign::VerifyRequest;
-    type Own = VerifyRequest;
+    type Request = verify::Request;
+    type Own = verify::Request;
     type Family = Kind;
 
     on_backend!();
@@ -80,45 +76,20 @@ impl Task for Verification {
         Kind::verification(self.0)
     }
 
-    fn own(self, request: &sign::VerifyRequest) -> Option<&VerifyRequest> {
-        match &request.0 {
-            ToVerify::MlDsa(request) if request.key.size() == self.0 => Some(request),
-            _ => None,
-        }
+    fn answers(self, request: &verify::Request) -> bool {
+        request.scheme == Scheme::MlDsa(self.0)
     }
 
-    fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&VerifyRequest]) -> Vec<Verdict> {
+    fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&verify::Request]) -> Vec<Verdict> {
         let claims = requests.iter().map(|request| Claim {
             key: &request.key,
-            message: Message::plain(&request.message),
+            message: Message::plain(&request.text),
             signature: &request.signature,
         });
-        verify(pass, &claims.collect::<Vec<_>>())
+        in_lanes(pass, &claims.collect::<Vec<_>>())
     }
 
-    fn specimen(self) -> sign::VerifyRequest {
-        static SIGNATURES: [OnceLock<Vec<u8>>; 3] = [const { OnceLock::new() }; 3];
-        let key = specimen_key(self.0);
-        let signature = SIGNATURES[self.0 as usize].get_or_init(|| {
-            let request = SignRequest::new(key, &SPECIMEN_MESSAGE);
-            let signature = request.alone();
-            signature.expect("aws-lc-rs signs with its own key")
-        });
-        // A new one, as every peer's is.
-        let key = PublicKey::from_bytes(self.0, key.public_key().as_bytes());
-        let key = key.expect("the bytes of a key");
-        VerifyRequest::new(&key, &SPECIMEN_MESSAGE, signature).into()
+    fn specimen(self) -> verify::Request {
+        verify::specimen(Algorithm::MlDsa(self.0))
     }
 }
-
-/// A key that is used again and again, as a server's is.
-fn specimen_key(size: Size) -> &'static PrivateKey {
-    static KEYS: [OnceLock<PrivateKey>; 3] = [const { OnceLock::new() }; 3];
-    KEYS[size as usize].get_or_init(|| {
-        let key = PrivateKey::from_seed(size, &[0x5d; 32]);
-        key.expect("a seed has 32 bytes")
-    })
-}
-
-/// Message of the length that TLS 1.3 signs, with the digest of SHA-384 (RFC 8446, section 4.4.3).
-const SPECIMEN_MESSAGE: [u8; 64 + 33 + 1 + 48] = [0x20; 146];

@@ -4,7 +4,7 @@ use super::key::DecapsulationKey;
 use super::lanes::Pass;
 use super::request::{Decapsulate, Encapsulate, KEY_MODULUS, Keygen};
 use super::size::Size;
-use crate::agreement::{Answer, Form, Outcome, Request};
+use crate::agreement::{Answer, Outcome, Request};
 use crate::operation::{in_passes, on_backend};
 use crate::{AgreeError, Task};
 use aws_lc_rs::rand;
@@ -37,11 +37,8 @@ impl Task for KeyGeneration {
         self.0
     }
 
-    fn own(self, request: &Request) -> Option<&Keygen> {
-        match &request.0 {
-            Form::Keygen(own) if own.size == self.0 => Some(own),
-            _ => None,
-        }
+    fn answers(self, own: &Keygen) -> bool {
+        own.size == self.0
     }
 
     fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&Keygen]) -> Vec<Outcome> {
@@ -74,11 +71,8 @@ impl Task for Encapsulation {
         self.0
     }
 
-    fn own(self, request: &Request) -> Option<&Encapsulate> {
-        match &request.0 {
-            Form::Encapsulate(own) if own.size == self.0 => Some(own),
-            _ => None,
-        }
+    fn answers(self, own: &Encapsulate) -> bool {
+        own.size == self.0
     }
 
     fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&Encapsulate]) -> Vec<Outcome> {
@@ -122,11 +116,8 @@ impl Task for Decapsulation {
         self.0
     }
 
-    fn own(self, request: &Request) -> Option<&Decapsulate> {
-        match &request.0 {
-            Form::Decapsulate(own) if own.key.size() == self.0 => Some(own),
-            _ => None,
-        }
+    fn answers(self, own: &Decapsulate) -> bool {
+        own.key.size() == self.0
     }
 
     fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&Decapsulate]) -> Vec<Outcome> {

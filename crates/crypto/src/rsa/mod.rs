@@ -17,8 +17,8 @@
 //!
 //! aws-lc-rs refuses public exponents of more than 33 bits.
 //!
-//! Signatures by a [`PublicKey`], which has 2048 bits, are verified in lanes too: [`Verification`]
-//! answers several [`VerifyRequest`]s at once. Keys of other sizes are for aws-lc-rs.
+//! Signatures by keys of 2048 bits are verified in lanes too: [`Verification`] answers several
+//! [requests](crate::verify::Request) at once. Keys of other sizes are for aws-lc-rs.
 //!
 //! [`Error::Fault`]: crate::sign::Error::Fault
 //! [`Error::AwsLc`]: crate::sign::Error::AwsLc
@@ -42,11 +42,11 @@ mod vectors;
 mod verification;
 
 pub(crate) use key::{ENCRYPTION, PrivateKey, SSA_PSS};
-pub use public_key::PublicKey;
+pub(crate) use public_key::PublicKey;
 pub use request::Scheme;
 pub(crate) use request::SignRequest;
 pub use signing::{METHOD_VARIABLE, OtherSigning, Signing, UnknownMethod, forced_method};
-pub use verification::{Verification, VerifyRequest};
+pub use verification::Verification;
 
 use std::fmt;
 

@@ -49,7 +49,7 @@ impl<const L: usize> Opening<L> {
     /// # Panics
     ///
     /// If there are more, or none.
-    pub(super) fn open(&self, signatures: &[(&PublicKey, &[u8])]) -> Vec<Vec<u8>> {
+    pub(super) fn open(&self, signatures: &[(PublicKey<'_>, &[u8])]) -> Vec<Vec<u8>> {
         assert!(
             (1..=L).contains(&signatures.len()),
             "{} signatures",
@@ -70,24 +70,24 @@ impl<const L: usize> Opening<L> {
 fn open<const L: usize>(
     k: &Montgomery<L>,
     m: &mut Memory<'_, L>,
-    signatures: &[(&PublicKey, &[u8])],
+    signatures: &[(PublicKey<'_>, &[u8])],
 ) {
     let (digits, limbs) = (k.digits(), k.limbs());
     // Lanes without a signature repeat the first.
-    let lanes: [(&PublicKey, &[u8]); L] =
+    let lanes: [(PublicKey<'_>, &[u8]); L] =
         std::array::from_fn(|lane| *signatures.get(lane).unwrap_or(&signatures[0]));
 
     // 1. The moduli and R^2.
     m.limbs.fill([0; L]);
     for (lane, (key, _)) in lanes.iter().enumerate() {
-        set(&mut m.limbs[..limbs], lane, key.modulus());
+        set(&mut m.limbs[..limbs], lane, &key.modulus());
     }
     k.to_digits(m.double, m.limbs, m.scratch);
     m.n[..digits].copy_from_slice(&m.double[..digits]);
     m.n[digits] = m.n[0].map(minus_inverse);
     for (lane, (key, _)) in lanes.iter().enumerate() {
         let power = digits * DIGIT_BITS as usize + START_BITS;
-        let power = mod_pow2_vartime(power, key.modulus());
+        let power = mod_pow2_vartime(power, &key.modulus());
         set(&mut m.limbs[..limbs], lane, &power);
     }
     k.to_digits(m.double, m.limbs, m.scratch);
@@ -177,35 +177,42 @@ mod tests {
     use widelane_cpu::on_every_target;
 
     /// A public key whose private half need not exist.
-    fn key(modulus: &[u8], exponent: u64) -> PublicKey {
+    fn key(modulus: &[u8], exponent: u64) -> Vec<u8> {
         let exponent = exponent.to_be_bytes();
         let key = RsaPublicKeyRef {
             modulus: UintRef::new(modulus).unwrap(),
             public_exponent: UintRef::new(&exponent).unwrap(),
         };
-        PublicKey::from_pkcs1_der(&key.to_der().unwrap()).unwrap()
+        key.to_der().unwrap()
     }
 
-    fn power(key: &PublicKey, signature: &[u8]) -> Vec<u8> {
-        let n = BoxedUint::from_words(key.modulus().iter().copied());
+    fn public(der: &[u8]) -> PublicKey<'_> {
+        PublicKey::from_pkcs1_der(der).unwrap()
+    }
+
+    fn power(key: PublicKey<'_>, signature: &[u8]) -> Vec<u8> {
+        let n = BoxedUint::from_words(key.modulus());
         let params = BoxedMontyParams::new_vartime(Odd::new(n).unwrap());
         let base = BoxedUint::from_be_slice_truncated(signature, 2048);
         let power = BoxedMontyForm::new(base, &params).pow(&BoxedUint::from(key.exponent()));
         power.retrieve().to_be_bytes().to_vec()
     }
 
-    fn check<const L: usize>(opening: &Opening<L>, problems: &[(PublicKey, Vec<u8>)]) {
+    fn check<const L: usize>(opening: &Opening<L>, problems: &[(Vec<u8>, Vec<u8>)]) {
         for some in problems.chunks(L) {
-            let signatures: Vec<_> = some.iter().map(|(key, s)| (key, s.as_slice())).collect();
+            let signatures: Vec<_> = some
+                .iter()
+                .map(|(key, s)| (public(key), s.as_slice()))
+                .collect();
             let opened = opening.open(&signatures);
             assert_eq!(opened.len(), some.len());
             for ((key, signature), opened) in some.iter().zip(opened) {
-                assert_eq!(opened, power(key, signature), "{key:?}");
+                assert_eq!(opened, power(public(key), signature), "{key:?}");
             }
         }
     }
 
-    fn check_all(problems: &[(PublicKey, Vec<u8>)]) {
+    fn check_all(problems: &[(Vec<u8>, Vec<u8>)]) {
         let few = &problems[..problems.len().min(6)];
         check(&Opening::<4>::model(Openings), few);
         on_every_target!(token => check(&Opening::new(Openings, token), problems));
@@ -227,7 +234,7 @@ mod tests {
                 let mut one = vec![0; 256];
                 one[255] = 1;
                 for signature in [below, one, vec![0; 256], vec![0x7f; 256]] {
-                    assert!(key.admits(&signature));
+                    assert!(public(&key).admits(&signature));
                     problems.push((key.clone(), signature));
                 }
             }

@@ -57,7 +57,7 @@ impl Scheme {
         }
     }
 
-    pub(super) fn aws_lc_verification(self) -> &'static aws::RsaParameters {
+    pub(crate) fn aws_lc_verification(self) -> &'static aws::RsaParameters {
         match self {
             Self::Pkcs1Sha256 => &aws::RSA_PKCS1_2048_8192_SHA256,
             Self::Pkcs1Sha384 => &aws::RSA_PKCS1_2048_8192_SHA384,
@@ -140,6 +140,7 @@ impl SignRequest {
     }
 
     /// Hashes the message and pads it with this salt, which only PSS uses.
+    #[cfg(test)]
     pub(super) fn with_salt(key: &PrivateKey, scheme: Scheme, message: &[u8], salt: &[u8]) -> Self {
         Self::padded(key, scheme, scheme.hash().digest(message), salt)
     }
@@ -164,6 +165,7 @@ impl SignRequest {
     }
 
     /// The padding and hash function; `None` for [`unhashed`](Self::unhashed) data.
+    #[cfg(test)]
     pub(crate) fn scheme(&self) -> Option<Scheme> {
         self.hashed.map(|(scheme, _)| scheme)
     }

@@ -2,9 +2,9 @@
 
 use super::Size;
 use super::pass::{Pass, Signatures};
-use super::request::{Scheme, SignRequest};
+use super::request::SignRequest;
 use crate::operation::on_backend;
-use crate::sign::{Algorithm, Key, Kind, Outcome, Prepared, Request};
+use crate::sign::{self, Algorithm, Outcome, Prepared, Request};
 use crate::{Operation, Task};
 use std::sync::OnceLock;
 use widelane_cpu::Target;
@@ -34,11 +34,8 @@ impl Task for Signing {
         Signatures { prime_bits }
     }
 
-    fn own(self, request: &Request) -> Option<&SignRequest> {
-        match &request.0 {
-            Prepared::Rsa(request) if request.size() == Some(self.0) => Some(request),
-            _ => None,
-        }
+    fn answers(self, request: &SignRequest) -> bool {
+        request.size() == Some(self.0)
     }
 
     fn pass<const L: usize>(self, pass: &Pass<L>, requests: &[&SignRequest]) -> Vec<Outcome> {
@@ -66,13 +63,12 @@ impl Task for Signing {
     }
 
     fn specimen(self) -> Request {
-        static KEYS: [OnceLock<Key>; 3] = [const { OnceLock::new() }; 3];
-        specimen(&KEYS[self.0 as usize], self.0.specimen())
+        sign::specimen_by(Algorithm::Rsa, self.0.specimen())
     }
 }
 
 impl Size {
-    /// A private key of this size for measurements, which everybody knows: PKCS#8.
+    /// A private key of this size for measurements, which everybody knows: PKCS#1.
     pub fn specimen(self) -> &'static [u8] {
         match self {
             Self::Rsa2048 => include_bytes!("specimens/rsa2048.der"),
@@ -106,8 +102,7 @@ impl Operation for OtherSigning {
     }
 
     fn specimen(&self) -> Request {
-        static KEY: OnceLock<Key> = OnceLock::new();
-        specimen(&KEY, include_bytes!("specimens/rsa2560.der"))
+        sign::specimen_by(Algorithm::Rsa, include_bytes!("specimens/rsa2560.der"))
     }
 }
 
@@ -169,25 +164,12 @@ fn methods(target: Option<Target>) -> &'static (Vec<Method>, Vec<&'static str>) 
     })
 }
 
-/// Request that a server makes with this key, which is parsed once.
-fn specimen(key: &OnceLock<Key>, der: &[u8]) -> Request {
-    let key = key.get_or_init(|| Key::from_pkcs8_der(der).expect("our own key is sound"));
-    let Kind::Rsa(key) = &key.0 else {
-        unreachable!("our own key is for RSA");
-    };
-    SignRequest::with_salt(key, Scheme::PssSha256, MESSAGE, SALT).into()
-}
-
-/// Message as long as what a TLS 1.3 server signs: 64 spaces, the context string, a zero, and the hash of the
-/// transcript (RFC 8446, section 4.4.3).
-pub(super) const MESSAGE: &[u8] = &[0x20; 64 + 33 + 1 + 32];
-const SALT: &[u8] = &[0x5a; 32];
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rsa::PrivateKey;
     use crate::rsa::chain::{assert_verifies, keys, odd_exponent_keys};
+    use crate::rsa::{PrivateKey, Scheme};
+    use crate::sign::SPECIMEN_MESSAGE as MESSAGE;
     use crate::{Backend, OnBackend};
 
     #[test]

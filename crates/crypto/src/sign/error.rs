@@ -107,6 +107,9 @@ pub enum KeyError {
     /// The RSA modulus has more than two prime factors.
     #[error("the RSA key has more than two primes; make a key with two")]
     MultiPrime,
+    /// The RSA key has a private exponent and no more.
+    #[error("the RSA key has no primes; export it with all its parts")]
+    NoPrimes,
     /// The RSA modulus is too short to be secure.
     #[error(
         "the RSA key is too small: its modulus has {bits} bits and needs at least 2048; make a \

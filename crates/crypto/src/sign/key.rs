@@ -199,8 +199,8 @@ impl Key {
         match &self.0 {
             Kind::Rsa(key) => key.public_key_info_der(),
             Kind::Ecdsa(key) => key.public_key_info_der(),
-            Kind::Ed25519(key) => key.public_key().to_spki(),
-            Kind::MlDsa(key) => key.public_key().to_spki(),
+            Kind::Ed25519(key) => key.public_key_info_der(),
+            Kind::MlDsa(key) => key.public_key_info_der(),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! once; the operation that [takes](crate::Operation::takes) it answers several together:
 //! `rsa::Signing`, `ecdsa::Signing` and their like.
 //!
-//! A [`Verifier`] makes the [requests](VerifyRequest) that verify signatures.
+//! Signatures are verified by [`verify`](crate::verify).
 //!
 //! A new algorithm is a variant of [`Algorithm`] and [`Scheme`], and a key and a request of its own
 //! module. Callers that take keys and schemes as they come do not change.
@@ -13,7 +13,8 @@
 mod error;
 mod key;
 mod request;
-mod verifier;
+mod specimen;
+mod values;
 
 use std::ffi::CStr;
 
@@ -24,9 +25,9 @@ pub use key::Key;
 pub(crate) use key::{Kind, check_no_parameters, is_encrypted, malformed};
 pub(crate) use key::{public_key_bytes, public_key_info};
 pub use request::{Input, Request};
-pub(crate) use request::{Outcome, Prepared};
-pub(crate) use verifier::{ToVerify, Verdict};
-pub use verifier::{Verifier, VerifyRequest};
+pub(crate) use request::{Outcome, Prepared, Whole};
+pub(crate) use specimen::{SPECIMEN_MESSAGE, specimen, specimen_by, specimen_key};
+pub use values::Values;
 
 /// The kind of a private key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

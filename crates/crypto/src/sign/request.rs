@@ -102,6 +102,23 @@ impl Request {
     }
 }
 
+/// One signature to be made of a message that the algorithm takes whole: owns it and a counted reference to its key.
+#[derive(Clone)]
+pub struct Whole<K> {
+    pub(crate) key: K,
+    pub(crate) message: Box<[u8]>,
+}
+
+impl<K: Clone> Whole<K> {
+    /// Copies the message.
+    pub(crate) fn new(key: &K, message: &[u8]) -> Self {
+        Self {
+            key: key.clone(),
+            message: message.into(),
+        }
+    }
+}
+
 macro_rules! shown_by_key {
     ($($request:ty),+) => { $(
         impl fmt::Debug for $request {

@@ -13,14 +13,14 @@ use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
-use crate::abi::{self, Dispatch, Object, Param};
-use crate::defaults::{Defaults, Offered, lists};
 use crate::family::Family;
-use crate::keys::Key;
-use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
-use crate::objects::{self, borrow, bytes, counted, guarded, on};
-use crate::params::Params;
-use crate::signature_context::{Context, Inner, State};
+use crate::ffi::abi::{Dispatch, Object, Param, dispatch};
+use crate::ffi::defaults::{Defaults, Offered, lists};
+use crate::ffi::keys::Key;
+use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
+use crate::ffi::objects::{self, borrow, bytes, counted, guarded, on};
+use crate::ffi::params::Params;
+use crate::ffi::signature_context::{Context, State, settable};
 use crate::signers::{DigestSigner, MessageSigner};
 
 /// The functions that the family with this number offers: those that the default
@@ -28,43 +28,25 @@ use crate::signers::{DigestSigner, MessageSigner};
 /// streams of messages where it does so by itself, and calls follow each other as without us.
 pub(crate) fn offered<const FAMILY: usize>() -> &'static [Dispatch] {
     static OFFERED: Offered = Offered::new();
-    OFFERED.of(abi::SIGNATURE, Family::numbered(FAMILY), &table::<FAMILY>())
+    let family = Family::numbered(FAMILY);
+    let theirs = Defaults::get().signature(family);
+    OFFERED.of(
+        family,
+        theirs.map(|functions| &functions.algorithm),
+        &table::<FAMILY>(),
+    )
 }
 
 const fn table<const FAMILY: usize>() -> [Dispatch; 32] {
-    [
-        abi::signature_newctx::of(newctx::<FAMILY>),
-        abi::signature_freectx::of(objects::free::<Context>),
-        abi::signature_dupctx::of(dupctx),
-        abi::signature_sign_init::of(sign_init),
-        abi::signature_sign::of(sign),
-        abi::signature_verify_init::of(verify_init),
-        abi::signature_verify::of(verify),
-        abi::signature_verify_recover_init::of(verify_recover_init),
-        abi::signature_verify_recover::of(verify_recover),
-        abi::signature_digest_sign_init::of(digest_sign_init),
-        abi::signature_digest_sign_update::of(digest_sign_update),
-        abi::signature_digest_sign_final::of(digest_sign_final),
-        abi::signature_digest_sign::of(digest_sign),
-        abi::signature_digest_verify_init::of(digest_verify_init),
-        abi::signature_digest_verify_update::of(digest_verify_update),
-        abi::signature_digest_verify_final::of(digest_verify_final),
-        abi::signature_digest_verify::of(digest_verify),
-        abi::signature_get_ctx_params::of(get_ctx_params),
-        abi::signature_gettable_ctx_params::of(gettable_ctx_params::<FAMILY>),
-        abi::signature_set_ctx_params::of(set_ctx_params),
-        abi::signature_settable_ctx_params::of(settable_ctx_params::<FAMILY>),
-        abi::signature_get_ctx_md_params::of(get_ctx_md_params),
-        abi::signature_gettable_ctx_md_params::of(gettable_ctx_md_params),
-        abi::signature_set_ctx_md_params::of(set_ctx_md_params),
-        abi::signature_settable_ctx_md_params::of(settable_ctx_md_params),
-        abi::signature_sign_message_init::of(sign_message_init),
-        abi::signature_sign_message_update::of(sign_message_update),
-        abi::signature_sign_message_final::of(sign_message_final),
-        abi::signature_verify_message_init::of(verify_message_init),
-        abi::signature_verify_message_update::of(verify_message_update),
-        abi::signature_verify_message_final::of(verify_message_final),
-        Dispatch::END,
+    dispatch![signature:
+        newctx::<FAMILY>, freectx = objects::free::<Context>, dupctx, sign_init, sign,
+        verify_init, verify, verify_recover_init, verify_recover, digest_sign_init,
+        digest_sign_update, digest_sign_final, digest_sign, digest_verify_init,
+        digest_verify_update, digest_verify_final, digest_verify, get_ctx_params,
+        gettable_ctx_params::<FAMILY>, set_ctx_params, settable_ctx_params::<FAMILY>,
+        get_ctx_md_params, gettable_ctx_md_params, set_ctx_md_params, settable_ctx_md_params,
+        sign_message_init, sign_message_update, sign_message_final, verify_message_init,
+        verify_message_update, verify_message_final
     ]
 }
 
@@ -88,25 +70,7 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
     // SAFETY: OpenSSL's contract.
     let context = unsafe { borrow::<Context>(object) };
     guarded(ptr::null_mut(), || {
-        let copy = || {
-            let context = context?;
-            let state = match &context.state {
-                State::New => State::New,
-                State::Message(signer) => State::Message(signer.clone()),
-                // What stands beside it follows from it.
-                State::Digest(signer, _) => State::Digest(signer.clone(), None),
-                State::Inner(Inner(inner, family)) => {
-                    State::Inner(Inner::copy_of(*inner, *family)?)
-                }
-            };
-            Some(Context {
-                family: context.family,
-                properties: context.properties.clone(),
-                state,
-                signs: context.signs.clone(),
-            })
-        };
-        objects::give(copy())
+        objects::give(context.and_then(|context| context.copy()))
     })
 }
 
@@ -354,9 +318,9 @@ unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_i
     let (context, list) = unsafe { (borrow::<Context>(object), Params::new(params)) };
     on(context, |context| {
         let taken = match &mut context.state {
-            State::Message(signer) => signer.set_params(list),
+            State::Message(signer) => signer.settings.set_params(list),
             State::Digest(signer, beside) => {
-                let taken = signer.set_params(list);
+                let taken = signer.settings.set_params(list);
                 if taken {
                     // It would sign as was said before.
                     *beside = None;
@@ -393,7 +357,7 @@ unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(
     let context = unsafe { borrow::<Context>(object) };
     guarded(ptr::null(), || match context {
         Some(context) => context.settable(),
-        None => Inner::settable(ptr::null_mut(), Family::numbered(FAMILY)),
+        None => settable(ptr::null_mut(), Family::numbered(FAMILY)),
     })
 }
 

@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::{ptr, slice};
 
-use crate::abi::Object;
-use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
+use crate::ffi::abi::Object;
+use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
 
 /// Runs the body of a function that OpenSSL calls; a panic becomes `otherwise` and an error in
 /// OpenSSL's queue, because it must not leave Rust.

@@ -8,47 +8,32 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use widelane_crypto::agreement::{Answer, Curve, Secret};
+use widelane_crypto::agreement::{Answer, Curve};
 use zeroize::Zeroizing;
 
-use crate::abi::{
-    self, Dispatch, KEYEXCH, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param, SIGNATURE,
-};
 use crate::choice;
-use crate::defaults::{Defaults, lists};
+use crate::engine;
 use crate::family::Family;
-use crate::keys::{Inner, Key, Share};
-use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
-use crate::objects::{self, borrow, counted, guarded, on};
-use crate::params::Params;
-use crate::provider::Instance;
-use crate::{engine, status, waiting};
+use crate::ffi::abi::{
+    self, Dispatch, KEYEXCH, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param, SIGNATURE, dispatch,
+};
+use crate::ffi::defaults::{Defaults, Inner, lists};
+use crate::ffi::keys::{Key, Share, random_secret};
+use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
+use crate::ffi::library::Instance;
+use crate::ffi::objects::{self, borrow, counted, guarded, on};
+use crate::ffi::params::Params;
+use crate::ffi::status;
+use crate::jobs::waiting;
 
 /// The table for the family with this number.
 pub(crate) const fn table<const FAMILY: usize>() -> [Dispatch; 22] {
-    [
-        abi::keymgmt_new::of(new::<FAMILY>),
-        abi::keymgmt_free::of(objects::free_counted::<Key>),
-        abi::keymgmt_has::of(has),
-        abi::keymgmt_match::of(matches),
-        abi::keymgmt_get_params::of(get_params),
-        abi::keymgmt_gettable_params::of(gettable_params::<FAMILY>),
-        abi::keymgmt_set_params::of(set_params),
-        abi::keymgmt_settable_params::of(settable_params::<FAMILY>),
-        abi::keymgmt_validate::of(validate),
-        abi::keymgmt_import::of(import),
-        abi::keymgmt_import_types::of(import_types::<FAMILY>),
-        abi::keymgmt_export::of(export),
-        abi::keymgmt_export_types::of(export_types::<FAMILY>),
-        abi::keymgmt_dup::of(dup),
-        abi::keymgmt_gen_init::of(gen_init::<FAMILY>),
-        abi::keymgmt_gen_set_template::of(gen_set_template),
-        abi::keymgmt_gen_set_params::of(gen_set_params),
-        abi::keymgmt_gen_settable_params::of(gen_settable_params::<FAMILY>),
-        abi::keymgmt_gen::of(generate),
-        abi::keymgmt_gen_cleanup::of(objects::free::<Generation>),
-        abi::keymgmt_query_operation_name::of(query_operation_name::<FAMILY>),
-        Dispatch::END,
+    dispatch![keymgmt:
+        new::<FAMILY>, free = objects::free_counted::<Key>, has, matches, get_params,
+        gettable_params::<FAMILY>, set_params, settable_params::<FAMILY>, validate, import,
+        import_types::<FAMILY>, export, export_types::<FAMILY>, dup, gen_init::<FAMILY>,
+        gen_set_template, gen_set_params, gen_settable_params::<FAMILY>, generate, gen_cleanup =
+        objects::free::<Generation>, query_operation_name::<FAMILY>
     ]
 }
 
@@ -243,14 +228,7 @@ struct Generation {
     /// Whose share the key will meet.
     template: Option<Arc<Key>>,
     /// The default provider's generation, which makes every other key.
-    inner: Object,
-}
-
-impl Drop for Generation {
-    fn drop(&mut self) {
-        // SAFETY: the default provider's function with a context of its own, used no more.
-        unsafe { (Defaults::get().keys(self.family).gen_cleanup)(self.inner) };
-    }
+    inner: Inner,
 }
 
 impl Generation {
@@ -292,17 +270,17 @@ impl Generation {
         let template = self.template.as_ref().filter(|_| !self.is_group_said);
         if let (Some(template), Some(set)) = (template, functions.gen_set_template) {
             // SAFETY: the default provider's function with a context and a key of its own.
-            if template.with_inner(|_, key| unsafe { set(self.inner, key) })? != 1 {
+            if template.with_inner(|_, key| unsafe { set(self.inner.get(), key) })? != 1 {
                 return None;
             }
         }
-        // SAFETY: the default provider's function with a context of its own; callback and argument
+        // SAFETY: the default provider's functions with a context of its own; callback and argument
         // are the caller's.
-        let made = unsafe { (functions.generate)(self.inner, callback, argument) };
-        Some(Key::from_inner(
-            self.family,
-            Inner::from_raw(self.family, made)?,
-        ))
+        let made = unsafe {
+            let made = (functions.generate)(self.inner.get(), callback, argument);
+            Inner::new(made, functions.free)
+        };
+        Some(Key::from_inner(self.family, made?))
     }
 }
 
@@ -339,22 +317,6 @@ fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Result<Option<Share>, 
     }))
 }
 
-/// A new secret, whose bytes are left in `bytes`. `None`, with OpenSSL's error, without random bytes.
-pub(crate) fn random_secret(curve: Curve, bytes: &mut [u8]) -> Option<Secret> {
-    Secret::fill(curve, bytes, random)
-}
-
-/// Fills the secret from OpenSSL's generator; `None`, with OpenSSL's error, if it gives nothing.
-fn random(secret: &mut [u8]) -> Option<()> {
-    let Some(libcrypto) = LibCrypto::started() else {
-        // In tests without OpenSSL.
-        // SAFETY: a place of so many bytes.
-        let len = unsafe { libc::getrandom(secret.as_mut_ptr().cast(), secret.len(), 0) };
-        return (len == secret.len() as isize).then_some(());
-    };
-    libcrypto.random(secret).then_some(())
-}
-
 unsafe extern "C" fn gen_init<const FAMILY: usize>(
     _: Object,
     selection: c_int,
@@ -365,23 +327,25 @@ unsafe extern "C" fn gen_init<const FAMILY: usize>(
     guarded(ptr::null_mut(), || {
         let family = Family::numbered(FAMILY);
         let defaults = Defaults::get();
-        let init = defaults.keys(family).gen_init;
-        // SAFETY: the default provider's function with its own context and the caller's list.
-        let inner = unsafe { init(defaults.context(), selection, params) };
-        if inner.is_null() {
-            return ptr::null_mut();
-        }
-        let mut generation = Generation {
-            family,
-            selection,
-            curve: family.curve(),
-            is_special: false,
-            is_group_said: false,
-            template: None,
-            inner,
+        let functions = defaults.keys(family);
+        // SAFETY: the default provider's functions with its own context and the caller's list.
+        let inner = unsafe {
+            let inner = (functions.gen_init)(defaults.context(), selection, params);
+            Inner::new(inner, functions.gen_cleanup)
         };
-        generation.notice(list);
-        objects::give(Some(generation))
+        objects::give(inner.map(|inner| {
+            let mut generation = Generation {
+                family,
+                selection,
+                curve: family.curve(),
+                is_special: false,
+                is_group_said: false,
+                template: None,
+                inner,
+            };
+            generation.notice(list);
+            generation
+        }))
     })
 }
 
@@ -410,7 +374,7 @@ unsafe extern "C" fn gen_set_params(context: Object, params: *const Param) -> c_
         context.notice(list);
         let set = Defaults::get().keys(context.family).gen_set_params;
         // SAFETY: the default provider's function with a context of its own and the caller's list.
-        set.map_or(1, |set| unsafe { set(context.inner, params) })
+        set.map_or(1, |set| unsafe { set(context.inner.get(), params) })
     })
 }
 

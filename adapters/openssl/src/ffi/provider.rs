@@ -1,5 +1,6 @@
 //! The provider as OpenSSL sees it: its start, its options, and what it offers.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Once, OnceLock};
 use std::{mem, ptr};
@@ -10,22 +11,23 @@ use widelane_crypto::{Backend, Preference};
 use widelane_engine::{ClockPenalty, calibration};
 use widelane_status::Facts;
 
-use crate::abi::{
-    self, Algorithm, CIPHER, Callback, Dispatch, KEM, KEYEXCH, KEYMGMT, MOST, Object, Param,
-    SIGNATURE, UTF8_POINTER, numbered,
-};
-use crate::choice::{Choices, Prefer};
-use crate::defaults::Defaults;
+use crate::choice::Choices;
 use crate::family::Family;
-use crate::forks;
-use crate::libcrypto::LibCrypto;
-use crate::log;
-use crate::objects::{self, guarded};
-use crate::options::{Options, Prepare};
-use crate::params::{self, OwnParams, Params, described};
-use crate::{
-    cipher, comparison, engine, exchange, hybrid, keymgmt, prepared, signature, status, suspension,
+use crate::ffi::abi::{
+    self, Algorithm, CIPHER, Callback, Dispatch, KEM, KEYEXCH, KEYMGMT, MOST, Object, Param,
+    SIGNATURE, UTF8_POINTER, dispatch, numbered,
 };
+use crate::ffi::defaults::Defaults;
+use crate::ffi::libcrypto::LibCrypto;
+use crate::ffi::library::{Instance, LibraryContext};
+use crate::ffi::objects::{self, guarded};
+use crate::ffi::params::{self, OwnParams, Params, constant_lists};
+use crate::ffi::suspension;
+use crate::ffi::{cipher, comparison, exchange, hybrid, keymgmt, signature, status};
+use crate::forks;
+use crate::log;
+use crate::options::{self, Options, Prefer, Prepare};
+use crate::{engine, prepared};
 
 /// What OpenSSL calls after it has loaded the file (`provider-base(7)`).
 ///
@@ -43,13 +45,15 @@ pub unsafe extern "C" fn OSSL_provider_init(
     log::count_by(status::count_reason);
     let started = std::panic::catch_unwind(|| {
         // SAFETY: OpenSSL's contract.
-        let options = unsafe { Options::read(handle, functions) };
+        let settings = unsafe { params::settings(handle, functions, &options::NAMES) };
+        let options = Options::parse(|name| settings.get(name).cloned());
         start(functions, options)?;
         // SAFETY: OpenSSL's contract: the core's function with its own handle.
-        let library = unsafe { abi::core_get_libctx::find(functions).map(|get| get(handle)) };
-        Ok::<_, String>(objects::give(Some(Instance {
-            library: LibraryContext(library.unwrap_or(ptr::null_mut())),
-        })))
+        let library = unsafe {
+            let context = abi::core::get_libctx::find(functions).map(|get| get(handle));
+            LibraryContext::new(context.unwrap_or(ptr::null_mut()), &PROVIDER)
+        };
+        Ok::<_, String>(objects::give(Some(Instance { library })))
     });
     let refused = match started {
         Ok(Ok(instance)) => {
@@ -69,7 +73,7 @@ pub unsafe extern "C" fn OSSL_provider_init(
 
 fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result<(), String> {
     // SAFETY: OpenSSL's contract: a dispatch table, whose functions are libcrypto's.
-    let inside = unsafe { abi::core_get_params::find(functions) };
+    let inside = unsafe { abi::core::get_params::find(functions) };
     let inside = inside.ok_or("OpenSSL offers no core_get_params")?;
     let libcrypto = LibCrypto::start(inside as *const ()).map_err(|missing| {
         let missing = missing.to_string_lossy();
@@ -95,7 +99,7 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
         .backend
         .resolve()
         .map_err(|error| error.to_string())?;
-    engine::choose(options.backend, options.clock);
+    engine::choose(options.backend, options.clock, status::lanes_are_off);
     if options.prepare == Prepare::AtFirstUse {
         prepared::prepare_at_first_use();
     }
@@ -153,58 +157,11 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
     Ok(())
 }
 
-/// One that OpenSSL has loaded: what its functions get as the provider's context.
-pub(crate) struct Instance {
-    pub(crate) library: LibraryContext,
-}
-
-/// The library context that has loaded a provider; null is OpenSSL's own. It lives longer than the
-/// provider and its keys.
-#[derive(Clone, Copy)]
-pub(crate) struct LibraryContext(Object);
-
-// SAFETY: it is only handed to functions of OpenSSL that every thread may call.
-unsafe impl Send for LibraryContext {}
-// SAFETY: as above.
-unsafe impl Sync for LibraryContext {}
-
-impl LibraryContext {
-    /// Whether it has providers of others, whose keys may be in a TPM or another token.
-    pub(crate) fn has_others(self) -> bool {
-        unsafe extern "C" fn look(provider: Object, found: *mut c_void) -> c_int {
-            let libcrypto = LibCrypto::get();
-            // SAFETY: OpenSSL passes a provider, whose name is a string of C, and our own pointer.
-            let (name, dispatch, found) = unsafe {
-                (
-                    CStr::from_ptr((libcrypto.provider_get0_name)(provider)),
-                    (libcrypto.provider_get0_dispatch)(provider),
-                    &mut *found.cast::<bool>(),
-                )
-            };
-            *found |= dispatch != PROVIDER.as_ptr() && !OPENSSLS.contains(&name);
-            1
-        }
-
-        let mut found = false;
-        // SAFETY: a library context that is there, and a function for that pointer.
-        unsafe {
-            (LibCrypto::get().provider_do_all)(self.0, look, (&raw mut found).cast());
-        }
-        found
-    }
-}
-
-/// The providers of OpenSSL itself.
-const OPENSSLS: [&CStr; 5] = [c"default", c"base", c"legacy", c"fips", c"null"];
-
 /// The lists of algorithms, and for which TLS groups.
 #[derive(Default)]
 struct Offer {
-    keys: Vec<Algorithm>,
-    signatures: Vec<Algorithm>,
-    exchanges: Vec<Algorithm>,
-    kems: Vec<Algorithm>,
-    ciphers: Vec<Algorithm>,
+    /// By operation, each with its end.
+    lists: HashMap<c_int, Vec<Algorithm>>,
     groups: Vec<&'static Group>,
     /// The names of the keys of curves.
     curves: Vec<&'static CStr>,
@@ -218,6 +175,7 @@ unsafe impl Sync for Offer {}
 impl Offer {
     fn new(options: &Options, lanes: bool, choices: &Choices) -> Self {
         let mut offer = Self::default();
+        let defaults = Defaults::get();
         for family in Family::all() {
             let (signs, agrees) = (choices.signs(family), choices.agrees(family));
             let [keys, signatures, exchanges] = tables(family);
@@ -225,73 +183,51 @@ impl Offer {
                 // Preferred only where keys are made for an exchange: keys of files stay with the
                 // default provider, and a signature fetches its copy from ours.
                 let properties = if agrees { PREFERRED } else { OFFERED };
-                add(&mut offer.keys, KEYMGMT, family, properties, keys);
+                let names = defaults.keys(family).algorithm.names;
+                offer.add(KEYMGMT, names, properties, keys);
             }
-            if signs {
-                add(
-                    &mut offer.signatures,
-                    SIGNATURE,
-                    family,
-                    PREFERRED,
-                    signatures,
-                );
+            if signs && let Some(theirs) = defaults.signature(family) {
+                offer.add(SIGNATURE, theirs.algorithm.names, PREFERRED, signatures);
             }
-            if agrees {
-                add(&mut offer.exchanges, KEYEXCH, family, PREFERRED, exchanges);
+            if agrees && let Some(theirs) = defaults.exchange(family) {
+                offer.add(KEYEXCH, theirs.algorithm.names, PREFERRED, exchanges);
                 offer.curves.push(family.key_name);
             }
         }
         if lanes
             && let Some(choice) = options.cipher
             && let Some(cipher) = cipher_code(choice, options)
+            && let Some(theirs) = defaults.cipher()
             && let Some(table) = cipher::offered(cipher)
         {
-            let names = Defaults::get().cipher_names();
-            offer.ciphers.push(algorithm(names, PREFERRED, table));
+            offer.add(CIPHER, theirs.algorithm.names, PREFERRED, table);
         }
         for (group, keys) in GROUPS.iter().zip(group_keys()) {
             if choices.groups.iter().any(|ours| ptr::eq(*ours, group)) {
-                let name = group.name.as_ptr();
-                offer.keys.push(algorithm(name, PREFERRED, keys));
-                offer.kems.push(algorithm(name, PREFERRED, &hybrid::KEMS));
+                offer.add(KEYMGMT, group.name.as_ptr(), PREFERRED, keys);
+                offer.add(KEM, group.name.as_ptr(), PREFERRED, &hybrid::KEMS);
                 offer.groups.push(group);
             }
         }
-        for list in [
-            &mut offer.keys,
-            &mut offer.signatures,
-            &mut offer.exchanges,
-            &mut offer.kems,
-            &mut offer.ciphers,
-        ] {
+        for list in offer.lists.values_mut() {
             list.push(Algorithm::END);
         }
         offer
     }
-}
 
-fn add(
-    list: &mut Vec<Algorithm>,
-    operation: c_int,
-    family: Family,
-    properties: &'static CStr,
-    table: &'static [Dispatch],
-) {
-    if let Some(names) = Defaults::get().names(operation, family) {
-        list.push(algorithm(names, properties, table));
-    }
-}
-
-fn algorithm(
-    names: *const c_char,
-    properties: &'static CStr,
-    table: &'static [Dispatch],
-) -> Algorithm {
-    Algorithm {
-        names,
-        properties: properties.as_ptr(),
-        implementation: table.as_ptr(),
-        description: c"Widelane: many connections in one pass".as_ptr(),
+    fn add(
+        &mut self,
+        operation: c_int,
+        names: *const c_char,
+        properties: &'static CStr,
+        table: &'static [Dispatch],
+    ) {
+        self.lists.entry(operation).or_default().push(Algorithm {
+            names,
+            properties: properties.as_ptr(),
+            implementation: table.as_ptr(),
+            description: c"Widelane: many connections in one pass".as_ptr(),
+        });
     }
 }
 
@@ -360,17 +296,8 @@ unsafe extern "C" fn query_operation(
 ) -> *const Algorithm {
     // SAFETY: OpenSSL gives a place for one number.
     unsafe { *no_store = 0 };
-    let Some(offer) = OFFER.get() else {
-        return ptr::null();
-    };
-    match operation {
-        KEYMGMT => offer.keys.as_ptr(),
-        SIGNATURE => offer.signatures.as_ptr(),
-        KEYEXCH => offer.exchanges.as_ptr(),
-        KEM => offer.kems.as_ptr(),
-        CIPHER => offer.ciphers.as_ptr(),
-        _ => ptr::null(),
-    }
+    let list = OFFER.get().and_then(|offer| offer.lists.get(&operation));
+    list.map_or(ptr::null(), |list| list.as_ptr())
 }
 
 /// Announces the groups whose keys are ours, as the default provider does: OpenSSL takes a group
@@ -434,14 +361,8 @@ fn announcement(group: &Group) -> OwnParams {
         .signed(c"tls-max-dtls", NEVER)
 }
 
-unsafe extern "C" fn gettable_params(_: Object) -> *const Param {
-    static LIST: [Param; 4] = [
-        described(c"name", UTF8_POINTER),
-        described(c"version", UTF8_POINTER),
-        described(c"status", abi::INTEGER),
-        params::END,
-    ];
-    LIST.as_ptr()
+constant_lists! {
+    gettable_params(Object): c"name" = UTF8_POINTER, c"version" = UTF8_POINTER, c"status" = abi::INTEGER;
 }
 
 unsafe extern "C" fn get_params(_: Object, list: *mut Param) -> c_int {
@@ -464,13 +385,9 @@ const VERSION: &CStr =
         Err(_) => panic!("a version has no zero"),
     };
 
-static PROVIDER: [Dispatch; 6] = [
-    abi::provider_teardown::of(objects::free::<Instance>),
-    abi::provider_gettable_params::of(gettable_params),
-    abi::provider_get_params::of(get_params),
-    abi::provider_query_operation::of(query_operation),
-    abi::provider_get_capabilities::of(get_capabilities),
-    Dispatch::END,
+static PROVIDER: [Dispatch; 6] = dispatch![provider:
+    teardown = objects::free::<Instance>, gettable_params, get_params, query_operation,
+    get_capabilities
 ];
 
 static FORKS: Once = Once::new();

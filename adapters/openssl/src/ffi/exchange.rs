@@ -11,34 +11,34 @@ use std::{ptr, slice};
 use widelane_crypto::agreement::Secret;
 use widelane_crypto::{AgreeError, Shared};
 
-use crate::abi::{self, Dispatch, Object, Param};
-use crate::defaults::{Defaults, ExchangeFunctions, Offered, lists};
+use crate::engine;
 use crate::family::Family;
-use crate::keys::{Key, Share};
-use crate::objects::{self, borrow, counted, guarded, on};
-use crate::params::Params;
-use crate::{engine, status, waiting};
+use crate::ffi::abi::{Dispatch, Object, Param, dispatch};
+use crate::ffi::defaults::{Defaults, ExchangeFunctions, Inner, Offered, lists};
+use crate::ffi::keys::{Key, Share};
+use crate::ffi::objects::{self, borrow, counted, guarded, on};
+use crate::ffi::params::Params;
+use crate::ffi::status;
+use crate::jobs::waiting;
 
 /// The functions that the family with this number offers: those that the default
 /// provider of this OpenSSL has, too. X25519 has no values that could be set.
 pub(crate) fn offered<const FAMILY: usize>() -> &'static [Dispatch] {
     static OFFERED: Offered = Offered::new();
-    OFFERED.of(abi::KEYEXCH, Family::numbered(FAMILY), &table::<FAMILY>())
+    let family = Family::numbered(FAMILY);
+    let theirs = Defaults::get().exchange(family);
+    OFFERED.of(
+        family,
+        theirs.map(|functions| &functions.algorithm),
+        &table::<FAMILY>(),
+    )
 }
 
 const fn table<const FAMILY: usize>() -> [Dispatch; 11] {
-    [
-        abi::keyexch_newctx::of(newctx::<FAMILY>),
-        abi::keyexch_freectx::of(objects::free::<Context>),
-        abi::keyexch_dupctx::of(dupctx),
-        abi::keyexch_init::of(init),
-        abi::keyexch_set_peer::of(set_peer),
-        abi::keyexch_derive::of(derive),
-        abi::keyexch_set_ctx_params::of(set_ctx_params),
-        abi::keyexch_settable_ctx_params::of(settable_ctx_params::<FAMILY>),
-        abi::keyexch_get_ctx_params::of(get_ctx_params),
-        abi::keyexch_gettable_ctx_params::of(gettable_ctx_params::<FAMILY>),
-        Dispatch::END,
+    dispatch![keyexch:
+        newctx::<FAMILY>, freectx = objects::free::<Context>, dupctx, init, set_peer, derive,
+        set_ctx_params, settable_ctx_params::<FAMILY>, get_ctx_params,
+        gettable_ctx_params::<FAMILY>
     ]
 }
 
@@ -49,17 +49,6 @@ struct Context {
     peer: Option<Arc<Key>>,
     /// The default provider's context, once something was asked that lanes do not do.
     inner: Option<Inner>,
-}
-
-struct Inner(Object, Family);
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if let Some(functions) = Defaults::get().exchange(self.1) {
-            // SAFETY: the default provider's function with a context of its own, used no more.
-            unsafe { (functions.freectx)(self.0) };
-        }
-    }
 }
 
 impl Context {
@@ -75,12 +64,12 @@ impl Context {
     fn inner(&mut self) -> Option<(&'static ExchangeFunctions, Object)> {
         let functions = Defaults::get().exchange(self.family)?;
         if self.inner.is_none() {
-            // SAFETY: the default provider's function with its own context.
-            let object = unsafe { (functions.newctx)(Defaults::get().context()) };
-            if object.is_null() {
-                return None;
-            }
-            let inner = Inner(object, self.family);
+            // SAFETY: the default provider's functions with its own context.
+            let inner = unsafe {
+                let inner = (functions.newctx)(Defaults::get().context());
+                Inner::new(inner, functions.freectx)?
+            };
+            let object = inner.get();
             if let Some(key) = &self.key {
                 // SAFETY: the default provider's function with a context and a key of its own.
                 let ready =
@@ -95,7 +84,7 @@ impl Context {
             }
             self.inner = Some(inner);
         }
-        Some((functions, self.inner.as_ref()?.0))
+        Some((functions, self.inner.as_ref()?.get()))
     }
 }
 
@@ -137,11 +126,10 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
             let context = context?;
             let inner = match &context.inner {
                 None => None,
-                Some(Inner(inner, family)) => {
-                    let dup = Defaults::get().exchange(*family)?.dupctx?;
-                    // SAFETY: the default provider's function with a context of its own.
-                    let copy = unsafe { dup(*inner) };
-                    Some(Inner((!copy.is_null()).then_some(copy)?, *family))
+                Some(inner) => {
+                    let functions = Defaults::get().exchange(context.family)?;
+                    // SAFETY: the default provider's function for such contexts.
+                    Some(unsafe { inner.copy(functions.dupctx)? })
                 }
             };
             Some(Context {

@@ -24,11 +24,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use widelane_engine::{Idle, Request, Worker};
 use widelane_forks::process_id;
 
-use crate::abi::Object;
 use crate::engine::{self, Failure};
-use crate::libcrypto::{LibCrypto, STATUS_OK, WaitCallback};
-use crate::queue::{Queue, Signal};
-use crate::status;
+use crate::ffi::abi::Object;
+use crate::ffi::libcrypto::{Callback, LibCrypto, STATUS_OK};
+use crate::ffi::status;
+use crate::jobs::queue::{Queue, Signal};
 
 /// The job of OpenSSL's in which the caller runs.
 pub(crate) fn current() -> Option<Object> {
@@ -91,21 +91,6 @@ pub(crate) fn run<R: Request>(job: Object, requests: Vec<R>) -> Result<Vec<R::Ou
     }
 }
 
-/// A function that the application wants called, and its argument: a pointer of the application's.
-#[derive(Clone, Copy)]
-pub(crate) struct Callback(WaitCallback, usize);
-
-impl Callback {
-    /// Calls it. Nothing is locked, and the wait context is not gone: [`Signal::raise`] has looked.
-    pub(crate) fn run(self) {
-        let Self(function, argument) = self;
-        // SAFETY: the application gave both for this call, which may come from any code, and its wait
-        // context was not gone a moment ago; an application that frees one does not do so while it
-        // lets the job's thread go on.
-        unsafe { function(ptr::with_exposed_provenance_mut(argument)) };
-    }
-}
-
 /// The signal of the job's wait context; a new one if there is none yet. `None` if the context
 /// belongs to another thread's queue, or takes no descriptor.
 ///
@@ -124,7 +109,7 @@ fn signal_of(job: Object, queue: &Arc<Queue>) -> Option<Arc<Signal>> {
         (libcrypto.wait_ctx_get_callback)(context, &mut function, &mut argument);
         let callback = function.map(|function| {
             (libcrypto.wait_ctx_set_status)(context, STATUS_OK);
-            Callback(function, argument.expose_provenance())
+            Callback::new(function, argument)
         });
         let (mut descriptor, mut custom): (c_int, *mut c_void) = (-1, ptr::null_mut());
         let key = (&raw const KEY).cast();
@@ -152,7 +137,7 @@ fn signal_of(job: Object, queue: &Arc<Queue>) -> Option<Arc<Signal>> {
 unsafe extern "C" fn clean_up(_: Object, _: *const c_void, _: c_int, kept: *mut c_void) {
     // SAFETY: `signal_of` gave the context this count, and it calls back once.
     let signal = unsafe { Arc::from_raw(kept.cast_const().cast::<Signal>()) };
-    crate::objects::guarded((), || signal.vanish());
+    crate::ffi::objects::guarded((), || signal.vanish());
 }
 
 /// Runs at most one pass that is due, and returns how many jobs it carried. OpenSSL's job has a stack
@@ -241,9 +226,9 @@ mod tests {
         }
 
         let queue: Arc<Queue> = Arc::default();
-        let argument = Arc::as_ptr(&queue).expose_provenance();
+        let argument = Arc::as_ptr(&queue).cast_mut().cast();
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-        let callback = Some(Callback(submit, argument));
+        let callback = Some(Callback::new(submit, argument));
         let paused = Arc::new(Signal::new(&queue, event, callback));
         queue.enter(&paused, 1);
         assert!(queue.lead(&unheard(), 77), "the callback was called");

@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 use std::{mem, ptr};
 
-use crate::abi::{Algorithm, Callback, Dispatch, Object};
+use crate::ffi::abi::{self, Algorithm, Dispatch, Object};
 
 /// Declares the functions: a field for each, and how all are found.
 macro_rules! libcrypto {
@@ -52,7 +52,7 @@ libcrypto! {
     provider_do_all = c"OSSL_PROVIDER_do_all":
         fn(Object, unsafe extern "C" fn(Object, *mut c_void) -> c_int, *mut c_void) -> c_int;
     provider_get_capabilities = c"OSSL_PROVIDER_get_capabilities":
-        fn(Object, *const c_char, Option<Callback>, *mut c_void) -> c_int;
+        fn(Object, *const c_char, Option<abi::Callback>, *mut c_void) -> c_int;
     version = c"OpenSSL_version": fn(c_int) -> *const c_char;
     rand_priv_bytes = c"RAND_priv_bytes": fn(*mut u8, c_int) -> c_int;
     error_new = c"ERR_new": fn();
@@ -74,6 +74,25 @@ pub(crate) type WaitCleanup = unsafe extern "C" fn(Object, *const c_void, c_int,
 
 /// What an application wants called when a paused job can go on.
 pub(crate) type WaitCallback = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+/// A function that the application wants called, and its argument: a pointer of the application's.
+#[derive(Clone, Copy)]
+pub(crate) struct Callback(WaitCallback, usize);
+
+impl Callback {
+    pub(crate) fn new(function: WaitCallback, argument: *mut c_void) -> Self {
+        Self(function, argument.expose_provenance())
+    }
+
+    /// Calls it. Nothing is locked, and the wait context is not gone: who calls it has looked.
+    pub(crate) fn run(self) {
+        let Self(function, argument) = self;
+        // SAFETY: the application gave both for this call, which may come from any code, and its wait
+        // context was not gone a moment ago; an application that frees one does not do so while it
+        // lets the job's thread go on.
+        unsafe { function(ptr::with_exposed_provenance_mut(argument)) };
+    }
+}
 
 /// `ASYNC_STATUS_OK`.
 pub(crate) const STATUS_OK: c_int = 2;

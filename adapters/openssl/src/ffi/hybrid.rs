@@ -13,45 +13,32 @@ use widelane_crypto::AgreeError;
 use widelane_crypto::agreement::{self, Curve, GROUPS, Group, Outcome, Request, Secret};
 use zeroize::Zeroizing;
 
-use crate::abi::{self, Dispatch, INTEGER, KEM, KEYPAIR, OCTETS, Object, PRIVATE_KEY, PUBLIC_KEY};
-use crate::abi::{Param, UTF8};
-use crate::keymgmt::random_secret;
-use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
-use crate::objects::{self, borrow, counted, guarded, on};
-use crate::params::{END, Params, described};
-use crate::{engine, status, waiting};
+use crate::engine;
+use crate::ffi::abi::{
+    Dispatch, INTEGER, KEM, KEYPAIR, OCTETS, Object, PRIVATE_KEY, PUBLIC_KEY, dispatch,
+};
+use crate::ffi::abi::{Param, UTF8};
+use crate::ffi::keys::random_secret;
+use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
+use crate::ffi::objects::{self, borrow, counted, guarded, on};
+use crate::ffi::params::{Params, constant_lists};
+use crate::ffi::status;
+use crate::jobs::waiting;
 
 /// The keys of the group with this number in [`GROUPS`].
 pub(crate) const fn keys<const GROUP: usize>() -> [Dispatch; 16] {
-    [
-        abi::keymgmt_new::of(new::<GROUP>),
-        abi::keymgmt_free::of(objects::free_counted::<Key>),
-        abi::keymgmt_has::of(has),
-        abi::keymgmt_match::of(matches),
-        abi::keymgmt_get_params::of(get_params),
-        abi::keymgmt_gettable_params::of(gettable_params),
-        abi::keymgmt_set_params::of(set_params),
-        abi::keymgmt_settable_params::of(settable_params),
-        abi::keymgmt_dup::of(dup),
-        abi::keymgmt_gen_init::of(gen_init::<GROUP>),
-        abi::keymgmt_gen_set_params::of(gen_set_params),
-        abi::keymgmt_gen_settable_params::of(gen_settable_params),
-        abi::keymgmt_gen::of(generate),
-        abi::keymgmt_gen_cleanup::of(objects::free::<Generation>),
-        abi::keymgmt_query_operation_name::of(query_operation_name::<GROUP>),
-        Dispatch::END,
+    dispatch![keymgmt:
+        new::<GROUP>, free = objects::free_counted::<Key>, has, matches, get_params,
+        gettable_params, set_params, settable_params, dup, gen_init::<GROUP>, gen_set_params,
+        gen_settable_params, generate, gen_cleanup = objects::free::<Generation>,
+        query_operation_name::<GROUP>
     ]
 }
 
 /// The KEM of every group.
-pub(crate) static KEMS: [Dispatch; 7] = [
-    abi::kem_newctx::of(newctx),
-    abi::kem_freectx::of(objects::free::<Context>),
-    abi::kem_encapsulate_init::of(init),
-    abi::kem_encapsulate::of(encapsulate),
-    abi::kem_decapsulate_init::of(init),
-    abi::kem_decapsulate::of(decapsulate),
-    Dispatch::END,
+pub(crate) static KEMS: [Dispatch; 7] = dispatch![kem:
+    newctx, freectx = objects::free::<Context>, encapsulate_init = init, encapsulate,
+    decapsulate_init = init, decapsulate
 ];
 
 /// A key of a group.
@@ -137,6 +124,14 @@ impl Failure {
     }
 }
 
+constant_lists! {
+    gettable_params(Object): c"bits" = INTEGER, c"security-bits" = INTEGER, c"max-size" = INTEGER,
+        c"encoded-pub-key" = OCTETS, c"pub" = OCTETS;
+    settable_params(Object): c"encoded-pub-key" = OCTETS;
+    // TLS says the group's name, which is known.
+    gen_settable_params(Object, Object): c"group" = UTF8;
+}
+
 unsafe extern "C" fn new<const GROUP: usize>(_: Object) -> Object {
     guarded(ptr::null_mut(), || {
         objects::give_counted(Some(Key::new(&GROUPS[GROUP], None, None)))
@@ -179,18 +174,6 @@ unsafe extern "C" fn get_params(object: Object, list: *mut Param) -> c_int {
     })
 }
 
-unsafe extern "C" fn gettable_params(_: Object) -> *const Param {
-    static LIST: [Param; 6] = [
-        described(c"bits", INTEGER),
-        described(c"security-bits", INTEGER),
-        described(c"max-size", INTEGER),
-        described(c"encoded-pub-key", OCTETS),
-        described(c"pub", OCTETS),
-        END,
-    ];
-    LIST.as_ptr()
-}
-
 unsafe extern "C" fn set_params(object: Object, list: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract.
     let (key, list) = unsafe { (counted::<Key>(object), Params::new(list)) };
@@ -211,11 +194,6 @@ unsafe extern "C" fn set_params(object: Object, list: *const Param) -> c_int {
             }
         }
     })
-}
-
-unsafe extern "C" fn settable_params(_: Object) -> *const Param {
-    static LIST: [Param; 2] = [described(c"encoded-pub-key", OCTETS), END];
-    LIST.as_ptr()
 }
 
 unsafe extern "C" fn dup(object: Object, selection: c_int) -> Object {
@@ -258,11 +236,6 @@ unsafe extern "C" fn gen_init<const GROUP: usize>(
 /// TLS says the group's name, which is known.
 unsafe extern "C" fn gen_set_params(_: Object, _: *const Param) -> c_int {
     1
-}
-
-unsafe extern "C" fn gen_settable_params(_: Object, _: Object) -> *const Param {
-    static LIST: [Param; 2] = [described(c"group", UTF8), END];
-    LIST.as_ptr()
 }
 
 unsafe extern "C" fn generate(object: Object, _: *const c_void, _: *mut c_void) -> Object {
@@ -333,23 +306,11 @@ unsafe extern "C" fn encapsulate(
                 return 0;
             }
         }
-        match key.encapsulate() {
-            Ok((made, agreed)) => {
-                // SAFETY: both places have room for these lengths, by the check above.
-                unsafe {
-                    slice::from_raw_parts_mut(share, lens[0]).copy_from_slice(&made);
-                    slice::from_raw_parts_mut(secret, lens[1]).copy_from_slice(&agreed);
-                    set_len(share_len, lens[0]);
-                    set_len(secret_len, lens[1]);
-                }
-                status::count_agreed();
-                1
-            }
-            Err(failure) => {
-                failure.raise();
-                0
-            }
-        }
+        // SAFETY: both places have room for these lengths, by the check above.
+        agreed(key.encapsulate(), |(made, agreed)| unsafe {
+            put(share, share_len, &made[..lens[0]]);
+            put(secret, secret_len, &agreed[..lens[1]]);
+        })
     })
 }
 
@@ -380,22 +341,37 @@ unsafe extern "C" fn decapsulate(
             }
             slice::from_raw_parts(share, share_len)
         };
-        match key.decapsulate(share) {
-            Ok(agreed) => {
-                // SAFETY: the place has room for it, by the check above.
-                unsafe {
-                    slice::from_raw_parts_mut(secret, wanted).copy_from_slice(&agreed);
-                    set_len(secret_len, wanted);
-                }
-                status::count_agreed();
-                1
-            }
-            Err(failure) => {
-                failure.raise();
-                0
-            }
-        }
+        // SAFETY: the place has room for it, by the check above.
+        agreed(key.decapsulate(share), |agreed| unsafe {
+            put(secret, secret_len, &agreed[..wanted])
+        })
     })
+}
+
+/// Counts an agreement and hands it over by `put`, or says why there is none.
+fn agreed<T>(result: Result<T, Failure>, put: impl FnOnce(T)) -> c_int {
+    match result {
+        Ok(agreed) => {
+            put(agreed);
+            status::count_agreed();
+            1
+        }
+        Err(failure) => {
+            failure.raise();
+            0
+        }
+    }
+}
+
+/// # Safety
+///
+/// `place` must have room for these bytes, and `len` be null or a place for a length.
+unsafe fn put(place: *mut u8, len: *mut usize, bytes: &[u8]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        slice::from_raw_parts_mut(place, bytes.len()).copy_from_slice(bytes);
+        set_len(len, bytes.len());
+    }
 }
 
 /// # Safety

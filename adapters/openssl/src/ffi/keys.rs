@@ -5,7 +5,6 @@
 //! needs. The other form is made when a call needs it.
 
 use std::ffi::{CStr, c_int, c_void};
-use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use widelane_crypto::Shared;
@@ -13,18 +12,19 @@ use widelane_crypto::agreement::{Curve, Secret};
 use widelane_crypto::sign::Algorithm;
 use zeroize::Zeroizing;
 
-use crate::abi::{
+use crate::choice;
+use crate::family::Family;
+use crate::ffi::abi::{
     ALL_PARAMETERS, DOMAIN_PARAMETERS, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param,
 };
-use crate::choice;
-use crate::defaults::{Defaults, KeyFunctions};
-use crate::family::Family;
-use crate::params::{OwnParams, Params, sized};
+use crate::ffi::defaults::{Defaults, Inner, KeyFunctions};
+use crate::ffi::libcrypto::LibCrypto;
+use crate::ffi::library::LibraryContext;
+use crate::ffi::params::{OwnParams, Params};
+use crate::ffi::status;
 use crate::prepared::{KeyInUse, PreparedKey};
-use crate::provider::LibraryContext;
-use crate::status;
 
-/// A key of any family. OpenSSL holds it by a counted pointer ([`crate::objects`]).
+/// A key of any family. OpenSSL holds it by a counted pointer ([`crate::ffi::objects`]).
 pub(crate) struct Key {
     family: Family,
     /// Signatures only read them: a fork may leave a reader behind, who stops no other.
@@ -93,7 +93,7 @@ impl Share {
 impl Key {
     /// An empty key, to be filled by an import, in a library context.
     pub(crate) fn empty(family: Family, library: Option<LibraryContext>) -> Option<Self> {
-        let inner = Inner::new(family)?;
+        let inner = new_inner(family)?;
         Some(Self {
             library,
             ..Self::from_inner(family, inner)
@@ -129,16 +129,16 @@ impl Key {
     /// Calls `work` with the default provider's form of the key; `None` if there is no memory.
     pub(crate) fn with_inner<R>(&self, work: impl FnOnce(&KeyFunctions, Object) -> R) -> Option<R> {
         let functions = Defaults::get().keys(self.family);
-        let found = (self.forms().inner.as_ref()).map(|inner| inner.0.as_ptr());
+        let found = self.forms().inner.as_ref().map(Inner::get);
         let object = match found {
             Some(object) => object,
             None => {
                 let mut forms = self.forms_mut();
                 if forms.inner.is_none() {
                     let share = forms.share.as_ref()?;
-                    forms.inner = Some(Inner::of_share(self.family, share)?);
+                    forms.inner = Some(inner_of(self.family, share)?);
                 }
-                forms.inner.as_ref()?.0.as_ptr()
+                forms.inner.as_ref()?.get()
             }
         };
         // The lock is not held: OpenSSL calls back during an export.
@@ -181,7 +181,7 @@ impl Key {
                     .get(c"priv")
                     .and_then(|value| match self.family.curve() {
                         Some(_) => Some(Zeroizing::new(value.octets()?.to_vec())),
-                        None => sized(&value.big()?, curve.secret_len()),
+                        None => curve.sized(&value.big()?),
                     }),
                 loaded: None,
                 agreed: None,
@@ -245,8 +245,8 @@ impl Key {
         }
         let copy = self.with_inner(|functions, inner| {
             let dup = functions.dup?;
-            // SAFETY: the default provider's function with a key of its own.
-            Inner::from_raw(self.family, unsafe { dup(inner, selection) })
+            // SAFETY: the default provider's functions with a key of its own.
+            unsafe { Inner::new(dup(inner, selection), functions.free) }
         })??;
         Some(Self::from_inner(self.family, copy))
     }
@@ -318,7 +318,7 @@ impl Key {
             1
         }
 
-        fn receiver<R, F: FnMut(Params<'_>) -> Option<R>>(_: &F) -> crate::abi::Callback {
+        fn receiver<R, F: FnMut(Params<'_>) -> Option<R>>(_: &F) -> crate::ffi::abi::Callback {
             receive::<R, F>
         }
 
@@ -342,62 +342,54 @@ impl Key {
     }
 }
 
-/// A key of the default provider.
-pub(crate) struct Inner(NonNull<c_void>, Family);
-
-// SAFETY: OpenSSL's keys may be used and freed by any thread; they count their references.
-unsafe impl Send for Inner {}
-// SAFETY: as above.
-unsafe impl Sync for Inner {}
-
-impl Inner {
-    fn new(family: Family) -> Option<Self> {
-        let defaults = Defaults::get();
-        // SAFETY: the default provider's function with its own context.
-        Self::from_raw(family, unsafe {
-            (defaults.keys(family).new)(defaults.context())
-        })
-    }
-
-    /// Takes over a key that the default provider has made; `None` if it is null.
-    pub(crate) fn from_raw(family: Family, object: Object) -> Option<Self> {
-        Some(Self(NonNull::new(object)?, family))
-    }
-
-    /// A key with the values of a share.
-    fn of_share(family: Family, share: &Share) -> Option<Self> {
-        let mut params = OwnParams::default();
-        let mut selection = 0;
-        if share.names_group() {
-            params = params.text(c"group", share.curve.names()[0].to_str().ok()?);
-            selection |= DOMAIN_PARAMETERS;
-        }
-        if let Some(public) = &share.public {
-            params = params.octets(c"pub", public);
-            selection |= PUBLIC_KEY;
-        }
-        if let Some(secret) = &share.secret {
-            params = match share.names_group() {
-                true => params.big(c"priv", secret),
-                false => params.octets(c"priv", secret),
-            };
-            selection |= PRIVATE_KEY;
-        }
-        let inner = Self::new(family)?;
-        if selection == 0 {
-            return Some(inner);
-        }
-        // SAFETY: the default provider's function with a key of its own and a whole list.
-        let imported = unsafe {
-            (Defaults::get().keys(family).import)(inner.0.as_ptr(), selection, params.as_ptr())
-        };
-        (imported == 1).then_some(inner)
-    }
+/// A new key of the default provider.
+fn new_inner(family: Family) -> Option<Inner> {
+    let (defaults, functions) = (Defaults::get(), Defaults::get().keys(family));
+    // SAFETY: the default provider's functions with its own context.
+    unsafe { Inner::new((functions.new)(defaults.context()), functions.free) }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // SAFETY: the default provider's function with a key of its own, which is not used again.
-        unsafe { (Defaults::get().keys(self.1).free)(self.0.as_ptr()) };
+/// A key with the values of a share.
+fn inner_of(family: Family, share: &Share) -> Option<Inner> {
+    let mut params = OwnParams::default();
+    let mut selection = 0;
+    if share.names_group() {
+        params = params.text(c"group", share.curve.names()[0].to_str().ok()?);
+        selection |= DOMAIN_PARAMETERS;
     }
+    if let Some(public) = &share.public {
+        params = params.octets(c"pub", public);
+        selection |= PUBLIC_KEY;
+    }
+    if let Some(secret) = &share.secret {
+        params = match share.names_group() {
+            true => params.big(c"priv", secret),
+            false => params.octets(c"priv", secret),
+        };
+        selection |= PRIVATE_KEY;
+    }
+    let inner = new_inner(family)?;
+    if selection == 0 {
+        return Some(inner);
+    }
+    // SAFETY: the default provider's function with a key of its own and a whole list.
+    let imported =
+        unsafe { (Defaults::get().keys(family).import)(inner.get(), selection, params.as_ptr()) };
+    (imported == 1).then_some(inner)
+}
+
+/// A new secret, whose bytes are left in `bytes`. `None`, with OpenSSL's error, without random bytes.
+pub(crate) fn random_secret(curve: Curve, bytes: &mut [u8]) -> Option<Secret> {
+    Secret::fill(curve, bytes, random)
+}
+
+/// Fills the secret from OpenSSL's generator; `None`, with OpenSSL's error, if it gives nothing.
+fn random(secret: &mut [u8]) -> Option<()> {
+    let Some(libcrypto) = LibCrypto::started() else {
+        // In tests without OpenSSL.
+        // SAFETY: a place of so many bytes.
+        let len = unsafe { libc::getrandom(secret.as_mut_ptr().cast(), secret.len(), 0) };
+        return (len == secret.len() as isize).then_some(());
+    };
+    libcrypto.random(secret).then_some(())
 }

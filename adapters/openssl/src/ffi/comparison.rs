@@ -2,24 +2,24 @@
 //! and kept with the calibration.
 //!
 //! The default provider's functions are called as libssl calls them in a handshake: with a new context for each
-//! signature and agreement. Keys are made by OpenSSL; those of RSA, whose making takes long, are everybody's.
+//! signature and agreement. Keys are made by OpenSSL; those whose making takes long are everybody's.
 
 use std::ffi::{CStr, CString};
 use std::ptr;
 
 use widelane_crypto::agreement::Curve;
 use widelane_crypto::sign::Algorithm;
-use widelane_crypto::{Backend, BackendUnavailable, Operation, rsa};
+use widelane_crypto::{Backend, BackendUnavailable, Operation};
 use widelane_engine::calibration::{self, Comparison};
 use widelane_engine::{Visitor, for_each_operation};
 
-use crate::abi::{KEYPAIR, Object};
-use crate::defaults::Defaults;
 use crate::engine::engine;
 use crate::family::Family;
-use crate::keys::{Inner, Key};
-use crate::libcrypto::LibCrypto;
-use crate::params::OwnParams;
+use crate::ffi::abi::{KEYPAIR, Object};
+use crate::ffi::defaults::{Defaults, Inner};
+use crate::ffi::keys::Key;
+use crate::ffi::libcrypto::LibCrypto;
+use crate::ffi::params::OwnParams;
 
 /// Measures what passes and OpenSSL's own operations cost here, unless that is known. The processes that this one
 /// forks inherit the figures, and start no thread to measure them again.
@@ -118,14 +118,11 @@ fn generate_key(family: Family, group: Option<&CStr>) -> Option<Key> {
     // used no more after its end.
     let made = unsafe {
         let generation = (functions.gen_init)(defaults.context(), KEYPAIR, params.as_ptr());
-        if generation.is_null() {
-            return None;
-        }
-        let made = (functions.generate)(generation, ptr::null(), ptr::null_mut());
-        (functions.gen_cleanup)(generation);
-        made
+        let generation = Inner::new(generation, functions.gen_cleanup)?;
+        let made = (functions.generate)(generation.get(), ptr::null(), ptr::null_mut());
+        Inner::new(made, functions.free)
     };
-    Some(Key::from_inner(family, Inner::from_raw(family, made)?))
+    Some(Key::from_inner(family, made?))
 }
 
 /// An agreement of two keys.
@@ -139,14 +136,11 @@ fn agreement(curve: Curve) -> Option<Box<dyn FnMut() -> Option<()>>> {
         // and a place of the length that is said.
         unsafe {
             let context = (functions.newctx)(Defaults::get().context());
-            if context.is_null() {
-                return None;
-            }
-            let mut len = 0;
+            let inner = Inner::new(context, functions.freectx)?;
+            let (context, mut len) = (inner.get(), 0);
             let agreed = (functions.init)(context, own, ptr::null()) == 1
                 && (functions.set_peer)(context, peer) == 1
                 && (functions.derive)(context, secret.as_mut_ptr(), &mut len, secret.len()) == 1;
-            (functions.freectx)(context);
             agreed.then_some(())
         }
     };
@@ -155,19 +149,17 @@ fn agreement(curve: Curve) -> Option<Box<dyn FnMut() -> Option<()>>> {
     }))
 }
 
-/// A signature of a message by the first scheme of an algorithm; `number` tells the size of an RSA key.
+/// A signature of a message by the first scheme of an algorithm, by the operation in this place of its own.
 fn signature(algorithm: Algorithm, number: usize) -> Option<Box<dyn FnMut() -> Option<()>>> {
     let mut families = Family::all();
     let family = families.find(|family| family.algorithms.contains(&algorithm))?;
     let functions = Defaults::get().signature(family)?;
-    let key = match algorithm {
-        Algorithm::Rsa => rsa_key(family, *rsa::Size::ALL.get(number)?)?,
-        _ => generate_key(family, algorithm.curve().map(|curve| curve.names()[0]))?,
+    let key = match algorithm.specimen_values(number) {
+        Some(values) => import(family, values)?,
+        None => generate_key(family, algorithm.curve().map(|curve| curve.names()[0]))?,
     };
     let scheme = algorithm.schemes().first()?;
-    let digest = scheme
-        .hash()
-        .map(|hash| format!("SHA{}", 8 * hash.output_len()));
+    let digest = scheme.hash().map(|hash| hash.names()[0]);
     let digest = digest.and_then(|name| CString::new(name).ok());
     let mut place = vec![0; MOST_SIGNATURE];
     let mut sign = move |key: Object| {
@@ -176,48 +168,30 @@ fn signature(algorithm: Algorithm, number: usize) -> Option<Box<dyn FnMut() -> O
         // strings of C or null, and a place of the length that is said.
         unsafe {
             let context = (functions.newctx)(Defaults::get().context(), ptr::null());
-            if context.is_null() {
-                return None;
-            }
+            let inner = Inner::new(context, functions.freectx)?;
+            let context = inner.get();
             let (mut len, room, out) = (place.len(), place.len(), place.as_mut_ptr());
             let (text, text_len) = (MESSAGE.as_ptr(), MESSAGE.len());
             let begun = (functions.digest_sign_init)(context, digest, key, ptr::null()) == 1;
             let signed = begun
-                && match (
-                    functions.digest_sign,
-                    functions.digest_sign_update,
-                    functions.digest_sign_final,
-                ) {
-                    (Some(sign), ..) => sign(context, out, &mut len, room, text, text_len) == 1,
-                    (None, Some(update), Some(finish)) => {
-                        update(context, text, text_len) == 1
-                            && finish(context, out, &mut len, room) == 1
+                && match functions.digest_sign {
+                    Some(sign) => sign(context, out, &mut len, room, text, text_len) == 1,
+                    None => {
+                        functions.digest_sign_update?(context, text, text_len) == 1
+                            && functions.digest_sign_final?(context, out, &mut len, room) == 1
                     }
-                    _ => false,
                 };
-            (functions.freectx)(context);
             signed.then_some(())
         }
     };
     Some(Box::new(move || key.with_inner(|_, key| sign(key))?))
 }
 
-/// The specimen of a size in the default provider.
-fn rsa_key(family: Family, size: rsa::Size) -> Option<Key> {
-    let (_, pkcs1) = size.specimen().split_at_checked(PKCS8)?;
-    let key: pkcs1::RsaPrivateKeyRef<'_> = pkcs1.try_into().ok()?;
+/// A key with these integers in the default provider.
+fn import(family: Family, values: Vec<(&CStr, &[u8])>) -> Option<Key> {
     let mut params = OwnParams::default();
-    for (name, value) in [
-        (c"n", key.modulus),
-        (c"e", key.public_exponent),
-        (c"d", key.private_exponent),
-        (c"rsa-factor1", key.prime1),
-        (c"rsa-factor2", key.prime2),
-        (c"rsa-exponent1", key.exponent1),
-        (c"rsa-exponent2", key.exponent2),
-        (c"rsa-coefficient1", key.coefficient),
-    ] {
-        params = params.big(name, value.as_bytes());
+    for (name, value) in values {
+        params = params.big(name, value);
     }
     let key = Key::empty(family, None)?;
     let imported = key.with_inner(|functions, key| {
@@ -231,5 +205,3 @@ fn rsa_key(family: Family, size: rsa::Size) -> Option<Key> {
 const MESSAGE: &[u8] = &[0x20; 64 + 33 + 1 + 32];
 /// More than any signature has.
 const MOST_SIGNATURE: usize = 8192;
-/// Bytes of a specimen before its PKCS#1 key: two lengths of two bytes, the version, and the algorithm.
-const PKCS8: usize = 26;

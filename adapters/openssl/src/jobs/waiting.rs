@@ -1,15 +1,17 @@
 //! Three ways in which a call of OpenSSL waits for its jobs; each call chooses anew:
 //!
 //! 1. On a stack of the library that suspends handshakes: the stack is left until a pass has
-//!    answered ([`crate::suspension`]).
-//! 2. In a job of OpenSSL's own (`ASYNC_start_job(3)`): the job is paused ([`crate::paused`]).
+//!    answered ([`crate::ffi::suspension`]).
+//! 2. In a job of OpenSSL's own (`ASYNC_start_job(3)`): the job is paused ([`crate::ffi::paused`]).
 //! 3. On any other thread: it blocks, and shares passes with other threads that block
 //!    ([`widelane_engine::Engine::run`]). A thread that is alone runs its job at once.
 
 use widelane_engine::Request;
 
 use crate::engine::{Failure, engine, has_lanes};
-use crate::{log, paused, status, suspension};
+use crate::ffi::suspension;
+use crate::ffi::{paused, status};
+use crate::log;
 
 /// Runs one job to its end.
 pub(crate) fn run<R: Request>(request: R) -> Result<R::Output, Failure> {

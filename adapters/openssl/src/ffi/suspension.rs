@@ -13,13 +13,13 @@ use widelane_engine::{Idle, Request, Worker};
 use widelane_forks::process_id;
 use widelane_openssl_tables::{Passes, SYMBOL, Suspension};
 
-use crate::abi::Object;
-use crate::comparison;
 use crate::engine::{self, Failure};
+use crate::ffi::abi::Object;
+use crate::ffi::comparison;
+use crate::ffi::objects::guarded;
+use crate::ffi::status;
 use crate::log;
-use crate::objects::guarded;
 use crate::prepared;
-use crate::status;
 
 /// Looks for the library, once: it is preloaded, or else the file with this name, if one is given,
 /// takes its place in the imports of the program.

@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, PoisonError, Weak};
 use std::task::Wake;
 
-use crate::paused::Callback;
-use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering::SeqCst};
+use crate::ffi::libcrypto::Callback;
+use crate::jobs::sync::{AtomicBool, Mutex, MutexGuard, Ordering::SeqCst};
 
 /// The paused jobs of one thread.
 #[derive(Default)]

@@ -1,13 +1,16 @@
 //! Lists of named values, as OpenSSL passes them (`OSSL_PARAM`, OpenSSL's manual page of this
 //! name), read and written without further unsafe code.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_uint, c_void};
 use std::marker::PhantomData;
 use std::{ptr, slice};
 
 use zeroize::Zeroizing;
 
-use crate::abi::{INTEGER, OCTETS, Param, UNMODIFIED, UNSIGNED, UTF8, UTF8_POINTER};
+use crate::ffi::abi::{
+    self, Dispatch, INTEGER, OCTETS, Param, UNMODIFIED, UNSIGNED, UTF8, UTF8_POINTER,
+};
 
 /// A list that a caller has passed, for the time of one call.
 #[derive(Clone, Copy)]
@@ -59,6 +62,35 @@ impl<'a> Params<'a> {
     /// The value of this name.
     pub(crate) fn get(self, key: &CStr) -> Option<Value<'a>> {
         self.iter().find(|value| value.key() == key)
+    }
+}
+
+/// The texts of the provider's section in OpenSSL's configuration, of those settings of `names` that it has.
+///
+/// # Safety
+///
+/// OpenSSL's contract: the core's handle, and its table of functions.
+pub(crate) unsafe fn settings(
+    handle: *const c_void,
+    functions: *const Dispatch,
+    names: &[&'static CStr],
+) -> HashMap<&'static CStr, String> {
+    let mut texts = vec![ptr::null::<c_char>(); names.len()];
+    let entries = names.iter().zip(&mut texts).map(|(name, text)| Param {
+        data: (&raw mut *text).cast(),
+        ..described(name, UTF8_POINTER)
+    });
+    let mut list: Vec<Param> = entries.chain([END]).collect();
+    // SAFETY: the core's function with its own handle and a whole list, whose values are pointers
+    // that it sets to strings of C, or leaves null.
+    unsafe {
+        if let Some(get) = abi::core::get_params::find(functions) {
+            get(handle, list.as_mut_ptr());
+        }
+        let found = names.iter().zip(texts).filter(|(_, text)| !text.is_null());
+        found
+            .map(|(name, text)| (*name, CStr::from_ptr(text).to_string_lossy().into_owned()))
+            .collect()
     }
 }
 
@@ -287,16 +319,6 @@ impl OwnParams {
     }
 }
 
-/// A big-endian integer with exactly so many bytes; `None` if it needs more.
-pub(crate) fn sized(bytes: &[u8], len: usize) -> Option<Zeroizing<Vec<u8>>> {
-    let extra = bytes.len().saturating_sub(len);
-    let (high, low) = bytes.split_at(extra);
-    let is_zero = high.iter().fold(0, |sum, byte| sum | byte) == 0;
-    let mut sized = Zeroizing::new(vec![0; len]);
-    sized[len - low.len()..].copy_from_slice(low);
-    is_zero.then_some(sized)
-}
-
 /// The end of a list.
 pub(crate) const END: Param = Param {
     key: ptr::null(),
@@ -316,6 +338,18 @@ pub(crate) const fn described(key: &'static CStr, data_type: c_uint) -> Param {
         return_size: UNMODIFIED,
     }
 }
+
+/// Functions that list constant values.
+macro_rules! constant_lists {
+    ($($name:ident($($argument:ty),*): $($key:literal = $data_type:expr),+;)+) => { $(
+        unsafe extern "C" fn $name($(_: $argument),*) -> *const $crate::ffi::abi::Param {
+            use $crate::ffi::params::{END, described};
+            static LIST: &[$crate::ffi::abi::Param] = &[$(described($key, $data_type),)+ END];
+            LIST.as_ptr()
+        }
+    )+ };
+}
+pub(crate) use constant_lists;
 
 #[cfg(test)]
 mod tests {
@@ -363,13 +397,6 @@ mod tests {
         assert!(get(c"text").set_text(c"P-256"));
         assert_eq!(get(c"text").text(), Some("P-256"));
         assert!(!get(c"text").set_text(c"longer text"));
-    }
-
-    #[test]
-    fn integers_get_the_length_of_their_curve() {
-        assert_eq!(sized(&[1, 2], 4).unwrap()[..], [0, 0, 1, 2]);
-        assert_eq!(sized(&[0, 0, 1, 2], 2).unwrap()[..], [1, 2]);
-        assert!(sized(&[1, 0, 0], 2).is_none());
     }
 
     #[test]

@@ -12,37 +12,24 @@ use std::{ptr, slice};
 use widelane_crypto::chacha20poly1305::{Cipher, Key, Message, NONCE_LEN, TAG_LEN};
 use zeroize::Zeroizing;
 
-use crate::abi::{self, Dispatch, Object, Param};
-use crate::defaults::{CipherFunctions, Defaults};
-use crate::libcrypto::{INTERNAL_ERROR, LibCrypto};
-use crate::objects::{self, borrow, guarded};
-use crate::params::Params;
+use crate::ffi::abi::{self, Dispatch, Object, Param, dispatch};
+use crate::ffi::defaults::{CipherFunctions, Defaults, Inner};
+use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
+use crate::ffi::objects::{self, borrow, guarded};
+use crate::ffi::params::Params;
 
 /// The functions, for this code; `None` if the default provider has no such cipher.
 pub(crate) fn offered(cipher: Cipher) -> Option<&'static [Dispatch]> {
     static OFFERED: OnceLock<Vec<Dispatch>> = OnceLock::new();
-    Defaults::get().cipher()?;
+    let theirs = Defaults::get().cipher()?.algorithm.implementation;
     CIPHER.get_or_init(|| cipher);
-    let table = [
-        abi::cipher_newctx::of(newctx),
-        abi::cipher_freectx::of(objects::free::<Context>),
-        abi::cipher_dupctx::of(dupctx),
-        abi::cipher_encrypt_init::of(encrypt_init),
-        abi::cipher_decrypt_init::of(decrypt_init),
-        abi::cipher_update::of(update),
-        abi::cipher_final::of(finish),
-        abi::cipher_cipher::of(in_one),
-        abi::cipher_get_params::of(get_params),
-        abi::cipher_gettable_params::of(gettable_params),
-        abi::cipher_get_ctx_params::of(get_ctx_params),
-        abi::cipher_gettable_ctx_params::of(gettable_ctx_params),
-        abi::cipher_set_ctx_params::of(set_ctx_params),
-        abi::cipher_settable_ctx_params::of(settable_ctx_params),
-        Dispatch::END,
+    let table = dispatch![cipher:
+        newctx, freectx = objects::free::<Context>, dupctx, encrypt_init, decrypt_init, update,
+        finish, cipher = in_one, get_params, gettable_params, get_ctx_params, gettable_ctx_params,
+        set_ctx_params, settable_ctx_params
     ];
-    let defaults = Defaults::get().cipher_table();
     // SAFETY: the default provider's table of this cipher.
-    Some(OFFERED.get_or_init(|| unsafe { abi::in_both(&table, defaults) }))
+    Some(OFFERED.get_or_init(|| unsafe { abi::in_both(&table, theirs) }))
 }
 
 /// The code that was chosen.
@@ -51,10 +38,16 @@ static CIPHER: OnceLock<Cipher> = OnceLock::new();
 /// A cipher under way.
 struct Context {
     inner: Inner,
+    work: Work,
+}
+
+/// What was said of a message so far, and what has become of it.
+#[derive(Clone, Default)]
+struct Work {
     secret: Option<Zeroizing<[u8; 32]>>,
     /// The same for our code, once it was needed.
     key: Option<Arc<Key>>,
-    seals: bool,
+    opens: bool,
     /// A nonce that no message has used yet.
     nonce: Option<[u8; NONCE_LEN]>,
     /// What the numbers of TLS 1.2's records are added to.
@@ -68,8 +61,10 @@ struct Context {
     state: State,
 }
 
+#[derive(Clone, Default)]
 enum State {
     /// No text has come.
+    #[default]
     Fresh,
     /// The default provider's context does it.
     Inner,
@@ -78,18 +73,6 @@ enum State {
     Sealed([u8; TAG_LEN]),
     /// A message has been opened, or refused.
     Opened,
-}
-
-/// A context of the default provider.
-struct Inner(Object);
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if let Some(functions) = Defaults::get().cipher() {
-            // SAFETY: the default provider's function with a context of its own, used no more.
-            unsafe { (functions.freectx)(self.0) };
-        }
-    }
 }
 
 /// What a caller gives to be encrypted, and where to.
@@ -125,7 +108,7 @@ impl Piece {
 }
 
 /// The function that takes text: `update` or `cipher` of the default provider.
-type Taking = abi::cipher_update::F;
+type Taking = abi::cipher::update::F;
 
 impl Context {
     fn functions() -> Option<&'static CipherFunctions> {
@@ -133,42 +116,42 @@ impl Context {
     }
 
     fn key(&mut self) -> Option<Arc<Key>> {
-        if self.key.is_none() {
-            let key = CIPHER.get()?.key(self.secret.as_deref()?);
-            self.key = Some(Arc::new(key));
+        if self.work.key.is_none() {
+            let key = CIPHER.get()?.key(self.work.secret.as_deref()?);
+            self.work.key = Some(Arc::new(key));
         }
-        self.key.clone()
+        self.work.key.clone()
     }
 
     /// Begins anew.
     fn begin(&mut self) {
-        self.state = State::Fresh;
-        self.header = None;
-        self.aad.clear();
+        self.work.state = State::Fresh;
+        self.work.header = None;
+        self.work.aad.clear();
     }
 
     /// Takes notice of values that the default provider has accepted.
     fn notice(&mut self, list: Params<'_>) {
         for value in list.iter() {
             match (value.key().to_bytes(), value.octets()) {
-                (b"tag", Some(tag)) if !self.seals => {
+                (b"tag", Some(tag)) if self.work.opens => {
                     let len = tag.len().min(TAG_LEN);
-                    self.expected.0[..len].copy_from_slice(&tag[..len]);
-                    self.expected.1 = len;
+                    self.work.expected.0[..len].copy_from_slice(&tag[..len]);
+                    self.work.expected.1 = len;
                 }
                 (b"tlsaad", Some(header)) => {
                     self.begin();
-                    self.header = header.try_into().ok();
+                    self.work.header = header.try_into().ok();
                     // Its length includes the tag of a record that is opened.
-                    if let Some(header) = &mut self.header
-                        && !self.seals
+                    if let Some(header) = &mut self.work.header
+                        && self.work.opens
                     {
                         let len = u16::from_be_bytes([header[11], header[12]]);
                         let text = len.saturating_sub(TAG_LEN as u16);
                         header[11..].copy_from_slice(&text.to_be_bytes());
                     }
                 }
-                (b"tlsivfixed", Some(base)) => self.base = base.try_into().ok(),
+                (b"tlsivfixed", Some(base)) => self.work.base = base.try_into().ok(),
                 _ => {}
             }
         }
@@ -176,7 +159,7 @@ impl Context {
 
     /// Takes additional data or text.
     fn take(&mut self, piece: &Piece, taking: Taking) -> c_int {
-        match &mut self.state {
+        match &mut self.work.state {
             State::Inner => self.leave(piece, taking),
             State::Sealed(_) | State::Opened => refuse("the message has ended; set a new nonce"),
             State::Lanes(_) if piece.out.is_null() => {
@@ -185,12 +168,12 @@ impl Context {
             State::Lanes(_) => self.go_on(piece),
             State::Fresh if piece.text.is_null() || piece.len == 0 => self.leave(piece, taking),
             State::Fresh if piece.out.is_null() => {
-                if self.header.is_some() || self.aad.len() + piece.len > MOST_AAD {
+                if self.work.header.is_some() || self.work.aad.len() + piece.len > MOST_AAD {
                     self.leave(piece, taking)
                 } else {
                     // SAFETY: the caller gives `len` bytes.
                     let aad = unsafe { slice::from_raw_parts(piece.text, piece.len) };
-                    self.aad.extend_from_slice(aad);
+                    self.work.aad.extend_from_slice(aad);
                     piece.tell(piece.len);
                     1
                 }
@@ -198,7 +181,7 @@ impl Context {
             State::Fresh if piece.room < piece.len || piece.len < WORTH_IT => {
                 self.leave(piece, taking)
             }
-            State::Fresh => match self.header.take() {
+            State::Fresh => match self.work.header.take() {
                 Some(header) => self.record(piece, header, taking),
                 None => self.first(piece, taking),
             },
@@ -207,24 +190,24 @@ impl Context {
 
     /// The first text of a message.
     fn first(&mut self, piece: &Piece, taking: Taking) -> c_int {
-        let message = self.key().zip(self.nonce);
+        let message = self.key().zip(self.work.nonce);
         let message = message.and_then(|(key, nonce)| key.message(&nonce));
         let Some(mut message) = message else {
             return self.leave(piece, taking);
         };
-        self.nonce = None;
-        message.aad(&self.aad);
-        self.aad.clear();
-        self.state = State::Lanes(Box::new(message));
+        self.work.nonce = None;
+        message.aad(&self.work.aad);
+        self.work.aad.clear();
+        self.work.state = State::Lanes(Box::new(message));
         self.go_on(piece)
     }
 
     /// The next text of a message.
     fn go_on(&mut self, piece: &Piece) -> c_int {
-        let (Some(key), seals) = (self.key(), self.seals) else {
+        let (Some(key), opens) = (self.key(), self.work.opens) else {
             return 0;
         };
-        let State::Lanes(message) = &mut self.state else {
+        let State::Lanes(message) = &mut self.work.state else {
             return 0;
         };
         if piece.text.is_null() || piece.len == 0 {
@@ -236,9 +219,9 @@ impl Context {
         }
         // SAFETY: OpenSSL's contract; there is room.
         let text = unsafe { piece.in_place() };
-        let done = match seals {
-            true => key.encrypt(message, text),
-            false => key.decrypt(message, text),
+        let done = match opens {
+            false => key.encrypt(message, text),
+            true => key.decrypt(message, text),
         };
         match done {
             Ok(()) => {
@@ -253,7 +236,7 @@ impl Context {
     fn record(&mut self, piece: &Piece, header: [u8; HEADER], taking: Taking) -> c_int {
         let len = usize::from(u16::from_be_bytes([header[11], header[12]]));
         let (Some(key), Some(mut nonce), true) =
-            (self.key(), self.base, piece.len == len + TAG_LEN)
+            (self.key(), self.work.base, piece.len == len + TAG_LEN)
         else {
             return self.leave(piece, taking);
         };
@@ -262,7 +245,7 @@ impl Context {
         }
         // SAFETY: OpenSSL's contract; there is room.
         let record = unsafe { piece.in_place() };
-        if self.seals {
+        if !self.work.opens {
             let (text, tag) = record.split_at_mut(len);
             match key.seal_in_place(&nonce, &header, text) {
                 Ok(made) => tag.copy_from_slice(&made),
@@ -289,7 +272,7 @@ impl Context {
         // passed.
         unsafe {
             taking(
-                self.inner.0,
+                self.inner.get(),
                 piece.out,
                 piece.out_len,
                 piece.room,
@@ -300,23 +283,23 @@ impl Context {
     }
 
     fn hand_over(&mut self) -> bool {
-        let is_record = self.header.take().is_some();
-        if !matches!(self.state, State::Fresh) || is_record {
+        let is_record = self.work.header.take().is_some();
+        if !matches!(self.work.state, State::Fresh) || is_record {
             // A record is a message by itself: the next one may be ours.
             return true;
         }
         let Some(functions) = Self::functions() else {
             return false;
         };
-        self.state = State::Inner;
-        let aad = std::mem::take(&mut self.aad);
+        self.work.state = State::Inner;
+        let aad = std::mem::take(&mut self.work.aad);
         let mut taken = 0;
         // SAFETY: the default provider's function with a context of its own; no place means
         // additional data.
         aad.is_empty()
             || unsafe {
                 (functions.update)(
-                    self.inner.0,
+                    self.inner.get(),
                     ptr::null_mut(),
                     &mut taken,
                     // As OpenSSL says it where there is no place.
@@ -329,15 +312,15 @@ impl Context {
 
     /// The end of a message of ours; `None` if it is none.
     fn end(&mut self) -> Option<bool> {
-        let State::Lanes(message) = std::mem::replace(&mut self.state, State::Opened) else {
+        let State::Lanes(message) = std::mem::replace(&mut self.work.state, State::Opened) else {
             return None;
         };
         let tag = message.tag();
-        if self.seals {
-            self.state = State::Sealed(tag);
+        if !self.work.opens {
+            self.work.state = State::Sealed(tag);
             return Some(true);
         }
-        let (expected, len) = &self.expected;
+        let (expected, len) = &self.work.expected;
         let differ = (tag.iter().zip(expected).take(*len)).fold(0, |sum, (a, b)| sum | (a ^ b));
         // Without a tag nothing is authentic.
         Some(*len > 0 && std::hint::black_box(differ) == 0)
@@ -354,19 +337,14 @@ unsafe extern "C" fn newctx(_: Object) -> Object {
     guarded(ptr::null_mut(), || {
         let made = || {
             let functions = Context::functions()?;
-            // SAFETY: the default provider's function with its own context.
-            let inner = unsafe { (functions.newctx)(Defaults::get().context()) };
-            (!inner.is_null()).then(|| Context {
-                inner: Inner(inner),
-                secret: None,
-                key: None,
-                seals: true,
-                nonce: None,
-                base: None,
-                header: None,
-                expected: ([0; TAG_LEN], 0),
-                aad: Vec::new(),
-                state: State::Fresh,
+            // SAFETY: the default provider's functions with its own context.
+            let inner = unsafe {
+                let inner = (functions.newctx)(Defaults::get().context());
+                Inner::new(inner, functions.freectx)
+            };
+            Some(Context {
+                inner: inner?,
+                work: Work::default(),
             })
         };
         objects::give(made())
@@ -379,25 +357,11 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
     guarded(ptr::null_mut(), || {
         let copy = || {
             let context = context?;
-            // SAFETY: the default provider's function with a context of its own.
-            let inner = unsafe { Context::functions()?.dupctx?(context.inner.0) };
-            (!inner.is_null()).then(|| Context {
-                inner: Inner(inner),
-                secret: context.secret.clone(),
-                key: context.key.clone(),
-                seals: context.seals,
-                nonce: context.nonce,
-                base: context.base,
-                header: context.header,
-                expected: context.expected,
-                aad: context.aad.clone(),
-                state: match &context.state {
-                    State::Fresh => State::Fresh,
-                    State::Inner => State::Inner,
-                    State::Lanes(message) => State::Lanes(message.clone()),
-                    State::Sealed(tag) => State::Sealed(*tag),
-                    State::Opened => State::Opened,
-                },
+            // SAFETY: the default provider's function for such contexts.
+            let inner = unsafe { context.inner.copy(Context::functions()?.dupctx) };
+            Some(Context {
+                inner: inner?,
+                work: context.work.clone(),
             })
         };
         objects::give(copy())
@@ -406,7 +370,7 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
 
 /// The beginning of a message: key and nonce may come at once or one after the other.
 macro_rules! beginnings {
-    ($($name:ident: $seals:literal;)*) => {$(
+    ($($name:ident: $opens:literal;)*) => {$(
         unsafe extern "C" fn $name(
             object: Object,
             key: *const u8,
@@ -421,25 +385,25 @@ macro_rules! beginnings {
                 let (Some(context), Some(functions)) = (context, Context::functions()) else {
                     return 0;
                 };
-                let inner = context.inner.0;
+                let inner = context.inner.get();
                 // SAFETY: the default provider's function with a context of its own, and what the
                 // caller passed.
                 if unsafe { (functions.$name)(inner, key, key_len, nonce, nonce_len, params) } != 1 {
                     return 0;
                 }
-                context.seals = $seals;
+                context.work.opens = $opens;
                 // SAFETY: the default provider has accepted both with these lengths, which it knows.
                 unsafe {
                     if !key.is_null() {
                         let mut secret = Zeroizing::new([0; 32]);
                         ptr::copy_nonoverlapping(key, secret.as_mut_ptr(), key_len.min(32));
-                        context.secret = Some(secret);
-                        context.key = None;
+                        context.work.secret = Some(secret);
+                        context.work.key = None;
                         context.begin();
                     }
                     if !nonce.is_null() && nonce_len == NONCE_LEN {
                         let nonce = *nonce.cast::<[u8; NONCE_LEN]>();
-                        (context.nonce, context.base) = (Some(nonce), Some(nonce));
+                        (context.work.nonce, context.work.base) = (Some(nonce), Some(nonce));
                         context.begin();
                     }
                 }
@@ -451,8 +415,8 @@ macro_rules! beginnings {
 }
 
 beginnings! {
-    encrypt_init: true;
-    decrypt_init: false;
+    encrypt_init: false;
+    decrypt_init: true;
 }
 
 /// Calls `work` with the context and the default provider's functions.
@@ -514,7 +478,7 @@ unsafe extern "C" fn in_one(
                 text,
                 len,
             };
-            if text.is_null() && matches!(context.state, State::Lanes(_)) {
+            if text.is_null() && matches!(context.work.state, State::Lanes(_)) {
                 piece.tell(0);
                 return context.end().unwrap_or(false).into();
             }
@@ -532,14 +496,14 @@ unsafe extern "C" fn finish(
     // SAFETY: OpenSSL's contract: a context, and a place for the length. The default provider's
     // function gets a context of its own, and what the caller passed.
     unsafe {
-        with_context(object, |context, functions| match context.state {
+        with_context(object, |context, functions| match context.work.state {
             State::Lanes(_) => {
                 *out_len = 0;
                 context.end().unwrap_or(false).into()
             }
             State::Sealed(_) | State::Opened => refuse("the message has ended; set a new nonce"),
             State::Fresh | State::Inner => match context.hand_over() {
-                true => (functions.finish)(context.inner.0, out, out_len, room),
+                true => (functions.finish)(context.inner.get(), out, out_len, room),
                 false => 0,
             },
         })
@@ -557,12 +521,12 @@ unsafe extern "C" fn get_ctx_params(object: Object, params: *mut Param) -> c_int
     unsafe {
         let list = Params::new(params);
         with_context(object, |context, functions| {
-            if let (State::Sealed(tag), Some(wanted)) = (&context.state, list.get(c"tag")) {
+            if let (State::Sealed(tag), Some(wanted)) = (&context.work.state, list.get(c"tag")) {
                 // Others are not asked together with the tag.
                 let len = wanted.room();
                 return ((1..=TAG_LEN).contains(&len) && wanted.set_octets(&tag[..len])).into();
             }
-            (functions.get_ctx_params)(context.inner.0, params)
+            (functions.get_ctx_params)(context.inner.get(), params)
         })
     }
 }
@@ -572,7 +536,7 @@ unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_i
     unsafe {
         let list = Params::new(params);
         with_context(object, |context, functions| {
-            let set = (functions.set_ctx_params)(context.inner.0, params);
+            let set = (functions.set_ctx_params)(context.inner.get(), params);
             if set == 1 {
                 context.notice(list);
             }

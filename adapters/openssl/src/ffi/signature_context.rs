@@ -1,16 +1,17 @@
-//! What a context of [`crate::signature`] is: what was said so far, or the default provider's context, or
+//! What a context of [`crate::ffi::signature`] is: what was said so far, or the default provider's context, or
 //! both.
 
 use std::ffi::{CStr, CString, c_int};
 use std::sync::{Arc, OnceLock};
 use std::{ptr, slice};
 
-use crate::abi::{MOST, Object, Param};
-use crate::defaults::{Defaults, SignatureFunctions};
 use crate::family::Family;
-use crate::keys::Key;
+use crate::ffi::abi::{MOST, Object, Param};
+use crate::ffi::defaults::{Defaults, Inner, SignatureFunctions};
+use crate::ffi::keys::Key;
+use crate::ffi::status;
+use crate::log;
 use crate::signers::{Attempt, DigestSigner, MessageSigner};
-use crate::{log, status};
 
 /// A signature or verification under way.
 pub(crate) struct Context {
@@ -33,38 +34,6 @@ pub(crate) enum State {
     Inner(Inner),
 }
 
-/// A context of the default provider.
-pub(crate) struct Inner(pub(crate) Object, pub(crate) Family);
-
-impl Inner {
-    fn new(family: Family, properties: Option<&CStr>) -> Option<Self> {
-        let functions = Defaults::get().signature(family)?;
-        let properties = properties.map_or(ptr::null(), CStr::as_ptr);
-        // SAFETY: the default provider's function with its own context and a string of C.
-        let object = unsafe { (functions.newctx)(Defaults::get().context(), properties) };
-        (!object.is_null()).then_some(Self(object, family))
-    }
-
-    /// A copy of one of its contexts. `None` if there is no memory.
-    pub(crate) fn copy_of(object: Object, family: Family) -> Option<Self> {
-        let dup = Defaults::get().signature(family)?.dupctx?;
-        // SAFETY: the default provider's function with a context of its own.
-        let copy = unsafe { dup(object) };
-        (!copy.is_null()).then_some(Self(copy, family))
-    }
-
-    /// The values that one of its contexts takes now; what there can be for any, if that is null.
-    pub(crate) fn settable(object: Object, family: Family) -> *const Param {
-        let settable = Defaults::get()
-            .signature(family)
-            .and_then(|functions| functions.settable_ctx_params);
-        // SAFETY: the default provider's function with a context of its own or none.
-        settable.map_or(ptr::null(), |settable| unsafe {
-            settable(object, Defaults::get().context())
-        })
-    }
-}
-
 /// A list of the default provider's constants.
 struct Constant(*const Param);
 
@@ -73,16 +42,50 @@ unsafe impl Send for Constant {}
 // SAFETY: as above.
 unsafe impl Sync for Constant {}
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if let Some(functions) = Defaults::get().signature(self.1) {
-            // SAFETY: the default provider's function with a context of its own, used no more.
-            unsafe { (functions.freectx)(self.0) };
-        }
+/// The values that one of the default provider's contexts takes now; what there can be for any, if that is null.
+pub(crate) fn settable(object: Object, family: Family) -> *const Param {
+    let settable = Defaults::get()
+        .signature(family)
+        .and_then(|functions| functions.settable_ctx_params);
+    // SAFETY: the default provider's function with a context of its own or none.
+    settable.map_or(ptr::null(), |settable| unsafe {
+        settable(object, Defaults::get().context())
+    })
+}
+
+/// A new context of the default provider's.
+fn new_inner(family: Family, properties: Option<&CStr>) -> Option<Inner> {
+    let functions = Defaults::get().signature(family)?;
+    let properties = properties.map_or(ptr::null(), CStr::as_ptr);
+    // SAFETY: the default provider's functions with its own context and a string of C.
+    unsafe {
+        let inner = (functions.newctx)(Defaults::get().context(), properties);
+        Inner::new(inner, functions.freectx)
     }
 }
 
 impl Context {
+    /// A copy, of which the caller makes another operation.
+    pub(crate) fn copy(&self) -> Option<Self> {
+        let state = match &self.state {
+            State::New => State::New,
+            State::Message(signer) => State::Message(signer.clone()),
+            // What stands beside it follows from it.
+            State::Digest(signer, _) => State::Digest(signer.clone(), None),
+            State::Inner(inner) => {
+                let functions = Defaults::get().signature(self.family)?;
+                // SAFETY: the default provider's function for such contexts.
+                State::Inner(unsafe { inner.copy(functions.dupctx)? })
+            }
+        };
+        Some(Self {
+            family: self.family,
+            properties: self.properties.clone(),
+            state,
+            signs: self.signs.clone(),
+        })
+    }
+
     /// Begins an operation of the default provider.
     pub(crate) fn begin(
         &mut self,
@@ -92,15 +95,16 @@ impl Context {
         let begun = || {
             let functions = Defaults::get().signature(self.family)?;
             if !matches!(self.state, State::Inner(_)) {
-                let inner = Inner::new(self.family, self.properties.as_deref())?;
+                let inner = new_inner(self.family, self.properties.as_deref())?;
                 self.state = State::Inner(inner);
             }
-            let State::Inner(Inner(object, _)) = &self.state else {
+            let State::Inner(inner) = &self.state else {
                 return None;
             };
+            let object = inner.get();
             match key {
-                Some(key) => key.with_inner(|_, key| begin(functions, *object, key))?,
-                None => begin(functions, *object, ptr::null_mut()),
+                Some(key) => key.with_inner(|_, key| begin(functions, object, key))?,
+                None => begin(functions, object, ptr::null_mut()),
             }
         };
         begun().unwrap_or(0)
@@ -189,10 +193,10 @@ impl Context {
     /// The values that it takes now. After a hash function was named, it cannot be changed.
     pub(crate) fn settable(&self) -> *const Param {
         static PLANNED: [OnceLock<Constant>; MOST] = [const { OnceLock::new() }; MOST];
-        let all = || Inner::settable(ptr::null_mut(), self.family);
+        let all = || settable(ptr::null_mut(), self.family);
         match &self.state {
             State::New | State::Digest(..) => all(),
-            State::Inner(inner) => Inner::settable(inner.0, self.family),
+            State::Inner(inner) => settable(inner.get(), self.family),
             // TLS asks twice for each signature with PSS.
             State::Message(signer) => {
                 let list = PLANNED[self.family.number()].get_or_init(|| {
@@ -203,7 +207,7 @@ impl Context {
                         signs: None,
                     };
                     Constant(match same.inner() {
-                        Some((_, inner)) => Inner::settable(inner, self.family),
+                        Some((_, inner)) => settable(inner, self.family),
                         None => all(),
                     })
                 });
@@ -260,21 +264,21 @@ impl Context {
             }
         }
         if let State::Digest(signer, beside @ None) = &mut self.state {
-            let inner = Inner::new(self.family, self.properties.as_deref())?;
+            let inner = new_inner(self.family, self.properties.as_deref())?;
             let functions = Defaults::get().signature(self.family)?;
-            let mut params = signer.as_params();
+            let mut params = signer.settings.as_params();
             let begun = signer.key.with_inner(|_, key| {
                 // SAFETY: the default provider's function with a context and a key of its own, and a
                 // whole list.
                 functions
                     .sign_init
-                    .map(|begin| unsafe { begin(inner.0, key, params.as_ptr()) })
+                    .map(|begin| unsafe { begin(inner.get(), key, params.as_ptr()) })
             });
             *beside = (begun == Some(Some(1))).then_some(inner);
         }
         match &self.state {
-            State::Inner(Inner(object, _)) | State::Digest(_, Some(Inner(object, _))) => {
-                Some((Defaults::get().signature(self.family)?, *object))
+            State::Inner(inner) | State::Digest(_, Some(inner)) => {
+                Some((Defaults::get().signature(self.family)?, inner.get()))
             }
             _ => None,
         }

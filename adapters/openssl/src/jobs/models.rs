@@ -7,7 +7,7 @@ use std::sync::Arc;
 use loom::thread;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::queue::{Queue, Signal};
+use crate::jobs::queue::{Queue, Signal};
 
 /// A leader's wait context vanishes ∥ another job is paused: some job that waits leads, and its
 /// application was told.
