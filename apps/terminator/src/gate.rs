@@ -54,7 +54,12 @@ pub(crate) struct Gate {
 }
 
 /// A place among the handshakes that are under way, given back when dropped.
-pub(crate) struct Permit(Option<Rc<Gate>>);
+pub(crate) struct Permit {
+    /// `None`: from a gate that is always open.
+    gate: Option<Rc<Gate>>,
+    /// Whether there was a handshake, and not a client that had gone: then it says what handshakes cost.
+    is_used: bool,
+}
 
 /// One that waits.
 struct Waiter {
@@ -126,10 +131,21 @@ impl Gate {
         ends: Instant,
     ) -> Result<Permit, Failure> {
         let Some(defence) = &self.defence else {
-            return Ok(Permit(None));
+            return Ok(Permit {
+                gate: None,
+                is_used: false,
+            });
         };
         defence.borrow_mut().arrived();
         if self.line.borrow().is_empty() && self.has_place() {
+            let queued = self
+                .queued
+                .get()
+                .map(|since| self.now().saturating_sub(since));
+            if queued.is_some_and(|queued| queued > self.target) && client.has_gone() {
+                defence.borrow_mut().gave_up(queued.unwrap_or_default());
+                return Err(Failure::GaveUp);
+            }
             self.stats.waited(Duration::ZERO);
             defence.borrow_mut().served();
             return Ok(self.permit());
@@ -154,10 +170,11 @@ impl Gate {
             defence.borrow_mut().gave_up(wait);
             return Err(Failure::GaveUp);
         }
-        let Some(permit) = permit else {
+        let Some(mut permit) = permit else {
             client.reset();
             return Err(Failure::Overload);
         };
+        permit.is_used = true;
         self.stats.waited(Duration::from_nanos(wait));
         defence.borrow_mut().served();
         Ok(permit)
@@ -307,7 +324,10 @@ impl Gate {
 
     fn permit(self: &Rc<Self>) -> Permit {
         self.begin();
-        Permit(Some(self.clone()))
+        Permit {
+            gate: Some(self.clone()),
+            is_used: true,
+        }
     }
 
     fn begin(&self) {
@@ -394,9 +414,9 @@ impl Pace {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let Some(gate) = &self.0 else { return };
+        let Some(gate) = &self.gate else { return };
         gate.under_way.set(gate.under_way.get() - 1);
-        gate.pace.borrow_mut().served_since += 1;
+        gate.pace.borrow_mut().served_since += u32::from(self.is_used);
         if !gate.line.borrow().is_empty() {
             gate.work.notify_one();
         }
@@ -433,7 +453,10 @@ impl<'a> Waiting<'a> {
     fn take(&self) -> Option<Permit> {
         self.gate.line.borrow_mut().remove(self.place);
         let state = self.waiter.state.replace(State::Refused);
-        (state == State::Granted).then(|| Permit(Some(self.gate.clone())))
+        (state == State::Granted).then(|| Permit {
+            gate: Some(self.gate.clone()),
+            is_used: false,
+        })
     }
 }
 
@@ -612,6 +635,36 @@ mod tests {
             drop(peer);
             assert_eq!(waiting.await.expect("no panic"), Err(Failure::GaveUp));
             drop(held);
+        });
+    }
+
+    #[test]
+    fn clients_that_have_gone_say_nothing_of_the_cost() {
+        on_a_worker(async {
+            let (gate, listener) = (gate(WAIT), listener());
+            overload(&gate, &listener).await;
+            let cost = gate.cost();
+            assert!((500_000..2_000_000).contains(&cost), "{cost}");
+            // All of them are gone before their turn comes.
+            let held: Vec<_> = (0..64).map(|_| gate.permit()).collect();
+            let gone = (0..300).map(|_| {
+                let (peer, mut client) = connect(&listener);
+                let gate = gate.clone();
+                drop(peer);
+                spawn_local(async move {
+                    let ends = Instant::now() + PATIENCE;
+                    gate.enter(SOURCE, &mut client, ends).await.map(drop)
+                })
+            });
+            let gone: Vec<_> = gone.collect();
+            yield_now().await;
+            for mut permit in held {
+                permit.is_used = false;
+            }
+            for client in gone {
+                assert_eq!(client.await.expect("no panic"), Err(Failure::GaveUp));
+            }
+            assert!(gate.cost() >= cost / 2, "{} after {cost}", gate.cost());
         });
     }
 
