@@ -16,7 +16,12 @@ fuzz_target!(|input: (bool, &[u8])| {
             ),
             Ok(values) => {
                 assert!(is_good);
-                assert!(values.into_iter().flatten().all(|length| length <= body.len()));
+                assert!(
+                    values
+                        .into_iter()
+                        .flatten()
+                        .all(|length| length <= body.len())
+                );
             }
         }
     }
