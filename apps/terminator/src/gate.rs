@@ -646,7 +646,7 @@ mod tests {
             let cost = gate.cost();
             assert!((500_000..2_000_000).contains(&cost), "{cost}");
             // All of them are gone before their turn comes.
-            let held: Vec<_> = (0..64).map(|_| gate.permit()).collect();
+            let mut held: Vec<_> = (0..64).map(|_| gate.permit()).collect();
             let gone = (0..300).map(|_| {
                 let (peer, mut client) = connect(&listener);
                 let gate = gate.clone();
@@ -658,9 +658,10 @@ mod tests {
             });
             let gone: Vec<_> = gone.collect();
             yield_now().await;
-            for mut permit in held {
+            for permit in &mut held {
                 permit.is_used = false;
             }
+            drop(held);
             for client in gone {
                 assert_eq!(client.await.expect("no panic"), Err(Failure::GaveUp));
             }
