@@ -2,8 +2,8 @@
 //!
 //! A handshake whose ClientHello is whole passes the gate before it costs anything. Only so many begin between two
 //! looks at the sockets that the looks are [`CALM_LOOK`] apart, or [`LOOK`] under overload, so established connections
-//! have their turn however many handshakes wait. [`Permit`] is one of these places; it is given back as soon as the answer to
-//! the ClientHello is computed, so a client that is slow to read or to answer holds none.
+//! have their turn however many handshakes wait. A [`Permit`] is given back as soon as the answer to the ClientHello is
+//! computed, so a client that is slow to read or to answer holds no place.
 //!
 //! `widelane_batching::Overload` tells when the queue stands and grows. From then on
 //! - the newest go first, the networks of clients in turn;
