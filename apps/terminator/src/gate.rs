@@ -189,8 +189,12 @@ impl Gate {
 
     /// The kernel had a connection for this worker.
     pub(crate) fn accepted(&self) {
-        if self.queued.get().is_none() {
-            self.queued.set(Some(self.now()));
+        let now = self.now();
+        match self.queued.get() {
+            None => self.queued.set(Some(now)),
+            // Also where none waits at the gate, because handshakes end as soon as they have begun.
+            Some(since) if now.saturating_sub(since) > self.target => self.work.notify_one(),
+            Some(_) => {}
         }
     }
 
