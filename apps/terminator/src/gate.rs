@@ -643,6 +643,24 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_of_clients_that_have_gone_is_an_overload_though_none_waits_at_the_gate() {
+        on_a_worker(async {
+            let (gate, listener) = (gate(WAIT), listener());
+            // The kernel always has another connection, whose client has given up.
+            for _ in 0..100 {
+                gate.accepted();
+                let (peer, mut client) = connect(&listener);
+                drop(peer);
+                let ends = Instant::now() + PATIENCE;
+                let _ = gate.enter(SOURCE, &mut client, ends).await;
+                gate.looked();
+                sleep(Duration::from_millis(5)).await;
+            }
+            assert!(gate.is_overloaded.get());
+        });
+    }
+
+    #[test]
     fn clients_that_have_gone_say_nothing_of_the_cost() {
         on_a_worker(async {
             let (gate, listener) = (gate(WAIT), listener());
