@@ -185,9 +185,7 @@ async fn accept(
                 () = until(&mut spare, false) => break false,
                 backlog = gate.other_backlog(queued) => {
                     queued = backlog;
-                    if let Err(error) = rustix::net::listen(watched.get_ref(), queued) {
-                        tracing::warn!(%error, "cannot change the length of a listening socket's queue");
-                    }
+                    queue(watched.get_ref(), queued);
                     continue;
                 }
                 accepted = next(&watched, &gate) => accepted,
@@ -213,6 +211,11 @@ async fn accept(
         };
         // No longer watched: connections for other workers do not wake this thread.
         socket = watched.into_inner();
+        // Another worker, process or the service manager may hold the socket as well.
+        if queued != BACKLOG {
+            queued = BACKLOG;
+            queue(&socket, queued);
+        }
         if closed {
             break;
         }
@@ -221,6 +224,13 @@ async fn accept(
         welcome(client, peer, &slot, &shared, &alive.0);
     })
     .await;
+}
+
+/// Sets how many connections the kernel queues for a listening socket.
+fn queue(socket: &TcpListener, most: i32) {
+    if let Err(error) = rustix::net::listen(socket, most) {
+        tracing::warn!(%error, "cannot change the length of a listening socket's queue");
+    }
 }
 
 /// The next connection, when there is one and the worker has room for it.
