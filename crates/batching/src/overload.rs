@@ -8,10 +8,9 @@
 //! A queue alone is no overload: a burst passes, and clients that each wait for their answer before they ask again
 //! keep a queue of constant length. So [`Overload`] begins when a queue *stands*, by CoDel's rule (Nichols and
 //! Jacobson, "Controlling Queue Delay", ACM Queue 10(5), 2012; RFC 8289, section 4): the wait was never below a
-//! target for a whole interval; and when, beyond that, it has grown for some intervals. It also begins when clients give
-//! up while they wait.
-//! Once it has begun, arrivals are held back, so growth says nothing any more; it ends when the queue has been empty
-//! once in each interval of a second.
+//! target for a whole interval; and when, beyond that, it has grown for some intervals. It also begins when clients
+//! give up while they wait. Once it has begun, arrivals are held back, so growth says nothing any more; it ends when
+//! the queue has been empty once in each interval of a second.
 //!
 //! [`Line`] is the queue: oldest first in calm; under overload newest first, the sources of connections in turn.
 
