@@ -1,8 +1,8 @@
 //! The place where handshakes wait for their worker, and what happens when more arrive than it can finish.
 //!
 //! A handshake whose ClientHello is whole passes the gate before it costs anything. Only so many begin between two
-//! looks at the sockets that the looks are [`CALM_LOOK`] apart, or [`LOOK`] under overload, so established connections
-//! have their turn however many handshakes wait. A [`Permit`] is given back as soon as the answer to the ClientHello is
+//! looks at the sockets that the looks are [`Overload::CALM_LOOK`] apart, or [`Overload::LOOK`] under overload, so
+//! established connections have their turn however many handshakes wait. A [`Permit`] is given back as soon as the answer to the ClientHello is
 //! computed, so a client that is slow to read or to answer holds no place.
 //!
 //! `widelane_batching::Overload` tells when the queue stands and grows. From then on
@@ -219,9 +219,10 @@ impl Gate {
     /// How many connections the kernel is to queue for a listening socket.
     pub(crate) fn backlog(&self) -> i32 {
         let most = match self.is_overloaded.get() {
-            true => {
-                batching::worth_queueing(self.cost(), self.target.saturating_mul(QUEUED_TARGETS))
-            }
+            true => batching::worth_queueing(
+                self.cost(),
+                self.target.saturating_mul(Overload::QUEUED_TARGETS),
+            ),
             false => return BACKLOG,
         };
         i32::try_from(most).unwrap_or(BACKLOG).min(BACKLOG)
@@ -357,9 +358,9 @@ impl Gate {
     /// The most handshakes that may begin between two looks.
     fn most(&self) -> usize {
         let look = if self.is_overloaded.get() {
-            LOOK
+            Overload::LOOK
         } else {
-            CALM_LOOK
+            Overload::CALM_LOOK
         };
         batching::under_way(self.cost(), look, self.lanes)
     }
@@ -371,7 +372,7 @@ impl Gate {
 
     /// One that has waited for longer may have given up.
     fn late(&self) -> u64 {
-        self.target.saturating_mul(LATE_TARGETS)
+        self.target.saturating_mul(Overload::LATE_TARGETS)
     }
 
     fn now(&self) -> u64 {
@@ -474,17 +475,8 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// For how long handshakes may keep the event loop from its sockets in calm, in nanoseconds: larger groups fill passes
-/// better.
-const CALM_LOOK: u64 = 4_000_000;
-/// The same under overload, which must not slow down connections that are established.
-const LOOK: u64 = 1_500_000;
 /// Full passes of handshakes that may be under way.
 const PASSES_AHEAD: usize = 4;
-/// One that has waited for so many targets is late.
-const LATE_TARGETS: u64 = 5;
-/// What the kernel queues under overload, in targets.
-const QUEUED_TARGETS: u64 = 2;
 
 #[cfg(test)]
 mod tests {

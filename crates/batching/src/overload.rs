@@ -58,6 +58,18 @@ impl Overload {
     /// CoDel's interval (RFC 8289, section 4.2).
     pub const INTERVAL: u64 = 100 * MILLISECOND;
 
+    /// How long handshakes may keep a worker from its sockets in calm, for [`under_way`]: larger groups fill passes better.
+    pub const CALM_LOOK: u64 = 4 * MILLISECOND;
+
+    /// The same under overload, which must not slow down connections that are established.
+    pub const LOOK: u64 = MILLISECOND * 3 / 2;
+
+    /// One that has waited for so many targets is late, for [`Line::age`].
+    pub const LATE_TARGETS: u64 = 5;
+
+    /// What the kernel queues under overload, in targets, for [`worth_queueing`].
+    pub const QUEUED_TARGETS: u64 = 2;
+
     /// Calm, at `now`. `target`: how long the oldest may wait in a queue that does not stand; `most_patient`: for how
     /// long a client waits if none is known to have given up.
     pub fn new(now: u64, target: u64, most_patient: u64) -> Self {

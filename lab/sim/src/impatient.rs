@@ -201,7 +201,7 @@ impl<'a> World<'a> {
         let over = time + self.impatient.patience;
         self.events.plan(over, Event::Over { attempt });
         let queued = match self.is_overloaded() {
-            true => self.worth_queueing(QUEUED_TARGETS),
+            true => self.worth_queueing(Overload::QUEUED_TARGETS),
             false => self.impatient.kernel_queue,
         };
         if self.kernel.len() < queued {
@@ -386,18 +386,18 @@ impl<'a> World<'a> {
 
     /// The most handshakes that may be under way.
     fn most(&self) -> usize {
-        batching::under_way(self.impatient.cost, LOOK, self.impatient.lanes)
+        let look = match self.is_overloaded() {
+            true => Overload::LOOK,
+            false => Overload::CALM_LOOK,
+        };
+        batching::under_way(self.impatient.cost, look, self.impatient.lanes)
     }
 
     fn late(&self) -> u64 {
-        self.impatient.wait * LATE_TARGETS
+        self.impatient.wait * Overload::LATE_TARGETS
     }
 }
 
-/// For how long handshakes may keep the event loop from its sockets; this and the next two are those of `gate.rs`.
-const LOOK: u64 = 2_000_000;
-const LATE_TARGETS: u64 = 5;
-const QUEUED_TARGETS: u64 = 2;
 /// What a server takes for the patience of clients until one gives up: its own limit of a handshake.
 const MOST_PATIENT: u64 = 10_000_000_000;
 
