@@ -316,7 +316,9 @@ fn welcome(client: Client, peer: SocketAddr, slot: &Slot, shared: &Arc<Shared>, 
             local.probe.begin(Instant::now(), &local.stats);
             // Before its task runs, so that jobs of other handshakes wait for its jobs.
             let announced = local.signing.handshake();
+            local.gate.expects();
             spawn_local(async move {
+                alive.0.gate.runs();
                 connection::serve(client, peer, site, &alive.0, announced, guest, note).await;
             });
         }
@@ -343,7 +345,8 @@ const MEMORY_PAUSE: Duration = Duration::from_secs(1);
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
 /// As many as a queue holds: see `listen(2)`, which takes one more than it is told.
 const MOST_QUEUED: usize = BACKLOG as usize + 1;
-const ACCEPTS_A_TURN: usize = 32;
+/// About two milliseconds. What the kernel queues has no age that the worker knows, so it accepts more than it can begin.
+const ACCEPTS_A_TURN: usize = 128;
 
 #[cfg(test)]
 mod tests {
