@@ -625,6 +625,26 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_accepts_no_more_than_can_be_served_in_time() {
+        on_a_worker(async {
+            let (gate, listener) = (gate(WAIT), listener());
+            overload(&gate, &listener).await;
+            while gate.line.borrow().fresh() > 0 {
+                sleep(WAIT).await;
+            }
+            assert!(gate.is_overloaded.get() && !gate.is_full());
+            // Their tasks have not run yet, so they are not in the line.
+            for _ in 0..gate.most_waiting() {
+                assert!(!gate.is_full());
+                gate.expects();
+            }
+            assert!(gate.is_full());
+            gate.runs();
+            assert!(!gate.is_full());
+        });
+    }
+
+    #[test]
     fn a_client_that_gives_up_leaves_its_place() {
         on_a_worker(async {
             let (gate, listener) = (gate(WAIT), listener());
