@@ -394,11 +394,8 @@ mod tests {
 
     #[test]
     fn accepting_at_the_end_lets_other_tasks_run() {
-        let (accepted, turns) = accept_beside_a_task(100, MOST_QUEUED);
-        assert_eq!(accepted, 100);
-        assert!(
-            turns >= 100 / ACCEPTS_A_TURN,
-            "{turns} turns of another task"
-        );
+        let (accepted, turns) = accept_beside_a_task(ACCEPTS_A_TURN, MOST_QUEUED);
+        assert_eq!(accepted, ACCEPTS_A_TURN);
+        assert!(turns > 0, "another task has had no turn");
     }
 }
