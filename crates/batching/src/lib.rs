@@ -2,7 +2,7 @@
 //! more jobs, and when to refuse work.
 //!
 //! Every function here is pure and total: it looks at counts, times and sequence numbers, uses no clock,
-//! thread or I/O, and returns an answer for every input. The engine calls exactly these
+//! thread or I/O (the crate is `no_std`), and returns an answer for every input. The engine calls exactly these
 //! functions and decides nothing itself, so their tests show what runs. Only [`Line`] allocates.
 //!
 //! It is *not* the mechanism. Queues, threads, wake-ups and counters live in `widelane-engine`.
@@ -25,7 +25,10 @@
 //! [`Idleness`] decide how many vector cores are at work. [`Overload`] tells when more handshakes arrive
 //! than are finished, and [`Line`] who is next then.
 
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
 
 mod clock;
 mod cores;

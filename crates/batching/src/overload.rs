@@ -16,7 +16,7 @@
 //! so few are accepted that all of them can be served in time, each source's oldest goes first: otherwise some would be
 //! accepted, wait until they are late, and be refused, which costs a tenth of a handshake each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet};
 
 /// Whether more handshakes arrive than are finished. All times are in nanoseconds of one clock.
 #[derive(Clone, Debug)]
@@ -136,7 +136,7 @@ impl Overload {
         self.losing = if is_lost { self.losing + 1 } else { 0 };
         // A worker that had nothing to do did not look.
         let intervals = u32::try_from(lasted / Self::INTERVAL).unwrap_or(u32::MAX);
-        self.emptied = match std::mem::take(&mut self.was_empty) {
+        self.emptied = match core::mem::take(&mut self.was_empty) {
             true => self.emptied.saturating_add(intervals),
             false => 0,
         };
@@ -269,7 +269,7 @@ impl<S: Ord + Copy, T> Line<S, T> {
     /// The next under overload, if `most` can be served in time: the newest of the next source that has fresh ones,
     /// or its oldest where no more than `most` are fresh; or else the newest of all.
     pub fn pop_fresh(&mut self, most: usize) -> Option<(u64, T)> {
-        use std::ops::Bound::{Excluded, Unbounded};
+        use core::ops::Bound::{Excluded, Unbounded};
         let next = self.last.and_then(|last| {
             let mut later = self.fresh.range((Excluded(last), Unbounded));
             later.next()
@@ -294,7 +294,7 @@ impl<S: Ord + Copy, T> Line<S, T> {
         if until <= self.fresh_from {
             return;
         }
-        let from = std::mem::replace(&mut self.fresh_from, until);
+        let from = core::mem::replace(&mut self.fresh_from, until);
         let aged = self.waiting.range(from..until);
         for (place, (source, item)) in aged {
             if remove_from(&mut self.fresh, *source, *place) {
