@@ -71,11 +71,13 @@ impl Server {
     /// When one of its processes has no lanes, reads another clock than this program, or is being proved already.
     pub fn can_be_proved(&self) -> Result<(), StatusError> {
         for one in &self.processes {
-            let why = if one.report()?.facts.backend == NO_LANES {
+            let report = one.report()?;
+            let is_off_for_a_time = matches!(Asked::of_word(one.was, now()), Asked::OffUntil(_));
+            let why = if report.facts.backend == NO_LANES {
                 NoSwitch::NoLanes
             } else if !Proc::here().has_our_clock(one.pid) {
                 NoSwitch::OtherClock
-            } else if one.report()?.proved.is_at_work(now()) {
+            } else if is_off_for_a_time || report.proved.is_at_work(now()) {
                 NoSwitch::Busy
             } else {
                 continue;
