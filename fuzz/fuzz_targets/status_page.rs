@@ -20,6 +20,12 @@ fuzz_target!(|bytes: &[u8]| {
         if let Asked::OffUntil(then) = report.asked(NOW) {
             assert!(NOW < then && then <= NOW + LONGEST);
         }
+        for times in [&report.signed_times, &report.agreed_times] {
+            let tail = times.quantile(0.99);
+            assert!(tail >= times.quantile(0.5) && tail.is_some() == (times.total() > 0));
+        }
+        assert!(report.proved.age(NOW).is_none_or(|age| age < NOW));
+        assert!(!report.proved.is_at_work(NOW) || report.proved.until > NOW);
         assert!(report.operations.len() <= MOST_OPERATIONS);
         assert!(report.reasons.len() <= MOST_REASONS);
         assert!(

@@ -120,6 +120,7 @@ pub(crate) async fn serve(
         Ok(shaken) => shaken,
         Err(_) => Err(Failure::Timeout.into()),
     };
+    let took = announced.took();
     // It is under way no more: jobs of others need not wait for its jobs.
     drop(announced);
     if let Some(name) = opening.odd_name() {
@@ -143,7 +144,7 @@ pub(crate) async fn serve(
         accepted.elapsed(),
     );
     let is_resumed = tls.handshake_kind() == Some(HandshakeKind::Resumed);
-    local.signing.count(is_resumed);
+    local.signing.count(is_resumed, took);
     note.complete(&tls);
     if presence == Presence::Gone {
         local.stats.closed_without_request.fetch_add(1, Relaxed);
@@ -360,6 +361,7 @@ async fn handshake(
     local: &Local,
     note: &mut Note,
 ) -> Result<(Box<ServerConnection>, Presence), HandshakeError> {
+    announced.waited(permit.waited());
     let mut permit = Some(permit);
     let closed = |_: io::Error| HandshakeError::from(Failure::Closed);
     let mut spoken = false;

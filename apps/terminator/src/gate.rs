@@ -61,6 +61,8 @@ pub(crate) struct Permit {
     gate: Option<Rc<Gate>>,
     /// Whether there was a handshake, and not a client that had gone: then it says what handshakes cost.
     is_used: bool,
+    /// Time for which the handshake waited for it.
+    waited: Duration,
 }
 
 /// One that waits.
@@ -137,6 +139,7 @@ impl Gate {
             return Ok(Permit {
                 gate: None,
                 is_used: false,
+                waited: Duration::ZERO,
             });
         };
         defence.borrow_mut().arrived();
@@ -178,6 +181,7 @@ impl Gate {
             return Err(Failure::Overload);
         };
         permit.is_used = true;
+        permit.waited = Duration::from_nanos(wait);
         self.stats.waited(Duration::from_nanos(wait));
         defence.borrow_mut().served();
         Ok(permit)
@@ -345,6 +349,7 @@ impl Gate {
         Permit {
             gate: Some(self.clone()),
             is_used: true,
+            waited: Duration::ZERO,
         }
     }
 
@@ -435,6 +440,13 @@ impl Pace {
     }
 }
 
+impl Permit {
+    /// Returns how long the handshake waited for it.
+    pub(crate) fn waited(&self) -> Duration {
+        self.waited
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
         let Some(gate) = &self.gate else { return };
@@ -479,6 +491,7 @@ impl<'a> Waiting<'a> {
         (state == State::Granted).then(|| Permit {
             gate: Some(self.gate.clone()),
             is_used: false,
+            waited: Duration::ZERO,
         })
     }
 }

@@ -39,13 +39,10 @@ pub(crate) fn lanes_are_off() -> bool {
     page().is_some_and(|page| page.switch().is_off(now))
 }
 
-/// A handshake has come to its end.
-pub(crate) fn count(engine: &Engine, is_resumed: bool) {
+/// A handshake has come to its end, and has taken so much of the server's time.
+pub(crate) fn count(engine: &Engine, is_resumed: bool, took: Duration) {
     let Some(page) = page() else { return };
-    page.count_agreed();
-    if !is_resumed {
-        page.count_signed();
-    }
+    page.count_handshake(is_resumed, took);
     let now = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
     if now.saturating_sub(COPIED.load(Relaxed)) < INTERVAL {
         return;

@@ -6,6 +6,7 @@ use std::ops::DerefMut;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -55,6 +56,7 @@ pub(crate) enum Signing {
 pub(crate) struct Handshake {
     session: Session,
     part: Part,
+    took: Duration,
 }
 
 /// A handshake in progress in which this server is the client.
@@ -288,13 +290,15 @@ impl Signing {
         Handshake {
             session: Session::default(),
             part: self.part(),
+            took: Duration::ZERO,
         }
     }
 
-    /// A handshake has come to its end: counts it where `widelane status` looks.
-    pub(crate) fn count(&self, is_resumed: bool) {
+    /// A handshake has come to its end, and has taken so much of the server's time: counts it where `widelane status`
+    /// looks.
+    pub(crate) fn count(&self, is_resumed: bool, took: Duration) {
         if let Self::Batched(driver) = self {
-            page::count(driver.engine(), is_resumed);
+            page::count(driver.engine(), is_resumed, took);
         }
     }
 
@@ -328,11 +332,25 @@ impl Handshake {
         &mut self,
         tls: Box<ServerConnection>,
     ) -> (Box<ServerConnection>, Result<(), ProcessFailure>) {
-        let Self { session, part } = self;
-        let mut step = pin!(step(part, tls));
-        let (tls, result) = poll_fn(|cx| session.enter(|| step.as_mut().poll(cx))).await;
+        let since = Instant::now();
+        let Self { session, part, .. } = self;
+        let (tls, result) = {
+            let mut step = pin!(step(part, tls));
+            poll_fn(|cx| session.enter(|| step.as_mut().poll(cx))).await
+        };
         session.settle(tls.handshake_kind());
+        self.took += since.elapsed();
         (tls, result)
+    }
+
+    /// Adds a time for which the client has waited for the server.
+    pub(crate) fn waited(&mut self, wait: Duration) {
+        self.took += wait;
+    }
+
+    /// Time for which the client has waited for the server so far, apart from the network.
+    pub(crate) fn took(&self) -> Duration {
+        self.took
     }
 }
 

@@ -3,12 +3,16 @@
 use crate::allocator;
 use crate::clock::clock;
 use crate::log;
+#[cfg(feature = "instruments")]
+use crate::status::prove;
 use crate::values::Switch;
 use clap::Args as ClapArgs;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+#[cfg(feature = "instruments")]
+use std::time::Duration;
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
 use widelane_cli::places::{CALIBRATION, Places, RESPONSES};
@@ -104,6 +108,12 @@ pub(crate) struct Args {
     /// Check the configuration and the files that it names, and do not serve
     #[arg(long)]
     check: bool,
+    /// Prove once what lanes save here: when there is load, switch them off and on for so many seconds, and log what a
+    /// handshake takes with and without [without a number: 60]
+    #[cfg(feature = "instruments")]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "60",
+          value_parser = widelane_cli::values::seconds)]
+    prove: Option<Duration>,
     /// Serve a page of our own with a certificate made on the spot; needs nothing
     #[arg(long, conflicts_with_all = ["cert", "key", "ocsp", "config"])]
     demo: bool,
@@ -111,6 +121,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     log::start();
+    #[cfg(feature = "instruments")]
+    let plan = (args.prove.map(prove::plan_of_its_own).transpose())
+        .map_err(|error| Failure::Usage(error.to_string()))?;
     let signals = Signals::catch().map_err(failed)?;
     let demo = if args.demo {
         Some(Demo::start().map_err(failed)?)
@@ -142,6 +155,10 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         for address in server.addresses() {
             output::complain(&format!("Try: curl -k https://{address}/\n"));
         }
+    }
+    #[cfg(feature = "instruments")]
+    if let Some(plan) = plan {
+        prove::begin_of_its_own(plan)?;
     }
     signals.serve(server, || Ok(on_this_machine(source.document()?, clock)));
     Ok(())
@@ -319,6 +336,24 @@ mod tests {
         let both = ["--proxy-protocol-to", "--listen", "127.0.0.1:1"];
         assert_eq!(told(&both), Some(Some(ProxyVersion::V2)));
         assert_eq!(told(&["--proxy-protocol-to", "v3"]), None);
+    }
+
+    #[test]
+    #[cfg(feature = "instruments")]
+    fn a_proof_of_its_own_takes_a_minute_unless_said_otherwise() {
+        let length = |words: &[&str]| {
+            let words = ["serve", "--demo"].iter().chain(words);
+            let cli = Cli::try_parse_from(words).ok();
+            cli.map(|cli| cli.args.prove)
+        };
+        assert_eq!(length(&[]), Some(None));
+        let minute = Duration::from_secs(60);
+        assert_eq!(length(&["--prove"]), Some(Some(minute)));
+        assert_eq!(length(&["--prove", "120"]), Some(Some(minute * 2)));
+        assert_eq!(length(&["--prove", "soon"]), None);
+        let cli = Cli::try_parse_from(["serve", "--demo", "--prove", "5"]).expect("right usage");
+        let short = run(cli.args).expect_err("six pairs of blocks take longer");
+        assert!(matches!(short, Failure::Usage(_)), "{short:?}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `widelane status`: whether the OpenSSL provider works.
 
-mod prove;
+pub(crate) mod prove;
 mod show;
 
 use std::path::PathBuf;

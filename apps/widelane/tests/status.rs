@@ -92,10 +92,11 @@ fn a_terminator_is_shown_and_switched_off_and_on() {
     let pid = server.child.id().to_string();
     let jobs_of_a_handshake = |option: &str| {
         let before = counters(&pid);
+        assert_eq!(before.proof, None);
         let switched = status(&[option, &pid]);
         assert!(switched.status.success(), "{switched:?}");
         // The counters of a terminator are copied as handshakes end, and no more than a hundred times a second.
-        let mut since = before;
+        let mut since = before.clone();
         eventually("its counters follow", || {
             connect(address, &site.path("a.pem")).expect("a handshake");
             since = counters(&pid);
@@ -119,9 +120,10 @@ fn a_terminator_is_shown_and_switched_off_and_on() {
     assert_eq!(jobs_of_a_handshake("--on"), (false, false, true));
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Counters {
     is_off: bool,
+    proof: Option<String>,
     handshakes: u64,
     jobs: u64,
     alone: u64,
@@ -138,6 +140,7 @@ fn counters(pid: &str) -> Counters {
     };
     Counters {
         is_off: json["switched_off"] == true,
+        proof: json["proof"].as_str().map(str::to_owned),
         handshakes: json["signatures_of_handshakes"].as_u64().expect("a number"),
         jobs: sum("jobs"),
         alone: sum("alone"),

@@ -4,7 +4,8 @@
 //! with atomics. Who looks at it takes the bytes from the process's memory and gives them to
 //! [`Report::parse`]: the process is not stopped, asked or locked out.
 //!
-//! One word goes the other way: by its [`Switch`] an operator takes lanes from a process and gives them back.
+//! Two things go the other way: by its [`Switch`] an operator takes lanes from a process and gives them back, and a
+//! proof that does so again and again leaves its result in [`Proved`].
 //!
 //! What it is not: it finds no processes. It depends on nothing of ours, because it is inside of other
 //! people's servers.
@@ -17,13 +18,17 @@
 #[allow(unsafe_code)]
 mod mapping;
 mod page;
+mod proved;
 mod report;
 mod switch;
+mod times;
 
 pub use mapping::{map, map_over};
 pub use page::{Facts, MOST_DECISIONS, MOST_OPERATIONS, MOST_REASONS, Page, Totals};
-pub use report::{BadPage, Operation, Reason, Report, SWITCH};
+pub use proved::{Found, Proved};
+pub use report::{BadPage, Operation, PROVED, Reason, Report, SWITCH};
 pub use switch::{Asked, LONGEST, Switch};
+pub use times::Times;
 
 /// What the page's memory is called: the name for `memfd_create(2)`.
 pub const NAME: &str = "widelane-status";

@@ -2,14 +2,17 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::time::Duration;
 
+use crate::proved::Words;
 use crate::switch::Switch;
+use crate::times::Histogram;
 
 /// The memory. Zeros are an empty page, which no reader takes for a whole one.
 ///
 /// Whatever changes here changes the number of the layout.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(4096))]
 pub struct Page {
     pub(crate) magic: AtomicU64,
     pub(crate) layout: AtomicU32,
@@ -27,6 +30,8 @@ pub struct Page {
     pub(crate) operation_rows: [OperationRow; MOST_OPERATIONS],
     pub(crate) reason_rows: [ReasonRow; MOST_REASONS],
     pub(crate) decision_rows: [Text<DECISION>; MOST_DECISIONS],
+    pub(crate) proved: OwnLine<Words>,
+    pub(crate) durations: OwnLine<Durations>,
 }
 
 /// What no other part of the page shares a cache line with: threads read the switch often, and write the
@@ -41,6 +46,14 @@ pub(crate) struct OwnLine<T>(pub(crate) T);
 pub(crate) struct Handshakes {
     pub(crate) signed: AtomicU64,
     pub(crate) agreed: AtomicU64,
+}
+
+/// Durations of what [`Handshakes`] counts.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Durations {
+    pub(crate) signed: Histogram,
+    pub(crate) agreed: Histogram,
 }
 
 /// One operation.
@@ -177,14 +190,29 @@ impl Page {
         &self.switch.0
     }
 
-    /// Counts a signature of a handshake: a server makes one in each full handshake, and none in a resumed one.
-    pub fn count_signed(&self) {
+    /// Counts a signature of a handshake, for which the handshake waited so long: a server makes one in each full
+    /// handshake, and none in a resumed one.
+    pub fn count_signed(&self, took: Duration) {
         self.handshakes.0.signed.fetch_add(1, Relaxed);
+        self.durations.0.signed.count(took);
     }
 
     /// Counts a key exchange: full handshakes have one, and so do most resumed ones.
-    pub fn count_agreed(&self) {
+    pub fn count_agreed(&self, took: Duration) {
         self.handshakes.0.agreed.fetch_add(1, Relaxed);
+        self.durations.0.agreed.count(took);
+    }
+
+    /// Counts a whole handshake, where the process sees of which kind it is, and how much of the server's time it took.
+    pub fn count_handshake(&self, is_resumed: bool, took: Duration) {
+        let Durations { signed, agreed } = &self.durations.0;
+        self.handshakes.0.agreed.fetch_add(1, Relaxed);
+        if is_resumed {
+            agreed.count(took);
+        } else {
+            self.handshakes.0.signed.fetch_add(1, Relaxed);
+            signed.count(took);
+        }
     }
 
     /// Counts a reason for which OpenSSL did something by itself. One thread writes at a time.
@@ -236,7 +264,7 @@ pub const MOST_DECISIONS: usize = 32;
 /// `WIDELANE`, as bytes in memory.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"WIDELANE");
 /// The number of this layout.
-pub(crate) const LAYOUT: u32 = 3;
+pub(crate) const LAYOUT: u32 = 4;
 /// In `flags`: handshakes are suspended.
 pub(crate) const SUSPENDS: u32 = 1;
 /// In `flags`: the process is the terminator.
@@ -252,7 +280,7 @@ pub(crate) const DECISION: usize = 128;
 const JOBS: usize = 1;
 const FAILED: usize = 6;
 
-const _: () = assert!(size_of::<Page>() == 12288, "three pages of memory");
+const _: () = assert!(size_of::<Page>() == 16384, "four pages of memory");
 
 #[cfg(test)]
 pub(crate) mod tests {
@@ -283,6 +311,11 @@ pub(crate) mod tests {
                 text: no_text(),
             }),
             decision_rows: std::array::from_fn(|_| no_text()),
+            proved: OwnLine::default(),
+            durations: OwnLine(Durations {
+                signed: no_times(),
+                agreed: no_times(),
+            }),
         })
     }
 
@@ -326,6 +359,15 @@ pub(crate) mod tests {
         for text in &page.decision_rows {
             text.add_to(&mut bytes);
         }
+        let Durations { signed, agreed } = &page.durations.0;
+        for word in &page.proved.0.0 {
+            bytes.extend(word.load(Relaxed).to_ne_bytes());
+        }
+        bytes.resize(bytes.len().next_multiple_of(64), 0);
+        for count in signed.0.iter().chain(&agreed.0) {
+            bytes.extend(count.load(Relaxed).to_ne_bytes());
+        }
+        bytes.resize(size_of::<Page>(), 0);
         bytes
     }
 
@@ -333,6 +375,10 @@ pub(crate) mod tests {
         fn add_to(&self, bytes: &mut Vec<u8>) {
             bytes.extend(self.0.iter().map(|byte| byte.load(Relaxed)));
         }
+    }
+
+    fn no_times() -> Histogram {
+        Histogram(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 
     fn no_text<const N: usize>() -> Text<N> {

@@ -5,11 +5,13 @@ use std::mem::offset_of;
 use std::time::Duration;
 
 use crate::page::{
-    BACKEND, DECISION, Facts, Handshakes, LAYOUT, MAGIC, MOST_DECISIONS, MOST_OPERATIONS,
-    MOST_REASONS, OPENSSL, OPERATION, OperationRow, Page, REASON, ReasonRow, SERVES, SUSPENDS,
-    TOTALS, Totals, VERSION,
+    BACKEND, DECISION, Durations, Facts, Handshakes, LAYOUT, MAGIC, MOST_DECISIONS,
+    MOST_OPERATIONS, MOST_REASONS, OPENSSL, OPERATION, OperationRow, Page, REASON, ReasonRow,
+    SERVES, SUSPENDS, TOTALS, Totals, VERSION,
 };
+use crate::proved::Proved;
 use crate::switch::Asked;
+use crate::times::{BUCKETS, Times};
 
 /// What a page says.
 ///
@@ -28,6 +30,13 @@ pub struct Report {
     pub signed: u64,
     /// Key exchanges: full handshakes have one, and so do most resumed ones.
     pub agreed: u64,
+    /// Waits of handshakes for their signatures. Of the terminator ([`serves`](Facts::serves)): waits of full
+    /// handshakes for the server.
+    pub signed_times: Times,
+    /// Waits for key exchanges. Of the terminator: waits of resumed handshakes for the server.
+    pub agreed_times: Times,
+    /// Note of a proof.
+    pub proved: Proved,
     /// In the order of the process; also those that did nothing.
     pub operations: Vec<Operation>,
     /// Why OpenSSL did something by itself.
@@ -140,6 +149,9 @@ impl Report {
             switch: page.u64(SWITCH),
             signed: page.u64(offset_of!(Page, handshakes) + offset_of!(Handshakes, signed)),
             agreed: page.u64(offset_of!(Page, handshakes) + offset_of!(Handshakes, agreed)),
+            signed_times: page.times(offset_of!(Durations, signed)),
+            agreed_times: page.times(offset_of!(Durations, agreed)),
+            proved: Proved::of_words(page.u64s(PROVED)),
             operations: (0..operations)
                 .map(|number| page.operation(number))
                 .collect::<Option<_>>()
@@ -156,6 +168,9 @@ impl Report {
 /// Where a page has the word of its [`Switch`](crate::Switch): eight bytes.
 pub const SWITCH: usize = offset_of!(Page, switch);
 
+/// Place of the words of [`Proved`] in a page, eight bytes each.
+pub const PROVED: usize = offset_of!(Page, proved);
+
 /// Bytes that are as many as a page has, so that what its fields name is within them.
 struct Bytes<'a>(&'a [u8]);
 
@@ -167,11 +182,14 @@ impl<'a> Bytes<'a> {
     fn operation(&self, number: usize) -> Option<Operation> {
         let row = offset_of!(Page, operation_rows) + number * size_of::<OperationRow>();
         let totals = row + offset_of!(OperationRow, totals);
-        let values = std::array::from_fn::<_, TOTALS, _>(|i| self.u64(totals + i * 8));
         Some(Operation {
             name: self.text(row + offset_of!(OperationRow, name), OPERATION)?,
-            totals: Totals::from_array(values),
+            totals: Totals::from_array(self.u64s::<TOTALS>(totals)),
         })
+    }
+
+    fn times(&self, within: usize) -> Times {
+        Times::from_buckets(self.u64s::<BUCKETS>(offset_of!(Page, durations) + within))
     }
 
     fn reason(&self, number: usize) -> Option<Reason> {
@@ -198,6 +216,10 @@ impl<'a> Bytes<'a> {
         u64::from_ne_bytes(self.array(at))
     }
 
+    fn u64s<const N: usize>(&self, at: usize) -> [u64; N] {
+        std::array::from_fn(|i| self.u64(at + i * 8))
+    }
+
     fn array<const N: usize>(&self, at: usize) -> [u8; N] {
         std::array::from_fn(|i| self.0[at + i])
     }
@@ -207,8 +229,16 @@ impl<'a> Bytes<'a> {
 mod tests {
     use super::*;
     use crate::page::tests::{bytes, empty};
-    use crate::{MOST_OPERATIONS, MOST_REASONS, SIZE};
+    use crate::{Found, MOST_OPERATIONS, MOST_REASONS, SIZE};
     use proptest::prelude::*;
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    fn times(all: &[Duration]) -> Times {
+        let mut times = Times::default();
+        all.iter().for_each(|took| times.count(*took));
+        times
+    }
 
     fn facts() -> Facts {
         Facts {
@@ -242,9 +272,9 @@ mod tests {
         page.count_reason("no lanes for it");
         page.count_reason("other");
         page.count_reason("no lanes for it");
-        page.count_signed();
-        page.count_agreed();
-        page.count_agreed();
+        page.count_signed(MILLISECOND);
+        page.count_agreed(MILLISECOND * 2);
+        page.count_agreed(MILLISECOND * 4);
         bytes(&page)
     }
 
@@ -268,6 +298,39 @@ mod tests {
         assert_eq!(reasons, [("no lanes for it", 2), ("other", 1)]);
         assert_eq!(report.unlisted, 0);
         assert_eq!((report.signed, report.agreed), (1, 2));
+        assert_eq!(report.signed_times, times(&[MILLISECOND]));
+        let agreed = times(&[MILLISECOND * 2, MILLISECOND * 4]);
+        assert_eq!(report.agreed_times, agreed);
+        assert_eq!(report.proved, Proved::default());
+    }
+
+    #[test]
+    fn handshakes_are_counted_by_their_kind() {
+        let page = empty();
+        page.begin(7, &facts());
+        page.count_handshake(false, MILLISECOND);
+        page.count_handshake(true, MILLISECOND * 2);
+        page.count_handshake(true, MILLISECOND * 2);
+        let report = Report::parse(&bytes(&page)).unwrap();
+        assert_eq!((report.signed, report.agreed), (1, 3));
+        assert_eq!(report.signed_times, times(&[MILLISECOND]));
+        assert_eq!(report.agreed_times, times(&[MILLISECOND * 2; 2]));
+    }
+
+    #[test]
+    fn what_a_proof_writes_is_read() {
+        let proved = Proved {
+            until: Duration::from_secs(9),
+            ended: Duration::from_secs(3),
+            found: Found::Differ,
+            with: MILLISECOND,
+            without: MILLISECOND * 2,
+        };
+        let mut bytes = whole();
+        for (at, word) in (PROVED..).step_by(8).zip(proved.to_words()) {
+            bytes[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+        }
+        assert_eq!(Report::parse(&bytes).unwrap().proved, proved);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use widelane_cli::places::{Places, profile_name};
 use widelane_cli::version::known;
 use widelane_cli::{machine, output};
 use widelane_frequency::{Machine, Profile};
-use widelane_report::{Inputs, latency, picture, records, report};
+use widelane_report::{Inputs, latency, picture, proof, records, report};
 
 /// Write what is known of this machine, and what was measured on it and others, into one HTML file
 ///
@@ -48,6 +48,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "output"])]
     latency: Option<PathBuf>,
 
+    /// Write a picture of the blocks of `widelane status --prove` to this file (SVG), from the last record of lab/proof,
+    /// and no page
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "output", "latency", "clocks"])]
+    proof: Option<PathBuf>,
+
     /// The kind of handshake in it
     #[arg(
         long,
@@ -77,6 +82,12 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
                 "no record has latencies of {condition} at three loads or more: `widelane-lab \
                  handshakes curve --condition {condition}` writes one (docs/bench.md)"
             ))
+        })?;
+        return draw(path, &svg);
+    }
+    if let Some(path) = &args.proof {
+        let svg = proof(&records).ok_or_else(|| {
+            Failure::Failed("no record has proofs: lab/proof writes one".to_owned())
         })?;
         return draw(path, &svg);
     }
@@ -174,6 +185,7 @@ Examples:
   widelane-lab report --records ~/measurements --output /tmp/report.html
   widelane-lab report --latency latency.svg --condition rsa-x25519
   widelane-lab report --clocks clocks.svg
+  widelane-lab report --proof proof.svg
   widelane-lab report --json | jq 'select(.section == \"answer\")'
 
 A line of a record that cannot be read is told on standard error and listed on the page; the report

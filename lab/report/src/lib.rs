@@ -5,7 +5,7 @@
 //! operations, handshakes and experiments. Each number on the page says on which machine, of which
 //! commit, when and with which interval it was measured, and in which lines of which file it is
 //! found again. [`Report::json`] has the same numbers for programs. [`picture`] draws a profile, [`latency`]
-//! how long handshakes take at which load, [`time_line`] what a simulated core does.
+//! how long handshakes take at which load, [`proof`] the blocks of proofs, [`time_line`] what a simulated core does.
 //!
 //! It measures nothing and computes no number that does not follow from its sources by a median, a
 //! quotient or a sum.
@@ -24,6 +24,7 @@ mod operations;
 mod order;
 mod page;
 mod profile;
+mod proof;
 mod records;
 mod source;
 mod sources;
@@ -31,6 +32,7 @@ mod time_line;
 
 pub use latency::latency;
 pub use profile::picture;
+pub use proof::proof;
 pub use records::records;
 pub use time_line::time_line;
 

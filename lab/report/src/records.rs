@@ -68,6 +68,7 @@ const KINDS: &[&str] = &[
     "open",
     "overload",
     "pair",
+    "proof",
     "relay",
     "scaling",
     "speed",

@@ -5,7 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use widelane_status::{Asked, BadPage, Report, SWITCH};
+use widelane_status::{Asked, BadPage, PROVED, Proved, Report, SWITCH};
 use widelane_threads::{Mapping, Memory, Proc, Thread};
 
 use crate::error::StatusError;
@@ -25,6 +25,8 @@ struct Switched {
     name: String,
     memory: Memory,
     page: Mapping,
+    /// Whether it is `widelane serve`.
+    serves: bool,
     /// The word in its switch before anything was asked here.
     was: u64,
 }
@@ -69,11 +71,13 @@ impl Server {
     /// When one of its processes has no lanes, reads another clock than this program, or is being proved already.
     pub fn can_be_proved(&self) -> Result<(), StatusError> {
         for one in &self.processes {
-            let why = if one.report()?.facts.backend == NO_LANES {
+            let report = one.report()?;
+            let is_off_for_a_time = matches!(Asked::of_word(one.was, now()), Asked::OffUntil(_));
+            let why = if report.facts.backend == NO_LANES {
                 NoSwitch::NoLanes
             } else if !Proc::here().has_our_clock(one.pid) {
                 NoSwitch::OtherClock
-            } else if matches!(Asked::of_word(one.was, now()), Asked::OffUntil(_)) {
+            } else if is_off_for_a_time || report.proved.is_at_work(now()) {
                 NoSwitch::Busy
             } else {
                 continue;
@@ -83,13 +87,27 @@ impl Server {
         Ok(())
     }
 
+    /// Returns whether it tells full handshakes from others: it is `widelane serve`.
+    pub fn tells_kinds(&self) -> bool {
+        self.processes.iter().all(|one| one.serves)
+    }
+
+    /// Writes the note of a proof, for others to see.
+    ///
+    /// # Errors
+    ///
+    /// When none is left, or one cannot be written to.
+    pub fn note(&self, proved: Proved) -> Result<(), StatusError> {
+        self.each(|one| one.note(proved)).map(drop)
+    }
+
     /// Asks each process for this.
     ///
     /// # Errors
     ///
     /// When none is left, or one cannot be written to.
     pub fn ask(&self, asked: Asked) -> Result<(), StatusError> {
-        self.each(|one| one.write(asked.to_word())).map(drop)
+        self.each(|one| one.ask(asked.to_word())).map(drop)
     }
 
     /// What `work` gives for each process that is still there.
@@ -123,6 +141,7 @@ impl Switched {
                 pid,
                 name: proc.process_name(pid),
                 page: page.clone(),
+                serves: report.facts.serves,
                 was: report.switch,
                 memory,
             }),
@@ -142,8 +161,19 @@ impl Switched {
         })
     }
 
-    fn write(&self, word: u64) -> Result<(), StatusError> {
-        let written = self.memory.write(&self.page, SWITCH, word);
+    fn ask(&self, word: u64) -> Result<(), StatusError> {
+        self.write(SWITCH, word)
+    }
+
+    /// Writes until when a proof is at work last: readers look at the other words when it is over.
+    fn note(&self, proved: Proved) -> Result<(), StatusError> {
+        let words = (PROVED..).step_by(8).zip(proved.to_words());
+        let mut words = Vec::from_iter(words).into_iter().rev();
+        words.try_for_each(|(place, word)| self.write(place, word))
+    }
+
+    fn write(&self, place: usize, word: u64) -> Result<(), StatusError> {
+        let written = self.memory.write(&self.page, place, word);
         written.map_err(|cause| StatusError::of(self.pid, cause))
     }
 
@@ -151,6 +181,8 @@ impl Switched {
         let Report {
             signed,
             agreed,
+            signed_times,
+            agreed_times,
             operations,
             ..
         } = self.report()?;
@@ -168,6 +200,8 @@ impl Switched {
         Ok(Counts {
             signed,
             agreed,
+            signed_times,
+            agreed_times,
             jobs: totals.clone().map(|totals| totals.jobs).sum(),
             in_lanes: totals.map(|totals| totals.lanes_filled).sum(),
             threads,
@@ -222,14 +256,20 @@ impl<F: FnMut(Instant) -> bool> World for Living<F> {
         (self.ended_before)(Instant::now() + then.saturating_sub(now()))
     }
 
-    fn ask(&mut self, asked: Asked) -> Result<(), StatusError> {
+    fn ask(&mut self, asked: Asked, until: Duration) -> Result<(), StatusError> {
+        let proved = Proved {
+            until,
+            ..Proved::default()
+        };
+        self.server.note(proved)?;
         self.server.ask(asked)
     }
 
     fn restore(&mut self) {
         for one in &self.server.processes {
             // One that has ended needs it no more; for another, the time that it was asked for ends soon.
-            let _ = one.write(one.was);
+            let _ = one.ask(one.was);
+            let _ = one.note(Proved::default());
         }
     }
 

@@ -10,7 +10,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use server::{PATIENCE, Running, Server, folder, shake_hands, with_provider};
-use widelane_status_tool::{Asked, BadPage, Report, State, StatusError, now, process, survey};
+use widelane_status_tool::{
+    Asked, BadPage, Proved, Report, State, StatusError, now, process, survey,
+};
 use widelane_threads::Memory;
 
 #[test]
@@ -79,6 +81,8 @@ fn a_server_is_switched_off_and_on() {
         }
         let after = counts(pid).unwrap();
         assert_eq!(after.switch, asked.to_word());
+        assert_eq!(after.signed_times.total(), after.signed);
+        assert_eq!(after.agreed_times.total(), after.agreed);
         let jobs = |report: &Report| -> u64 {
             let jobs = report.operations.iter().map(|one| one.totals.jobs);
             jobs.sum()
@@ -93,10 +97,24 @@ fn a_server_is_switched_off_and_on() {
         done(Asked::OffUntil(now() + Duration::from_secs(300))),
         (2, 0)
     );
-    let busy = widelane_status_tool::Server::of(pid)
-        .unwrap()
-        .can_be_proved();
-    assert!(busy.unwrap_err().to_string().contains("being proved"));
+    let is_busy = || {
+        let server = widelane_status_tool::Server::of(pid).unwrap();
+        let busy = server.can_be_proved().err();
+        busy.is_some_and(|busy| busy.to_string().contains("being proved"))
+    };
+    assert!(is_busy());
+    // In a block with lanes, only the note says so.
+    switch.ask(Asked::On).unwrap();
+    assert!(!is_busy());
+    let proved = Proved {
+        until: now() + Duration::from_secs(300),
+        ..Proved::default()
+    };
+    switch.note(proved).unwrap();
+    assert_eq!(counts(pid).unwrap().proved, proved);
+    assert!(is_busy() && !switch.tells_kinds());
+    switch.note(Proved::default()).unwrap();
+    assert!(!is_busy());
     // Left behind by a program that was killed.
     let gone = now().saturating_sub(Duration::from_millis(1));
     assert_eq!(done(Asked::OffUntil(gone)), (2, 6));

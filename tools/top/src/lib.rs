@@ -24,7 +24,7 @@ mod view;
 
 pub use clock::{Clocks, Core, Source};
 pub use licence::Licence;
-pub use provider::{Provider, ProviderOperation, Providers, Work};
+pub use provider::{ProofSeen, Provider, ProviderOperation, Providers, Work};
 #[cfg(feature = "terminal")]
 pub use screen::{Screen, Told};
 pub use server::{Operation, Server, rates};

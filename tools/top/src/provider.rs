@@ -4,6 +4,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Instant;
+use widelane_status_tool::proof::noted;
 use widelane_status_tool::{Asked, Process, Report, State, Totals, now, survey};
 
 /// What processes with the OpenSSL provider did.
@@ -13,6 +14,19 @@ pub struct Providers {
     pub processes: Vec<Provider>,
     /// How many processes this user may not look at.
     pub hidden: usize,
+    /// Proofs of servers, also of `serve`.
+    pub proofs: Vec<ProofSeen>,
+}
+
+/// A proof of a server, `widelane status --prove`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProofSeen {
+    /// The number of the first of its processes.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// Text that the proof is at work, or its result.
+    pub said: String,
 }
 
 /// A process with the OpenSSL provider.
@@ -117,8 +131,32 @@ impl Looks {
         Ok(Providers {
             processes,
             hidden: found.hidden,
+            proofs: proofs(&found.processes),
         })
     }
+}
+
+/// The proofs that are noted, each once: a server of several processes has the same note in all of them.
+fn proofs(processes: &[Process]) -> Vec<ProofSeen> {
+    let mut seen = Vec::new();
+    let mut proofs = Vec::new();
+    for process in processes {
+        let State::Counts(report) = &process.state else {
+            continue;
+        };
+        let Some(said) = noted(&report.proved, now()) else {
+            continue;
+        };
+        if !seen.contains(&report.proved) {
+            seen.push(report.proved);
+            proofs.push(ProofSeen {
+                pid: process.pid,
+                name: process.name.clone(),
+                said,
+            });
+        }
+    }
+    proofs
 }
 
 fn reports(processes: &[Process]) -> BTreeMap<u32, Report> {
@@ -243,7 +281,8 @@ fn as_figure(count: u64) -> f64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use widelane_status_tool::{BadPage, Facts, Operation, Reason};
+    use std::time::Duration;
+    use widelane_status_tool::{BadPage, Facts, Operation, Proved, Reason};
 
     fn report(times: u64) -> Report {
         let totals = Totals {
@@ -365,7 +404,7 @@ mod tests {
         let found = rates(&before, &[process(State::Counts(report(2)))], 1.0);
         let providers = Providers {
             processes: found,
-            hidden: 0,
+            ..Providers::default()
         };
         assert_eq!(providers.sum(|one| one.jobs).to_bits(), 0);
         assert_eq!(providers.fallbacks(), 0.0);
@@ -377,6 +416,33 @@ mod tests {
             panic!("{providers:?}");
         };
         assert!(operations.is_empty());
+    }
+
+    #[test]
+    fn a_proof_is_seen_once_for_all_processes_of_a_server() {
+        let proved = |ended: u64| Proved {
+            ended: now().saturating_sub(Duration::from_secs(ended)),
+            ..Proved::default()
+        };
+        let of = |pid, proved, serves| {
+            let mut report = report(1);
+            (report.proved, report.facts.serves) = (proved, serves);
+            Process {
+                pid,
+                ..process(State::Counts(report))
+            }
+        };
+        let last = proved(5);
+        let processes = [
+            of(7, last, false),
+            of(8, last, false),
+            of(9, Proved::default(), false),
+            of(10, proved(300), true),
+        ];
+        let proofs = proofs(&processes);
+        let pids: Vec<_> = proofs.iter().map(|proof| proof.pid).collect();
+        assert_eq!(pids, [7, 10]);
+        assert!(proofs[0].said.contains("could not be told"), "{proofs:?}");
     }
 
     proptest! {
@@ -398,7 +464,7 @@ mod tests {
             let (before, after) = (odd(&numbers[..9]), odd(&numbers[9..]));
             let before = BTreeMap::from([(7, before)]);
             let processes = rates(&before, &[process(State::Counts(after))], seconds);
-            let providers = Providers { processes, hidden: 0 };
+            let providers = Providers { processes, ..Providers::default() };
             for sum in [providers.sum(|one| one.jobs), providers.fallbacks()] {
                 prop_assert!(sum >= 0.0, "{sum}");
             }

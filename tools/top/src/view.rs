@@ -156,6 +156,12 @@ fn providers(snapshot: &Snapshot) -> Vec<Line> {
             )));
         }
     }
+    for proof in &providers.proofs {
+        lines.push(detail(format!(
+            "{:>8}  {:<16} {}",
+            proof.pid, proof.name, proof.said
+        )));
+    }
     lines
 }
 
@@ -394,7 +400,7 @@ const CPUS_IN_A_LINE: usize = 4;
 #[cfg(test)]
 pub(crate) mod specimens {
     use crate::clock::{Clocks, Core, Source};
-    use crate::provider::{Provider, ProviderOperation, Providers, Work};
+    use crate::provider::{ProofSeen, Provider, ProviderOperation, Providers, Work};
     use crate::server::{Operation, Server};
     use crate::snapshot::{ClassClock, Known, Snapshot};
     use crate::tls::{Tls, TlsFunction, TlsProcess};
@@ -450,6 +456,11 @@ pub(crate) mod specimens {
                     }),
                 ],
                 hidden: 0,
+                proofs: vec![ProofSeen {
+                    pid: 812,
+                    name: "nginx\n".to_owned(),
+                    said: "a proof is at work".to_owned(),
+                }],
             }),
             clocks: Known::Known(Clocks {
                 source: Source::Aperf,
@@ -578,6 +589,7 @@ mod tests {
             "\n       812  nginx\\n           avx512ifma, left to OpenSSL 5/s\n",
             "\n       812  nginx\\n           avx512ifma switched off, nothing done yet\n",
             "3.9 of 4         2\n",
+            "\n       812  nginx\\n           a proof is at work\n",
         ] {
             assert!(shown.contains(expected), "{expected}\n{shown}");
         }

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -100,6 +101,13 @@ fn handshakes_outlast_lanes_that_are_switched_off_and_on() {
     assert_eq!(handshakes(64, &|_| None), jobs, "OpenSSL does all of it");
     worker.ask(Asked::On);
     assert!(handshakes(64, &|_| None) > jobs, "lanes are back");
+    // Each wait is counted, of lanes and of OpenSSL; one for a key exchange is never shorter than its multiplication.
+    let counts = worker.counts();
+    assert!(counts.signed >= 64 * 4);
+    assert_eq!(counts.signed_times.total(), counts.signed);
+    assert_eq!(counts.agreed_times.total(), counts.agreed);
+    let shortest = counts.agreed_times.quantile(0.0).expect("key exchanges");
+    assert!(shortest > Duration::from_micros(4), "{shortest:?}");
     server.assert_log_without(BAD);
 }
 

@@ -6,6 +6,7 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use std::{ptr, slice};
 
 use widelane_crypto::agreement::Secret;
@@ -200,42 +201,51 @@ unsafe extern "C" fn derive(
 ) -> c_int {
     // SAFETY: OpenSSL's contract.
     let context = unsafe { borrow::<Context>(object) };
-    let result = on(context, |context| {
-        if context.inner.is_some() {
+    on(context, |context| {
+        let since = Instant::now();
+        let result = derive_anywhere(context, secret, len, room);
+        if result == 1 && !secret.is_null() {
+            // In lanes, the agreement is made with the key.
+            let key = context.key.as_ref();
+            let making = key.map_or(Duration::ZERO, |key| key.made_in);
+            status::count_agreed(making + since.elapsed());
+        }
+        result
+    })
+}
+
+/// The agreement of lanes, or else of the default provider.
+fn derive_anywhere(context: &mut Context, secret: *mut u8, len: *mut usize, room: usize) -> c_int {
+    if context.inner.is_some() {
+        return derive_inner(context, secret, len, room);
+    }
+    // The default provider knows what is to be said of keys that are missing, or agree on nothing,
+    // and of a place that is too small: ECDH fills it.
+    let Some((own, peer)) = context.shares() else {
+        return derive_inner(context, secret, len, room);
+    };
+    let wanted = own.curve.secret_len();
+    if len.is_null() {
+        return 0;
+    }
+    if !secret.is_null() {
+        if room < wanted {
             return derive_inner(context, secret, len, room);
         }
-        // The default provider knows what is to be said of keys that are missing, or agree on nothing,
-        // and of a place that is too small: ECDH fills it.
-        let Some((own, peer)) = context.shares() else {
-            return derive_inner(context, secret, len, room);
-        };
-        let wanted = own.curve.secret_len();
-        if len.is_null() {
-            return 0;
-        }
-        if !secret.is_null() {
-            if room < wanted {
+        let shared = match agree(own, peer) {
+            Ok(Ok(shared)) => shared,
+            Ok(Err(_)) => return derive_inner(context, secret, len, room),
+            Err(failure) if failure.falls_back() => {
                 return derive_inner(context, secret, len, room);
             }
-            let shared = match agree(own, peer) {
-                Ok(Ok(shared)) => shared,
-                Ok(Err(_)) => return derive_inner(context, secret, len, room),
-                Err(failure) if failure.falls_back() => {
-                    return derive_inner(context, secret, len, room);
-                }
-                Err(_) => return 0,
-            };
-            // SAFETY: the caller gives `room` bytes at `secret`, which are enough.
-            unsafe { slice::from_raw_parts_mut(secret, wanted) }.copy_from_slice(shared.as_bytes());
-        }
-        // SAFETY: the caller gives a place for the length.
-        unsafe { *len = wanted };
-        1
-    });
-    if result == 1 && !secret.is_null() {
-        status::count_agreed();
+            Err(_) => return 0,
+        };
+        // SAFETY: the caller gives `room` bytes at `secret`, which are enough.
+        unsafe { slice::from_raw_parts_mut(secret, wanted) }.copy_from_slice(shared.as_bytes());
     }
-    result
+    // SAFETY: the caller gives a place for the length.
+    unsafe { *len = wanted };
+    1
 }
 
 /// The default provider's agreement.

@@ -7,6 +7,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 use std::{ptr, slice};
 
 use widelane_crypto::AgreeError;
@@ -307,10 +308,13 @@ unsafe extern "C" fn encapsulate(
             }
         }
         // SAFETY: both places have room for these lengths, by the check above.
-        agreed(key.encapsulate(), |(made, agreed)| unsafe {
-            put(share, share_len, &made[..lens[0]]);
-            put(secret, secret_len, &agreed[..lens[1]]);
-        })
+        agreed(
+            || key.encapsulate(),
+            |(made, agreed)| unsafe {
+                put(share, share_len, &made[..lens[0]]);
+                put(secret, secret_len, &agreed[..lens[1]]);
+            },
+        )
     })
 }
 
@@ -342,18 +346,20 @@ unsafe extern "C" fn decapsulate(
             slice::from_raw_parts(share, share_len)
         };
         // SAFETY: the place has room for it, by the check above.
-        agreed(key.decapsulate(share), |agreed| unsafe {
-            put(secret, secret_len, &agreed[..wanted])
-        })
+        agreed(
+            || key.decapsulate(share),
+            |agreed| unsafe { put(secret, secret_len, &agreed[..wanted]) },
+        )
     })
 }
 
-/// Counts an agreement and hands it over by `put`, or says why there is none.
-fn agreed<T>(result: Result<T, Failure>, put: impl FnOnce(T)) -> c_int {
-    match result {
+/// Agrees, counts that, and hands it over by `put`; or says why there is nothing.
+fn agreed<T>(agree: impl FnOnce() -> Result<T, Failure>, put: impl FnOnce(T)) -> c_int {
+    let since = Instant::now();
+    match agree() {
         Ok(agreed) => {
             put(agreed);
-            status::count_agreed();
+            status::count_agreed(since.elapsed());
             1
         }
         Err(failure) => {

@@ -7,6 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use widelane_crypto::agreement::{Answer, Curve};
 use zeroize::Zeroizing;
@@ -386,7 +387,11 @@ unsafe extern "C" fn generate(
     // SAFETY: OpenSSL's contract.
     let context = unsafe { borrow::<Generation>(context) };
     guarded(ptr::null_mut(), || {
+        let since = Instant::now();
         let made = context.and_then(|context| context.generate(callback, argument));
-        objects::give_counted(made)
+        objects::give_counted(made.map(|key| Key {
+            made_in: since.elapsed(),
+            ..key
+        }))
     })
 }

@@ -6,6 +6,7 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use widelane_crypto::Shared;
 use widelane_crypto::agreement::{Curve, Secret};
@@ -33,6 +34,8 @@ pub(crate) struct Key {
     prepared: OnceLock<Option<Arc<PreparedKey>>>,
     /// Where it was imported to; `None` if it was made here.
     library: Option<LibraryContext>,
+    /// Time for which a handshake waited for it; zero if it came from elsewhere.
+    pub(crate) made_in: Duration,
 }
 
 #[derive(Default)]
@@ -119,6 +122,7 @@ impl Key {
             forms: RwLock::new(Forms { inner, share }),
             prepared: OnceLock::new(),
             library: None,
+            made_in: Duration::ZERO,
         }
     }
 

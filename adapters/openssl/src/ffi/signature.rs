@@ -12,6 +12,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::family::Family;
 use crate::ffi::abi::{Dispatch, Object, Param, dispatch};
@@ -180,6 +181,7 @@ unsafe extern "C" fn digest_sign(
         if let Some(answer) = unsafe { context.sign_message(signature, len, room, text) } {
             return answer;
         }
+        let since = Instant::now();
         let result = context.continue_inner(|functions, inner| {
             // SAFETY: the default provider's function with a context of its own, and what the
             // caller passed.
@@ -187,7 +189,7 @@ unsafe extern "C" fn digest_sign(
                 functions.digest_sign?(inner, signature, len, room, message, message_len)
             })
         });
-        context.signed(result, signature);
+        context.signed(since, result, signature);
         result
     })
 }
@@ -303,12 +305,13 @@ unsafe extern "C" fn digest_sign_final(
             }
             return answer;
         }
+        let since = Instant::now();
         let result = context.continue_inner(|functions, inner| {
             // SAFETY: the default provider's function with a context of its own, and what the
             // caller passed.
             Some(unsafe { functions.digest_sign_final?(inner, signature, len, room) })
         });
-        context.signed(result, signature);
+        context.signed(since, result, signature);
         result
     })
 }

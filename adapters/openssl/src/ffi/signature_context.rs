@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, CString, c_int};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 use std::{ptr, slice};
 
 use crate::family::Family;
@@ -150,6 +151,7 @@ impl Context {
         if room < wanted {
             return None;
         }
+        let since = Instant::now();
         let made = match signer.streamed.is_empty() {
             true => signer.sign(text),
             false => signer.sign(&[&signer.streamed, text].concat()),
@@ -157,7 +159,7 @@ impl Context {
         // SAFETY: the caller's promise.
         let answer = unsafe { hand_over(made, signature, len, room) };
         if answer == Some(1) {
-            status::count_signed();
+            status::count_signed(since.elapsed());
         }
         answer
     }
@@ -216,10 +218,10 @@ impl Context {
         }
     }
 
-    /// The default provider has signed a message, if `result` says so and there was a place for it.
-    pub(crate) fn signed(&mut self, result: c_int, signature: *mut u8) {
+    /// The default provider has signed a message since then, if `result` says so and there was a place for it.
+    pub(crate) fn signed(&mut self, since: Instant, result: c_int, signature: *mut u8) {
         if result == 1 && !signature.is_null() {
-            status::count_signed();
+            status::count_signed(since.elapsed());
             if let Some(key) = self.signs.take() {
                 key.signed();
             }

@@ -46,17 +46,17 @@ pub(crate) fn count_reason(text: &str) {
     }
 }
 
-/// Counts a signature of a handshake, made in lanes, by AWS-LC or by OpenSSL.
-pub(crate) fn count_signed() {
+/// Counts a signature of a handshake, made in lanes, by AWS-LC or by OpenSSL, and how long the handshake waited for it.
+pub(crate) fn count_signed(took: Duration) {
     if let Some(page) = page(process_id()) {
-        page.count_signed();
+        page.count_signed(took);
     }
 }
 
-/// Counts a key exchange, done in lanes, by AWS-LC or by OpenSSL.
-pub(crate) fn count_agreed() {
+/// Counts a key exchange, done in lanes, by AWS-LC or by OpenSSL, and how long the handshake waited for it.
+pub(crate) fn count_agreed(took: Duration) {
     if let Some(page) = page(process_id()) {
-        page.count_agreed();
+        page.count_agreed(took);
     }
 }
 

@@ -5,11 +5,14 @@ use serde::Serialize;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::io::{IsTerminal, stderr};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
-use widelane_status_tool::proof::{self, Counted, End, Estimate, Plan, Progress, Proof, Verdict};
-use widelane_status_tool::{Living, Server, only_server};
+use widelane_status_tool::proof::{
+    self, Both, Counted, End, Estimate, Latency, Plan, PlanError, Progress, Proof, Span, Verdict,
+};
+use widelane_status_tool::{Living, Server, StatusError, now, only_server};
 use widelane_text::{escaped, json_line, thousands};
 
 /// Switches the lanes of a server off and on, and says what a handshake takes.
@@ -24,11 +27,7 @@ pub(crate) fn run(
     let server = Server::of(pid).map_err(|error| Failure::from_error(&error))?;
     let can_be_proved = server.can_be_proved();
     can_be_proved.map_err(|error| Failure::from_error(&error))?;
-    let (pids, name) = server.processes();
-    let named = Named {
-        name: name.to_owned(),
-        pids,
-    };
+    let named = Named::of(&server);
     let screen = Screen::open(false)?;
     let mut broken = None;
     let mut living = Living {
@@ -49,10 +48,11 @@ pub(crate) fn run(
     if is_shown {
         output::progress("");
     }
+    let Living { server, .. } = living;
     if let Some(failure) = broken {
         return Err(failure);
     }
-    let proof = proof::prove(&pairs);
+    let proof = concluded(&server, &pairs);
     let text = match json {
         true => json_line(&Json::of(&named, &proof)),
         false => said(&named, &proof),
@@ -64,6 +64,60 @@ pub(crate) fn run(
     }
 }
 
+/// Plan of a server that proves itself.
+///
+/// # Errors
+///
+/// When that is too short.
+pub(crate) fn plan_of_its_own(length: Duration) -> Result<Plan, PlanError> {
+    Plan::new(length, 0.5)
+}
+
+/// Starts a thread that waits for load, proves this process once, and logs what that says.
+pub(crate) fn begin_of_its_own(plan: Plan) -> Result<(), Failure> {
+    let thread = thread::Builder::new().name("widelane-prove".to_owned());
+    let prove = move || match of_its_own(&plan) {
+        Ok(said) => said.lines().for_each(|line| tracing::info!("{line}")),
+        Err(error) => tracing::warn!(%error, "this server cannot prove itself"),
+    };
+    thread.spawn(prove)?;
+    Ok(())
+}
+
+fn of_its_own(plan: &Plan) -> Result<String, StatusError> {
+    let own = || {
+        let server = Server::of(std::process::id())?;
+        server.can_be_proved()?;
+        Ok(Living {
+            server,
+            ended_before: |then: Instant| {
+                thread::sleep(then.saturating_duration_since(Instant::now()));
+                false
+            },
+        })
+    };
+    let mut living = own()?;
+    tracing::info!("a proof begins when there is load: lanes will be switched off and on");
+    proof::wait_for_load(&mut living, plan)?;
+    // An operator may have switched lanes off meanwhile, to which the proof returns.
+    let mut living = own()?;
+    tracing::info!("a proof is at work: lanes are switched off and on");
+    let (pairs, end) = proof::run(&mut living, plan, drawn, |_| {});
+    if let End::Failed(error) = end {
+        return Err(error);
+    }
+    let Living { server, .. } = living;
+    Ok(said(&Named::of(&server), &concluded(&server, &pairs)))
+}
+
+/// Concludes from these pairs, and notes the result where others see it.
+fn concluded(server: &Server, pairs: &[proof::Pair]) -> Proof {
+    let proof = proof::prove(pairs, server.tells_kinds());
+    // A server that has ended has no page any more.
+    let _ = server.note(proof.noted(now()));
+    proof
+}
+
 /// A server, for people.
 struct Named {
     name: String,
@@ -71,6 +125,14 @@ struct Named {
 }
 
 impl Named {
+    fn of(server: &Server) -> Self {
+        let (pids, name) = server.processes();
+        Self {
+            name: name.to_owned(),
+            pids,
+        }
+    }
+
     fn text(&self) -> String {
         let name = escaped(&self.name);
         match &*self.pids {
@@ -123,9 +185,16 @@ fn at_work(named: &Named, now: Progress) -> String {
 /// What a proof says, as a sentence.
 fn said(named: &Named, proof: &Proof) -> String {
     let server = named.text();
+    let count = |count: u64| thousands(&count.to_string());
+    let kinds = match proof.counted {
+        Counted::FullHandshakes => "full handshakes",
+        Counted::ResumedHandshakes => "resumed handshakes",
+        Counted::Signatures => "handshakes, counted by their signatures,",
+        _ => "handshakes, counted by their key exchanges,",
+    };
     let counted = format!(
-        "{} handshakes in {} blocks",
-        thousands(&proof.handshakes.to_string()),
+        "{} {kinds} in {} blocks",
+        count(proof.handshakes),
         proof.blocks
     );
     let cannot_tell = |why: &str| format!("{server}: cannot be told: {why}\n");
@@ -149,7 +218,8 @@ fn said(named: &Named, proof: &Proof) -> String {
         _ => {}
     }
     let each = match proof.counted {
-        Counted::Signatures => "a full handshake",
+        Counted::FullHandshakes | Counted::Signatures => "a full handshake",
+        Counted::ResumedHandshakes => "a resumed handshake",
         _ => "a handshake",
     };
     let saved = proof.saved.unwrap_or(0.0);
@@ -167,14 +237,42 @@ fn said(named: &Named, proof: &Proof) -> String {
         // Handshakes that begin in one block and end in the next make a few.
         few if few <= proof.handshakes / 100 => String::new(),
         others => format!(
-            " Their CPU time includes {} other key exchanges, as of resumed handshakes.",
-            thousands(&others.to_string())
+            " Their CPU time includes {} {}.",
+            count(others),
+            match proof.counted {
+                Counted::FullHandshakes => "resumed handshakes",
+                _ => "key exchanges without a signature: of resumed handshakes, and with backends",
+            }
         ),
     };
+    let latencies: String = proof.latencies.iter().map(waited).collect();
     format!(
-        "{server}: {} of CPU {each} with lanes, {} without; {counted}. {conclusion}{others}\n",
+        "{server}: {} of CPU {each} with lanes, {} without; {counted}. {conclusion}{others}\n{latencies}",
         microseconds(with),
         microseconds(without),
+    )
+}
+
+/// Says in a line how long handshakes waited.
+fn waited(latency: &Latency) -> String {
+    let who = match latency.of {
+        Span::FullHandshake => "a full handshake waits for the server",
+        Span::ResumedHandshake => "a resumed handshake waits for the server",
+        Span::Signature => "a handshake waits for its signature",
+        _ => "a handshake waits for its key exchange",
+    };
+    let Both { with, without } = latency.median;
+    let tail = latency.p99.map(|Both { with, without }| {
+        format!(
+            "; 1 in 100 longer than {:.0} µs and {:.0} µs",
+            with.middle, without.middle
+        )
+    });
+    format!(
+        "  {who} {} with lanes, {} without{}\n",
+        microseconds(with),
+        microseconds(without),
+        tail.unwrap_or_default(),
     )
 }
 
@@ -194,14 +292,45 @@ struct Json<'a> {
     handshakes_per_s: f64,
     cpu_us_with_lanes: Option<[f64; 3]>,
     cpu_us_without_lanes: Option<[f64; 3]>,
+    pairs_us: &'a [[f64; 2]],
     quotient: Option<[f64; 3]>,
     saved_cpus: Option<f64>,
+    latencies: Vec<JsonLatency>,
+}
+
+#[derive(Serialize)]
+struct JsonLatency {
+    of: &'static str,
+    median_us_with_lanes: [f64; 3],
+    median_us_without_lanes: [f64; 3],
+    p99_us_with_lanes: Option<[f64; 3]>,
+    p99_us_without_lanes: Option<[f64; 3]>,
+}
+
+impl JsonLatency {
+    fn of(latency: &Latency) -> Self {
+        let Both { with, without } = latency.median;
+        Self {
+            of: match latency.of {
+                Span::FullHandshake => "full-handshake",
+                Span::ResumedHandshake => "resumed-handshake",
+                Span::Signature => "signature",
+                _ => "key-exchange",
+            },
+            median_us_with_lanes: ends(with),
+            median_us_without_lanes: ends(without),
+            p99_us_with_lanes: latency.p99.map(|both| ends(both.with)),
+            p99_us_without_lanes: latency.p99.map(|both| ends(both.without)),
+        }
+    }
+}
+
+fn ends(Estimate { middle, low, high }: Estimate) -> [f64; 3] {
+    [middle, low, high]
 }
 
 impl<'a> Json<'a> {
-    fn of(named: &'a Named, proof: &Proof) -> Self {
-        let ends =
-            |of: Option<Estimate>| of.map(|Estimate { middle, low, high }| [middle, low, high]);
+    fn of(named: &'a Named, proof: &'a Proof) -> Self {
         Self {
             pids: &named.pids,
             name: &named.name,
@@ -214,6 +343,8 @@ impl<'a> Json<'a> {
                 _ => "unknown",
             },
             counted: match proof.counted {
+                Counted::FullHandshakes => "full-handshakes",
+                Counted::ResumedHandshakes => "resumed-handshakes",
                 Counted::Signatures => "signatures",
                 _ => "key-exchanges",
             },
@@ -221,10 +352,12 @@ impl<'a> Json<'a> {
             handshakes: proof.handshakes,
             other_key_exchanges: proof.others,
             handshakes_per_s: proof.rate,
-            cpu_us_with_lanes: ends(proof.with),
-            cpu_us_without_lanes: ends(proof.without),
-            quotient: ends(proof.quotient),
+            cpu_us_with_lanes: proof.with.map(ends),
+            cpu_us_without_lanes: proof.without.map(ends),
+            pairs_us: &proof.pairs,
+            quotient: proof.quotient.map(ends),
             saved_cpus: proof.saved,
+            latencies: proof.latencies.iter().map(JsonLatency::of).collect(),
         }
     }
 }
@@ -254,8 +387,10 @@ mod tests {
             rate: 4327.0,
             with: estimate(171.2, 168.0, 175.0),
             without: estimate(379.0, 371.0, 388.4),
+            pairs: vec![[171.2, 379.0]],
             quotient: estimate(2.21, 2.15, 2.3),
             saved: Some(0.899),
+            latencies: Vec::new(),
         }
     }
 
@@ -264,7 +399,7 @@ mod tests {
         assert_eq!(
             said(&named(&[4711]), &proof()),
             "nginx\\u{1b} 4711: 171 µs (168 to 175) of CPU a full handshake with lanes, 379 µs (371 \
-             to 388) without; 5,812 handshakes in 12 blocks. Batching saves 0.90 of a CPU at this load.\n"
+             to 388) without; 5,812 handshakes, counted by their signatures, in 12 blocks. Batching saves 0.90 of a CPU at this load.\n"
         );
         let costs = Proof {
             counted: Counted::Exchanges,
@@ -280,9 +415,45 @@ mod tests {
         );
         assert!(text.contains("Lanes cost 0.10 of a CPU"), "{text}");
         assert!(
-            text.contains("includes 1,200 other key exchanges"),
+            text.contains("includes 1,200 key exchanges without a signature"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn kinds_and_times_of_handshakes_are_said_where_they_are_seen() {
+        let both = |with, without| Both {
+            with: estimate(with, with - 10.0, with + 10.0).unwrap(),
+            without: estimate(without, without - 10.0, without + 10.0).unwrap(),
+        };
+        let latency = |of, p99| Latency {
+            of,
+            median: both(900.0, 400.0),
+            p99,
+        };
+        let serves = Proof {
+            counted: Counted::FullHandshakes,
+            others: 1200,
+            latencies: vec![
+                latency(Span::FullHandshake, Some(both(2100.0, 1300.0))),
+                latency(Span::ResumedHandshake, None),
+            ],
+            ..proof()
+        };
+        let text = said(&named(&[7]), &serves);
+        for words in [
+            "; 5,812 full handshakes in 12 blocks. ",
+            "includes 1,200 resumed handshakes.\n  a full handshake waits for the server 900 µs (890 to \
+             910) with lanes, 400 µs (390 to 410) without; 1 in 100 longer than 2100 µs and 1300 µs\n",
+            "  a resumed handshake waits for the server 900 µs (890 to 910) with lanes, 400 µs (390 to \
+             410) without\n",
+        ] {
+            assert!(text.contains(words), "{words}\n{text}");
+        }
+        let json = serde_json::to_value(Json::of(&named(&[7]), &serves)).unwrap();
+        assert_eq!(json["counted"], "full-handshakes");
+        assert_eq!(json["latencies"][0]["p99_us_with_lanes"][1], 2090.0);
+        assert!(json["latencies"][1]["p99_us_with_lanes"].is_null());
     }
 
     #[test]
@@ -303,7 +474,7 @@ mod tests {
             (
                 Verdict::TooFew,
                 None,
-                "5,812 handshakes in 12 blocks are too few",
+                "signatures, in 12 blocks are too few",
             ),
             (Verdict::Unused, with, "no handshake used lanes"),
             (
@@ -329,5 +500,6 @@ mod tests {
             (&"differ".into(), &12.into())
         );
         assert_eq!(json["cpu_us_without_lanes"][2], 388.4);
+        assert_eq!(json["pairs_us"][0][1], 379.0);
     }
 }

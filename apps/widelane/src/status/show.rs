@@ -8,6 +8,7 @@ use prometheus_client::registry::Registry;
 use serde::Serialize;
 use std::fmt::Write as _;
 use widelane_cli::failure::Failure;
+use widelane_status_tool::proof::noted;
 use widelane_status_tool::{Asked, Facts, Operation, Process, Report, State, Totals, now};
 use widelane_text::{escaped, json_line, label};
 
@@ -39,7 +40,10 @@ pub(crate) fn table(processes: &[Process]) -> String {
         }
         match &process.state {
             State::Counts(report) => {
-                if let Some(line) = switched(report, process.pid) {
+                for line in switched(report, process.pid)
+                    .into_iter()
+                    .chain(noted(&report.proved, now()))
+                {
                     let _ = writeln!(text, "  {line}");
                 }
                 counted(&mut text, report);
@@ -69,6 +73,7 @@ pub(crate) fn json(processes: &[Process]) -> Result<String, Failure> {
             switched_off: report.map(|report| report.asked(now()) != Asked::On),
             signatures_of_handshakes: report.map(|report| report.signed),
             key_exchanges: report.map(|report| report.agreed),
+            proof: report.and_then(|report| noted(&report.proved, now())),
             facts: facts(&process.state).map(|facts| JsonFacts {
                 version: &facts.provider,
                 openssl: known(&facts.openssl),
@@ -161,9 +166,7 @@ fn switched(report: &Report, pid: u32) -> Option<String> {
         Asked::Off => Some(format!(
             "lanes are switched off; `widelane status --on {pid}` switches them on"
         )),
-        Asked::OffUntil(_) => {
-            Some("lanes are switched off for a moment: --prove is at work".into())
-        }
+        Asked::OffUntil(_) => Some("lanes are switched off for a moment".into()),
     }
 }
 
@@ -319,6 +322,8 @@ struct Json<'a> {
     signatures_of_handshakes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     key_exchanges: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proof: Option<String>,
     #[serde(flatten)]
     facts: Option<JsonFacts<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -414,6 +419,7 @@ mod tests {
                 count: 3,
             }],
             unlisted: 2,
+            ..Report::default()
         }
     }
 
@@ -509,6 +515,7 @@ mod tests {
         assert_eq!(first["fallbacks"][0]["count"], 3);
         assert_eq!(first["other_fallbacks"], 2);
         // The figures of its parent are not its own.
+        assert!(first.get("proof").is_none());
         assert!(lines[1].get("operations").is_none() && lines[1]["openssl"] == "3.0.2");
         assert!(
             lines[2]["why"].as_str().unwrap().contains("page"),

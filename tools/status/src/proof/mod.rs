@@ -3,10 +3,12 @@
 //! [`Plan`] says which blocks there are, [`run`] switches and measures, [`prove`] says what that means. All three
 //! are without a clock and without a process of their own: they get both by a [`World`].
 
+mod note;
 mod plan;
 mod run;
 mod verdict;
 
+pub use note::noted;
 pub use plan::{Plan, PlanError};
-pub use run::{Counts, End, Look, Progress, World, run};
-pub use verdict::{Block, Counted, Estimate, Pair, Proof, Verdict, prove};
+pub use run::{Counts, End, Look, Progress, World, run, wait_for_load};
+pub use verdict::{Block, Both, Counted, Estimate, Latency, Pair, Proof, Span, Verdict, prove};

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use super::run::LEFT_OUT;
+use super::verdict::FEWEST;
+
 /// Pairs of blocks: in one of each pair lanes are on, in the other off. Which comes first is drawn anew for each
 /// pair, so that nothing that comes and goes by itself can keep step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,6 +55,17 @@ impl Plan {
             on: pair - off,
             off,
         })
+    }
+}
+
+impl Plan {
+    /// Handshakes a second that make enough of them in each block.
+    pub(super) fn least_rate(&self) -> f64 {
+        let counted = self
+            .on
+            .min(self.off)
+            .mul_f64(1.0 - 1.0 / f64::from(LEFT_OUT));
+        FEWEST as f64 / counted.as_secs_f64()
     }
 }
 

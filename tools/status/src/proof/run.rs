@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use widelane_status::Asked;
+use widelane_status::{Asked, Times};
 
 use super::plan::Plan;
 use super::verdict::{Block, Pair};
@@ -19,12 +19,12 @@ pub trait World {
     /// Waits until then; true if the user wants an end before.
     fn ended_before(&mut self, then: Duration) -> bool;
 
-    /// Asks each process of the server for this.
+    /// Asks each process of the server for this, and writes until when the proof is at work.
     ///
     /// # Errors
     ///
     /// When none is left, or one cannot be asked.
-    fn ask(&mut self, asked: Asked) -> Result<(), Self::Error>;
+    fn ask(&mut self, asked: Asked, until: Duration) -> Result<(), Self::Error>;
 
     /// Asks each process for what it was asked for before all this.
     fn restore(&mut self);
@@ -47,6 +47,10 @@ pub struct Counts {
     pub signed: u64,
     /// Key exchanges.
     pub agreed: u64,
+    /// Waits for signatures; of the terminator, of full handshakes for the server.
+    pub signed_times: Times,
+    /// Waits for key exchanges; of the terminator, of resumed handshakes for the server.
+    pub agreed_times: Times,
     /// Jobs.
     pub jobs: u64,
     /// Those of them that ran in lanes.
@@ -123,14 +127,38 @@ pub fn run<W: World>(
     (pairs, End::Done)
 }
 
+/// Waits until so many handshakes come that this plan can tell; false if the user wants an end before.
+///
+/// # Errors
+///
+/// When the server cannot be looked at any more.
+pub fn wait_for_load<W: World>(world: &mut W, plan: &Plan) -> Result<bool, W::Error> {
+    let (mut since, mut before) = (world.now(), world.look()?);
+    loop {
+        if world.ended_before(since + LOOK) {
+            return Ok(false);
+        }
+        let (now, after) = (world.now(), world.look()?);
+        let lasted = now.saturating_sub(since);
+        let block = between(&before, &after, lasted);
+        let needed = plan.least_rate() * lasted.as_secs_f64();
+        if block.signed.max(block.agreed) as f64 >= needed {
+            return Ok(true);
+        }
+        (since, before) = (now, after);
+    }
+}
+
 /// One block; `None` if the user wants an end.
 fn block<W: World>(world: &mut W, on: bool, length: Duration) -> Result<Option<Block>, W::Error> {
     let begun = world.now();
     let ends = begun + length;
-    world.ask(match on {
+    let until = ends + MARGIN;
+    let asked = match on {
         true => Asked::On,
-        false => Asked::OffUntil(ends + MARGIN),
-    })?;
+        false => Asked::OffUntil(until),
+    };
+    world.ask(asked, until)?;
     // Jobs that had begun run as they were to, and caches fill.
     if world.ended_before(begun + length / LEFT_OUT) {
         return Ok(None);
@@ -155,6 +183,8 @@ fn between(before: &Look, after: &Look, lasted: Duration) -> Block {
         };
         block.signed += now.signed.saturating_sub(then.signed);
         block.agreed += now.agreed.saturating_sub(then.agreed);
+        (block.signed_times).add(&now.signed_times.since(&then.signed_times));
+        (block.agreed_times).add(&now.agreed_times.since(&then.agreed_times));
         block.jobs += now.jobs.saturating_sub(then.jobs);
         block.in_lanes += now.in_lanes.saturating_sub(then.in_lanes);
         // Those of a thread that has ended are lost.
@@ -176,16 +206,18 @@ impl<W: World> Drop for Restoring<'_, W> {
 }
 
 /// One part in so many of a block is left out at its beginning.
-const LEFT_OUT: u32 = 10;
+pub(super) const LEFT_OUT: u32 = 10;
 /// For so long lanes stay off after the end of a block in which this program is killed.
 const MARGIN: Duration = Duration::from_secs(1);
+/// Time between two looks at the load.
+const LOOK: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proof::{Verdict, prove};
+    use crate::proof::{Latency, Span, Verdict, prove};
 
-    /// A server with 500 handshakes a second, and a clock that only waiting moves.
+    /// A server with 500 handshakes a second as a rule, and a clock that only waiting moves.
     struct Server {
         now: Duration,
         word: Asked,
@@ -193,6 +225,8 @@ mod tests {
         was: Asked,
         asked: Vec<Asked>,
         counts: Counts,
+        /// Milliseconds from one handshake to the next.
+        every: u64,
         /// Microseconds of a handshake with lanes and without.
         costs: [u64; 2],
         /// The user wants an end at this time.
@@ -211,6 +245,7 @@ mod tests {
                 was: Asked::Off,
                 asked: Vec::new(),
                 counts: Counts::default(),
+                every: 2,
                 costs,
                 ends: NEVER,
                 dies: NEVER,
@@ -237,19 +272,25 @@ mod tests {
 
         fn ended_before(&mut self, then: Duration) -> bool {
             let then_or_end = then.min(self.ends).max(self.now);
-            let handshakes = (then_or_end - self.now).as_millis() as u64 / 2;
+            let handshakes = (then_or_end - self.now).as_millis() as u64 / self.every;
             self.now = then_or_end;
             let is_off = Asked::of_word(self.word.to_word(), self.now) != Asked::On;
             self.counts.signed += handshakes;
             self.counts.agreed += handshakes;
             self.counts.jobs += 3 * handshakes;
             self.counts.in_lanes += 3 * handshakes * u64::from(!is_off);
+            for _ in 0..handshakes {
+                // What is in a pass waits for it.
+                let took = Duration::from_micros(if is_off { 400 } else { 900 });
+                self.counts.signed_times.count(took);
+            }
             let ran = self.counts.threads.entry(7).or_default();
             *ran += handshakes * self.costs[usize::from(is_off)] * 1000;
             then > self.ends
         }
 
-        fn ask(&mut self, asked: Asked) -> Result<(), Self::Error> {
+        fn ask(&mut self, asked: Asked, until: Duration) -> Result<(), Self::Error> {
+            assert!(until > self.now, "it is at work");
             if self.now >= self.dies {
                 return Err("it has ended");
             }
@@ -272,11 +313,18 @@ mod tests {
         let mut server = Server::new([171, 379]);
         let (pairs, end) = server.runs();
         assert_eq!((pairs.len(), end), (15, End::Done));
-        let proof = prove(&pairs);
+        let proof = prove(&pairs, false);
         assert_eq!(proof.verdict, Verdict::Differ);
         assert_eq!(proof.with.unwrap().middle.round(), 171.0);
         assert_eq!(proof.without.unwrap().middle.round(), 379.0);
         assert_eq!(proof.rate.round(), 500.0);
+        let [Latency { of, median, .. }] = &proof.latencies[..] else {
+            panic!("{:?}", proof.latencies);
+        };
+        assert_eq!(*of, Span::Signature);
+        for (found, real) in [(median.with, 900.0), (median.without, 400.0)] {
+            assert!((found.middle / real - 1.0).abs() < 0.07, "{median:?}");
+        }
         assert_eq!(server.word, Asked::Off, "as it was before");
         assert_eq!(server.now, Duration::from_secs(1060));
     }
@@ -284,7 +332,7 @@ mod tests {
     #[test]
     fn a_server_that_is_the_same_both_ways_shows_none() {
         let (pairs, _) = Server::new([200, 200]).runs();
-        assert_eq!(prove(&pairs).verdict, Verdict::Same);
+        assert_eq!(prove(&pairs, false).verdict, Verdict::Same);
     }
 
     #[test]
@@ -336,6 +384,26 @@ mod tests {
         });
         assert!(std::panic::catch_unwind(panics).is_err());
         assert_eq!(server.word, Asked::Off);
+    }
+
+    #[test]
+    fn load_is_waited_for() {
+        let plan = Plan::new(Duration::from_secs(60), 0.5).unwrap();
+        let mut server = Server::new([171, 379]);
+        assert_eq!(wait_for_load(&mut server, &plan), Ok(true));
+        assert_eq!(
+            server.now,
+            Duration::from_secs(1010),
+            "the first look is enough"
+        );
+        // Twenty-eight a second make fifty in each block.
+        server.every = 40;
+        server.ends = Duration::from_secs(1100);
+        assert_eq!(wait_for_load(&mut server, &plan), Ok(false));
+        server.ends = NEVER;
+        server.every = 35;
+        assert_eq!(wait_for_load(&mut server, &plan), Ok(true));
+        assert_eq!(server.asked, [], "nothing is switched yet");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use widelane_statistics::{interval_of_median, median};
+use widelane_status::{Found, Proved, Times};
 
 /// What a server did in one block, or in several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +16,10 @@ pub struct Block {
     pub signed: u64,
     /// Key exchanges.
     pub agreed: u64,
+    /// Waits for signatures; of the terminator, of full handshakes for the server.
+    pub signed_times: Times,
+    /// Waits for key exchanges; of the terminator, of resumed handshakes for the server.
+    pub agreed_times: Times,
     /// Jobs of public-key operations.
     pub jobs: u64,
     /// Those of them that ran in lanes.
@@ -60,10 +65,48 @@ pub struct Proof {
     pub with: Option<Estimate>,
     /// The same without.
     pub without: Option<Estimate>,
+    /// Microseconds of CPU for each with lanes and without, pair by pair.
+    pub pairs: Vec<[f64; 2]>,
     /// How many times as much without as with.
     pub quotient: Option<Estimate>,
     /// How many CPUs less lanes take at this load.
     pub saved: Option<f64>,
+    /// Waits of handshakes, as far as they are seen.
+    pub latencies: Vec<Latency>,
+}
+
+/// Time by the clock for which handshakes wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latency {
+    /// Kind of wait.
+    pub of: Span,
+    /// Microseconds that half of them do not exceed.
+    pub median: Both,
+    /// Microseconds that 99 of 100 do not exceed; `None` if they are too few.
+    pub p99: Option<Both>,
+}
+
+/// A figure with lanes and without.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Both {
+    /// With lanes.
+    pub with: Estimate,
+    /// Without.
+    pub without: Estimate,
+}
+
+/// Kind of wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Span {
+    /// Wait of a full handshake for the server, from ClientHello to Finished.
+    FullHandshake,
+    /// The same of one that resumes a session.
+    ResumedHandshake,
+    /// Wait for a signature, from the question to the answer.
+    Signature,
+    /// Wait for a key exchange: for the key, and for the agreement.
+    KeyExchange,
 }
 
 /// What a proof says.
@@ -86,6 +129,10 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Counted {
+    /// Full handshakes, which the process tells from others.
+    FullHandshakes,
+    /// Handshakes that resume a session, where there are no others.
+    ResumedHandshakes,
     /// A signature: full handshakes.
     Signatures,
     /// A key exchange, where the process makes no signature that is seen: also handshakes that resume a session.
@@ -98,6 +145,8 @@ impl Block {
         self.lasted += other.lasted;
         self.signed += other.signed;
         self.agreed += other.agreed;
+        self.signed_times.add(&other.signed_times);
+        self.agreed_times.add(&other.agreed_times);
         self.jobs += other.jobs;
         self.in_lanes += other.in_lanes;
     }
@@ -106,8 +155,8 @@ impl Block {
 impl Counted {
     fn of(self, block: &Block) -> u64 {
         match self {
-            Self::Signatures => block.signed,
-            Self::Exchanges => block.agreed,
+            Self::FullHandshakes | Self::Signatures => block.signed,
+            Self::ResumedHandshakes | Self::Exchanges => block.agreed,
         }
     }
 }
@@ -123,9 +172,31 @@ impl Estimate {
     }
 }
 
-/// What these pairs say. Blocks with too few handshakes are joined with the next ones of their kind.
+impl Proof {
+    /// Returns the note of this proof, which ends at an instant of the monotonic clock.
+    pub fn noted(&self, now: Duration) -> Proved {
+        let middle = |estimate: Option<Estimate>| {
+            let micros = estimate.map_or(0.0, |estimate| estimate.middle);
+            Duration::try_from_secs_f64(micros / 1e6).unwrap_or_default()
+        };
+        Proved {
+            until: Duration::ZERO,
+            ended: now,
+            found: match self.verdict {
+                Verdict::Differ => Found::Differ,
+                Verdict::Same => Found::Same,
+                _ => Found::Nothing,
+            },
+            with: middle(self.with),
+            without: middle(self.without),
+        }
+    }
+}
+
+/// Concludes from these pairs, of a process that may tell full handshakes from others. Blocks with too few handshakes
+/// are joined with the next ones of their kind.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
-pub fn prove(pairs: &[Pair]) -> Proof {
+pub fn prove(pairs: &[Pair], tells_kinds: bool) -> Proof {
     let sum = pairs.iter().fold(Pair::default(), |mut sum, pair| {
         sum.with.add(&pair.with);
         sum.without.add(&pair.without);
@@ -134,24 +205,22 @@ pub fn prove(pairs: &[Pair]) -> Proof {
     let of_both = |part: fn(&Block) -> u64| part(&sum.with) + part(&sum.without);
     let (signed, agreed) = (of_both(|block| block.signed), of_both(|block| block.agreed));
     let counted = match signed {
+        0 if tells_kinds => Counted::ResumedHandshakes,
         0 => Counted::Exchanges,
+        _ if tells_kinds => Counted::FullHandshakes,
         _ => Counted::Signatures,
     };
     let handshakes = if signed == 0 { agreed } else { signed };
-    let joined = join(pairs, counted);
+    let joined = join(pairs, |block| counted.of(block), FEWEST);
     let microseconds = |block: &Block| block.cpu.as_secs_f64() * 1e6 / counted.of(block) as f64;
-    let with: Vec<_> = joined.iter().map(|pair| microseconds(&pair.with)).collect();
-    let without: Vec<_> = joined
-        .iter()
-        .map(|pair| microseconds(&pair.without))
-        .collect();
-    let quotients: Vec<_> = without
-        .iter()
-        .zip(&with)
-        .map(|(without, with)| without / with)
-        .collect();
-    let quotient = Estimate::of(&quotients);
-    let (with, without) = (Estimate::of(&with), Estimate::of(&without));
+    let sides = |pair: &Pair| [&pair.with, &pair.without].map(microseconds);
+    let paired: Vec<_> = joined.iter().map(sides).collect();
+    let estimate = |of: fn(&[f64; 2]) -> f64| Estimate::of(&Vec::from_iter(paired.iter().map(of)));
+    let [with, without, quotient] = [
+        estimate(|[with, _]| *with),
+        estimate(|[_, without]| *without),
+        estimate(|[with, without]| without / with),
+    ];
     let lasted = (sum.with.lasted + sum.without.lasted).as_secs_f64();
     let rate = match lasted > 0.0 {
         true => handshakes as f64 / lasted,
@@ -176,20 +245,59 @@ pub fn prove(pairs: &[Pair]) -> Proof {
         rate,
         with,
         without,
+        pairs: paired,
         quotient,
         saved,
+        latencies: latencies(pairs, tells_kinds),
     }
 }
 
+/// Waits of both kinds of handshakes, or for signatures and key exchanges.
+fn latencies(pairs: &[Pair], tells_kinds: bool) -> Vec<Latency> {
+    let [first, second] = match tells_kinds {
+        true => [Span::FullHandshake, Span::ResumedHandshake],
+        false => [Span::Signature, Span::KeyExchange],
+    };
+    let times: [(Span, fn(&Block) -> &Times); 2] = [
+        (first, |block| &block.signed_times),
+        (second, |block| &block.agreed_times),
+    ];
+    let latencies = times.into_iter().filter_map(|(of, times)| {
+        let quantile = |share, fewest| {
+            let joined = join(pairs, |block| times(block).total(), fewest);
+            let micros = |side: fn(&Pair) -> &Block| {
+                let found = joined
+                    .iter()
+                    .filter_map(|pair| times(side(pair)).quantile(share));
+                Estimate::of(
+                    &found
+                        .map(|found| found.as_secs_f64() * 1e6)
+                        .collect::<Vec<_>>(),
+                )
+            };
+            Some(Both {
+                with: micros(|pair| &pair.with)?,
+                without: micros(|pair| &pair.without)?,
+            })
+        };
+        Some(Latency {
+            of,
+            median: quantile(0.5, FEWEST)?,
+            p99: quantile(0.99, FEWEST_OF_A_TAIL),
+        })
+    });
+    latencies.collect()
+}
+
 /// Joins pairs until each has enough handshakes on both sides. What is left at the end goes to the last.
-fn join(pairs: &[Pair], counted: Counted) -> Vec<Pair> {
+fn join(pairs: &[Pair], count: impl Fn(&Block) -> u64, fewest: u64) -> Vec<Pair> {
     let mut joined = Vec::new();
     let mut open = Pair::default();
     for pair in pairs {
         open.with.add(&pair.with);
         open.without.add(&pair.without);
         let sides = [&open.with, &open.without];
-        if sides.iter().all(|side| counted.of(side) >= FEWEST) {
+        if sides.iter().all(|side| count(side) >= fewest) {
             joined.push(std::mem::take(&mut open));
         }
     }
@@ -201,7 +309,9 @@ fn join(pairs: &[Pair], counted: Counted) -> Vec<Pair> {
 }
 
 /// Handshakes that a block needs: fewer are so different from each other that their mean says little.
-const FEWEST: u64 = 50;
+pub(super) const FEWEST: u64 = 50;
+/// The same for a 99th percentile: five are above it.
+const FEWEST_OF_A_TAIL: u64 = 500;
 /// One job in so many may run in lanes where they are off: one that had begun.
 const LEFT_OVER: u64 = 50;
 
@@ -242,7 +352,7 @@ mod tests {
                 signed: load,
                 agreed: load,
                 jobs: 3 * load,
-                in_lanes: 0,
+                ..Block::default()
             }
         };
         let pair = |_| {
@@ -262,7 +372,7 @@ mod tests {
     fn no_difference_is_none_in_nineteen_of_twenty_runs() {
         for noise in [0.002, 0.01, 0.03] {
             let differ = (0..1000).filter(|&seed| {
-                let proof = prove(&minute(seed, 1.0, noise));
+                let proof = prove(&minute(seed, 1.0, noise), false);
                 proof.verdict == Verdict::Differ
             });
             let differ = differ.count();
@@ -273,7 +383,7 @@ mod tests {
     #[test]
     fn three_percent_are_found() {
         let found = |noise| {
-            let runs = (0..1000).map(|seed| prove(&minute(seed, 1.03, noise)));
+            let runs = (0..1000).map(|seed| prove(&minute(seed, 1.03, noise), false));
             let right = |proof: &Proof| {
                 let above = proof.quotient.is_some_and(|quotient| quotient.low > 1.0);
                 proof.verdict == Verdict::Differ && above
@@ -286,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_large_difference_has_the_right_figures() {
-        let proof = prove(&minute(7, 2.2, 0.01));
+        let proof = prove(&minute(7, 2.2, 0.01), false);
         assert_eq!((proof.verdict, proof.blocks), (Verdict::Differ, 30));
         let is_near = |estimate: Option<Estimate>, value: f64| {
             let Estimate { middle, low, high } = estimate.unwrap();
@@ -305,7 +415,7 @@ mod tests {
 
     #[test]
     fn lanes_that_cost_more_are_seen_too() {
-        let proof = prove(&minute(7, 0.9, 0.01));
+        let proof = prove(&minute(7, 0.9, 0.01), false);
         assert_eq!(proof.verdict, Verdict::Differ);
         assert!(proof.saved.unwrap() < 0.0 && proof.quotient.unwrap().high < 1.0);
     }
@@ -319,7 +429,7 @@ mod tests {
                 cpu: Duration::from_millis(signed),
                 lasted: Duration::from_secs(2),
                 jobs: signed,
-                in_lanes: 0,
+                ..Block::default()
             };
             Pair {
                 with: Block {
@@ -329,16 +439,16 @@ mod tests {
                 without: block,
             }
         };
-        let joined = join(&[pair(20); 10], Counted::Signatures);
+        let joined = join(&[pair(20); 10], |block| block.signed, 50);
         let counts: Vec<_> = joined.iter().map(|pair| pair.with.signed).collect();
         assert_eq!(counts, [60, 60, 80]);
-        let proof = prove(&[pair(20); 10]);
+        let proof = prove(&[pair(20); 10], false);
         assert_eq!((proof.verdict, proof.handshakes), (Verdict::TooFew, 400));
         assert_eq!((proof.others, proof.with), (40, None));
-        assert_eq!(prove(&[pair(20); 30]).verdict, Verdict::Same);
-        assert_eq!(prove(&[pair(60); 5]).verdict, Verdict::TooFew);
-        assert_eq!(prove(&[]).verdict, Verdict::TooFew);
-        assert_eq!(prove(&[Pair::default(); 9]).rate, 0.0);
+        assert_eq!(prove(&[pair(20); 30], false).verdict, Verdict::Same);
+        assert_eq!(prove(&[pair(60); 5], false).verdict, Verdict::TooFew);
+        assert_eq!(prove(&[], false).verdict, Verdict::TooFew);
+        assert_eq!(prove(&[Pair::default(); 9], false).rate, 0.0);
     }
 
     #[test]
@@ -347,20 +457,62 @@ mod tests {
         for pair in &mut pairs {
             (pair.with.signed, pair.without.signed) = (0, 0);
         }
-        let proof = prove(&pairs);
+        let proof = prove(&pairs, false);
         assert_eq!(proof.counted, Counted::Exchanges);
         assert_eq!((proof.verdict, proof.others), (Verdict::Differ, 0));
+    }
+
+    #[test]
+    fn full_and_resumed_handshakes_are_told_apart() {
+        let mut pairs = minute(7, 2.0, 0.01);
+        for pair in &mut pairs {
+            for (block, micros) in [(&mut pair.with, 900), (&mut pair.without, 400)] {
+                block.agreed = block.signed + 100;
+                for _ in 0..block.signed {
+                    block.signed_times.count(Duration::from_micros(micros));
+                }
+                for _ in 0..100 {
+                    block.agreed_times.count(Duration::from_micros(micros / 4));
+                }
+            }
+        }
+        let proof = prove(&pairs, true);
+        assert_eq!(proof.counted, Counted::FullHandshakes);
+        assert_eq!(proof.others, 3000);
+        let [full, resumed] = &proof.latencies[..] else {
+            panic!("{:?}", proof.latencies);
+        };
+        assert_eq!(
+            (full.of, resumed.of),
+            (Span::FullHandshake, Span::ResumedHandshake)
+        );
+        let is_near = |both: Both, with: f64, without: f64| {
+            for (found, real) in [(both.with, with), (both.without, without)] {
+                assert!((found.middle / real - 1.0).abs() < 0.1, "{both:?}");
+            }
+        };
+        is_near(full.median, 900.0, 400.0);
+        is_near(full.p99.unwrap(), 900.0, 400.0);
+        is_near(resumed.median, 225.0, 100.0);
+        // Fifteen hundred of each kind of block make three pairs of five hundred.
+        assert_eq!(resumed.p99, None);
+        let noted = proof.noted(Duration::from_secs(7));
+        assert_eq!(
+            (noted.found, noted.ended),
+            (Found::Differ, Duration::from_secs(7))
+        );
+        assert!(noted.without > noted.with && !noted.is_at_work(Duration::from_secs(1)));
     }
 
     #[test]
     fn what_did_not_do_as_it_was_asked_proves_nothing() {
         let mut pairs = minute(7, 2.0, 0.01);
         pairs[3].without.in_lanes = pairs[3].without.jobs;
-        assert_eq!(prove(&pairs).verdict, Verdict::NotHeeded);
+        assert_eq!(prove(&pairs, false).verdict, Verdict::NotHeeded);
         let mut pairs = minute(7, 1.0, 0.0);
         for pair in &mut pairs {
             pair.with.in_lanes = 0;
         }
-        assert_eq!(prove(&pairs).verdict, Verdict::Unused);
+        assert_eq!(prove(&pairs, false).verdict, Verdict::Unused);
     }
 }
