@@ -12,70 +12,25 @@
 
 #![forbid(unsafe_code)]
 
-mod access_log;
-mod admission;
-mod alert;
-mod backend;
-mod backend_tls;
+mod back;
 mod buffer;
-mod candidate;
-mod certificate;
-mod certificate_directory;
-mod checks;
-mod client;
-mod complaints;
 mod config;
-mod connection;
 mod cores;
 mod demo;
-mod endpoint;
-mod evictable;
-mod gate;
-mod health;
-mod identity;
-mod introduction;
+mod front;
 mod lending;
 mod local;
 mod material;
-mod names;
-mod names_schedule;
-mod nearby;
 mod number;
-mod ocsp;
-mod offer;
-mod opening;
-mod pace;
-mod page;
-mod pinned;
+mod observe;
 mod privileges;
-mod proxy;
-mod reason;
-mod regular;
-mod relay;
 mod resources;
-mod resumption;
-mod routes;
-mod scrape;
-mod scrape_format;
 mod server;
 mod shared;
-mod short_nonces;
 mod signals;
 mod signing;
-
-mod sockets;
-mod sources;
-mod stapling;
-mod stats;
-mod suites;
-mod ticket_files;
-mod ticket_key;
-mod tls;
-mod transcript;
 mod turn;
-mod upstream;
 mod waiting;
-mod watch;
 mod worker;
 
 pub use config::{
@@ -85,22 +40,22 @@ pub use config::{
     UnknownNames,
 };
 pub use demo::{Demo, DemoError};
+pub use material::ticket_files::{TicketDirectory, TicketFile, TicketFilesError};
 pub use server::{Server, ServerError};
 pub use signals::Signals;
-pub use ticket_files::{TicketDirectory, TicketFile, TicketFilesError};
 pub use widelane_affinity::Cpus;
 pub use widelane_batching::PlacementChoice;
 
 /// What fuzz targets reach of the private modules. No part of the interface.
 #[doc(hidden)]
 pub mod fuzzing {
-    use crate::introduction;
-    use crate::ocsp::{Subject, check};
-    use crate::offer::Hello;
-    use crate::opening::Opening;
-    use crate::proxy::{Facts, header};
-    use crate::scrape_format::Format;
-    use crate::ticket_key::KeyBytes;
+    use crate::front::introduction;
+    use crate::material::ocsp::{Subject, check};
+    use crate::front::offer::Hello;
+    use crate::front::opening::Opening;
+    use crate::back::proxy::{Facts, header};
+    use crate::observe::scrape_format::Format;
+    use crate::material::ticket_key::KeyBytes;
     use rustls_pki_types::{CertificateDer, UnixTime};
     use std::net::SocketAddr;
     use std::time::Duration;
@@ -153,7 +108,7 @@ pub mod fuzzing {
 
     /// The status in the answer of a backend to a check. `Ok(None)`: there is more to come.
     pub fn check_status(answer: &[u8]) -> Result<Option<u16>, String> {
-        crate::checks::status_of(answer)
+        crate::back::checks::status_of(answer)
     }
 
     /// The keys in a file of ticket keys, the one that encrypts first.

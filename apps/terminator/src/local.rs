@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use crate::buffer::Buffer;
-use crate::complaints::Complaints;
-use crate::evictable::Evictable;
-use crate::gate::Gate;
-use crate::nearby::Nearby;
-use crate::relay::{PLAIN_BYTES, SCRATCH_BYTES};
+use crate::observe::complaints::Complaints;
+use crate::front::evictable::Evictable;
+use crate::front::gate::Gate;
+use crate::front::nearby::Nearby;
+use crate::back::relay::{PLAIN_BYTES, SCRATCH_BYTES};
 use crate::shared::Shared;
 use crate::signing::Signing;
-use crate::stats::Stats;
+use crate::observe::stats::Stats;
 use crate::turn::Probe;
 
 /// What the connections of one worker share, on its thread only.

@@ -12,27 +12,28 @@ use rustls::time_provider::DefaultTimeProvider;
 use rustls_pki_types::UnixTime;
 use widelane_affinity::Cpus;
 
-use crate::access_log::{self, Sink};
-use crate::backend_tls::Speech;
-use crate::checks::Checks;
+use crate::observe::access_log::{self, Sink};
+use crate::back::backend_tls::Speech;
+use crate::back::checks::Checks;
 use crate::config::{Backend, Config, ConfigError, Document, Fault, Listener};
 use crate::cores::{Cores, Machine, Workers};
-use crate::endpoint::Endpoint;
+use crate::observe::endpoint::Endpoint;
 use crate::lending::Borrowers;
-use crate::material::{self, Material};
-use crate::names::{FIRST_ANSWER, Names, Resolver, Wanted};
-use crate::ocsp::{Renewal, Staples};
-use crate::resumption::TicketKeys;
-use crate::routes::Routes;
+use crate::material::files::{self, Material};
+use crate::back::names::{FIRST_ANSWER, Names, Resolver, Wanted};
+use crate::material::ocsp::{Renewal, Staples};
+use crate::material::resumption::TicketKeys;
+use crate::back::routes::Routes;
 use crate::shared::{Shared, Site, Slot, ticket_key_notes};
 use crate::signing::SigningSource;
-use crate::sockets::{self, Inherited};
-use crate::sources::SourceLimits;
-use crate::tls;
-use crate::upstream::{NoAnswer, Upstreams};
-use crate::watch::Fingerprint;
+use crate::front::sockets::{self, Inherited};
+use crate::front::sources::SourceLimits;
+use crate::material::tls;
+use crate::back::upstream::{NoAnswer, Upstreams};
+use crate::material::watch::Fingerprint;
 use crate::worker::{self, Command, RunOn, Spare, Worker};
-use crate::{privileges, resources, stapling};
+use crate::material::stapling;
+use crate::{privileges, resources};
 
 /// A running terminator. Dropping it cuts all connections; [`Server::stop`] lets them end first.
 #[derive(Debug)]
@@ -100,7 +101,7 @@ impl Server {
             resources::forbid_core_files();
         }
         let files = Fingerprint::of(config);
-        let material = material::read(config).map_err(locate)?;
+        let material = files::read(config).map_err(locate)?;
         let account = privileges::lookup(config).map_err(locate)?;
         let machine = Machine::here();
         let cores = Cores::decide(config, &machine).map_err(locate)?;
@@ -250,7 +251,7 @@ impl Server {
     fn check_with(document: &Document, resolver: Resolver) -> Result<(), ServerError> {
         let config = document.config();
         let locate = |fault| ServerError::Config(document.locate(fault));
-        let material = material::read(config).map_err(locate)?;
+        let material = files::read(config).map_err(locate)?;
         let account = privileges::lookup(config).map_err(locate)?;
         let is_final = account.is_none_or(|account| account.is_current());
         access_log::check(config, is_final).map_err(locate)?;
@@ -467,7 +468,7 @@ impl Server {
             state.files = files.clone();
         }
         check_next_start(&self.started, config).map_err(locate)?;
-        let material = material::read(config).map_err(locate)?;
+        let material = files::read(config).map_err(locate)?;
         let mut keys = TicketKeys::default();
         let log = &self.shared.access_log;
         let prepared = match whole {
@@ -967,7 +968,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Backend, Certificate, Listener};
-    use crate::ticket_files::TicketDirectory;
+    use crate::material::ticket_files::TicketDirectory;
 
     /// One listener and one worker, with a certificate that is made in the directory.
     fn config_in(directory: &TempDir) -> Config {

@@ -10,16 +10,16 @@ use rustls::ServerConfig;
 use rustls_pki_types::UnixTime;
 use tokio::sync::watch;
 
-use crate::access_log::{AccessLog, Sink};
+use crate::observe::access_log::{AccessLog, Sink};
 use crate::config::{Limits, Network, ProxyVersion};
-use crate::ocsp::{self, Staple};
-use crate::resumption::Keys;
-use crate::routes::Routes;
+use crate::material::ocsp::{self, Staple};
+use crate::material::resumption::Keys;
+use crate::back::routes::Routes;
 use crate::signing::SigningSource;
-use crate::sources::{SourceLimits, Sources};
-use crate::stats::Stats;
-use crate::ticket_key::TicketKey;
-use crate::upstream::Upstreams;
+use crate::front::sources::{SourceLimits, Sources};
+use crate::observe::stats::Stats;
+use crate::material::ticket_key::TicketKey;
+use crate::back::upstream::Upstreams;
 
 /// What all threads of a server share.
 #[derive(Debug)]

@@ -24,10 +24,10 @@ use zeroize::Zeroizing;
 
 use crate::config::{Batching, Fault};
 use crate::lending::Borrowers;
-use crate::page;
-use crate::resumption::{Session, TicketRefusal};
-use crate::stats::encode_plain;
-use crate::transcript::Changed;
+use crate::observe::page;
+use crate::material::resumption::{Session, TicketRefusal};
+use crate::observe::stats::encode_plain;
+use crate::front::transcript::Changed;
 
 /// Does a server's public-key operations.
 pub(crate) struct SigningSource {

@@ -20,17 +20,17 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 
-use crate::access_log::Note;
-use crate::admission::Admission;
-use crate::client::Client;
-use crate::connection;
-use crate::evictable::Kind;
-use crate::gate::Gate;
+use crate::observe::access_log::Note;
+use crate::front::admission::Admission;
+use crate::front::client::Client;
+use crate::front::connection;
+use crate::front::evictable::Kind;
+use crate::front::gate::Gate;
 use crate::lending::Borrowers;
 use crate::local::{Alive, Local};
-use crate::resumption::roll_in_time;
+use crate::material::resumption::roll_in_time;
 use crate::shared::{Shared, Slot};
-use crate::sockets::BACKLOG;
+use crate::front::sockets::BACKLOG;
 
 /// What the server tells a worker to do.
 pub(crate) enum Command {

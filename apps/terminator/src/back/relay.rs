@@ -1,0 +1,630 @@
+//! A connection past its handshake: it reaches the backend, and relays both ways.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use rustls::{ConnectionCommon, HandshakeKind, ProtocolVersion, ServerConnection};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use crate::observe::access_log::{Alert, Note, Side};
+use crate::back::backend::{BackendStream, Missed, Socket, reset};
+use crate::back::backend_tls::{Speech, TlsFailure, shake};
+use crate::config::ProxyVersion;
+use crate::front::connection::{alert_of, poll_send};
+use crate::local::Local;
+use crate::back::pace::{MOST_READ, Pace, Records};
+use crate::back::proxy;
+use crate::shared::Site;
+use crate::observe::stats::End;
+use crate::turn::Turn;
+use crate::back::upstream::{Attempt, Lease};
+
+/// What a load balancer has told: the client, and the address that it has connected to. Boxed, because
+/// few connections have it.
+#[derive(Debug, Default)]
+pub(crate) struct Told(pub(crate) Option<Box<[SocketAddr; 2]>>);
+
+impl Told {
+    /// The client of a connection that comes from `peer`.
+    pub(crate) fn client(&self, peer: SocketAddr) -> SocketAddr {
+        self.0.as_deref().map_or(peer, |[client, _]| *client)
+    }
+}
+
+/// A client's socket and its TLS state, past the handshake.
+pub(crate) struct Session {
+    pub(crate) client: TcpStream,
+    pub(crate) tls: Box<ServerConnection>,
+    /// Its place at the backend, once it has one.
+    pub(crate) lease: Option<Lease>,
+}
+
+impl Session {
+    /// Connects to the backend for this connection, to another address if one cannot be reached. The
+    /// PROXY header that may have to come first is sent to one address only.
+    pub(crate) async fn reach_backend(
+        &mut self,
+        peer: SocketAddr,
+        told: &Told,
+        site: &Site,
+        local: &Local,
+        note: &mut Note,
+    ) -> Result<Box<BackendStream>, End> {
+        let (name, alpn) = (self.tls.server_name(), self.tls.alpn_protocol());
+        let Some(pool) = site.backends.choose(name, alpn) else {
+            if local.may_complain() {
+                let alpn = alpn.map(String::from_utf8_lossy);
+                tracing::warn!(
+                    name,
+                    alpn = alpn.as_deref(),
+                    "a client asks for what no backend is configured for"
+                );
+            }
+            return Err(End::NoBackend);
+        };
+        let mut header = Vec::new();
+        if let Some(version) = site.proxy_header {
+            let made = self.proxy_header(version, peer, told);
+            header = made.map_err(|_| End::Client)?;
+        }
+        let mut end = End::BackendUnreachable;
+        if pool.awaits_address() {
+            // Apart, as most tasks never need its room.
+            Box::pin(pool.first_address(site.limits.backend_connect)).await;
+        }
+        let mut search = pool.search(local.next_turn(), site.limits.backend_connect);
+        while let Some(attempt) = search.next() {
+            let mut stage = Stage::default();
+            let address = attempt.lease.address();
+            note.backend(address);
+            let speech = pool.speech.as_deref().map(|speech| (speech, alpn));
+            let opened = open(&attempt, &header, speech, local, &mut stage);
+            // A handshake with a backend needs much room in the task, and most tasks have none.
+            let why = match timeout(attempt.patience, Box::pin(opened)).await {
+                Ok(Ok(backend)) => {
+                    self.lease = Some(attempt.succeeded());
+                    return Ok(backend);
+                }
+                Ok(Err(why)) => why,
+                Err(_) if stage.in_handshake => Missed::Tls(TlsFailure::late()),
+                Err(_) => Missed::Late,
+            };
+            tracing::debug!(backend = %address, %why, "cannot connect");
+            end = match &why {
+                Missed::Socket(_) => End::BackendUnreachable,
+                Missed::Tls(failure) if !failure.is_late() => End::BackendUnreachable,
+                Missed::Tls(_) | Missed::Late => End::BackendTimeout,
+            };
+            attempt.failed(&why);
+            if stage.sent > 0 && speech.is_none() {
+                // It may have begun to serve this client. No backend does so before the end of its handshake.
+                break;
+            }
+        }
+        if local.may_complain() {
+            tracing::warn!(backend = %pool, how = end.label(), "a connection found no backend");
+        }
+        Err(end)
+    }
+
+    fn proxy_header(
+        &self,
+        version: ProxyVersion,
+        peer: SocketAddr,
+        told: &Told,
+    ) -> io::Result<Vec<u8>> {
+        let [client, server] = match &told.0 {
+            Some(ends) => **ends,
+            None => [peer, self.client.local_addr()?],
+        };
+        match version {
+            ProxyVersion::V1 => return Ok(proxy::line(client, server)),
+            ProxyVersion::V2 => return Ok(proxy::addresses(client, server)),
+            ProxyVersion::V2Records => {}
+        }
+        let certificate = self.tls.peer_certificates().and_then(<[_]>::first);
+        let name = certificate.and_then(|der| crate::material::files::common_name(der));
+        let suite = self.tls.negotiated_cipher_suite();
+        let cipher = suite.map(|suite| proxy::cipher_name(suite.suite()));
+        Ok(proxy::header(&proxy::Facts {
+            client,
+            server,
+            alpn: self.tls.alpn_protocol(),
+            authority: self.tls.server_name(),
+            version: match self.tls.protocol_version() {
+                Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+                _ => "TLSv1.3",
+            },
+            cipher: cipher.as_deref(),
+            certificate: certificate.map(|_| name.as_deref()),
+            resumed: self.tls.handshake_kind() == Some(HandshakeKind::Resumed),
+        }))
+    }
+
+    /// Relays both ways until both are done. Says also whether all that the backend has sent, and
+    /// close_notify, has been handed to the kernel.
+    pub(crate) async fn relay(
+        &mut self,
+        backend: Box<BackendStream>,
+        limit: Duration,
+        local: &Local,
+        note: &mut Note,
+    ) -> (End, bool) {
+        // What waits in it is bounded by the size of a read.
+        self.tls.set_buffer_limit(None);
+        let mut relay = Relay {
+            session: self,
+            backend,
+            note,
+            up: Up::Open,
+            down: Down::Open,
+            unsent: Unsent::default(),
+            up_pace: Pace::default(),
+            down_pace: Pace::default(),
+            records: Records::default(),
+            moved: 0,
+            answered: false,
+        };
+        let mut idle = pin!(sleep(limit));
+        let mut last_moved = 0;
+        let mut last_active = Instant::now();
+        let end = poll_fn(|cx| {
+            let now = Instant::now();
+            local.probe.begin(now, &local.stats);
+            if let Poll::Ready(end) = relay.poll(cx, local, now) {
+                return Poll::Ready(end);
+            }
+            if relay.moved != last_moved {
+                last_moved = relay.moved;
+                last_active = now;
+            }
+            poll_idle(idle.as_mut(), last_active + limit, cx)
+        });
+        let end = end.await;
+        (end, relay.down == Down::Done)
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        poll_send(&mut self.client, &mut self.tls, cx)
+    }
+}
+
+/// How far an attempt to reach a backend has come.
+#[derive(Default)]
+struct Stage {
+    /// Bytes of the PROXY header that have left.
+    sent: usize,
+    in_handshake: bool,
+}
+
+/// Connects to an address, sends `header`, and then speaks TLS if the backend does. `speech`: how, and what
+/// the client has agreed on.
+async fn open(
+    attempt: &Attempt,
+    header: &[u8],
+    speech: Option<(&Speech, Option<&[u8]>)>,
+    local: &Local,
+    stage: &mut Stage,
+) -> Result<Box<BackendStream>, Missed> {
+    let address = attempt.lease.address();
+    let mut socket = Socket::connect(address).await.map_err(Missed::Socket)?;
+    while stage.sent < header.len() {
+        let rest = [IoSlice::new(&header[stage.sent..])];
+        let sent = poll_fn(|cx| socket.poll_write(cx, &rest)).await;
+        match sent.map_err(Missed::Socket)? {
+            0 => return Err(Missed::Socket(io::ErrorKind::WriteZero.into())),
+            bytes => stage.sent += bytes,
+        }
+    }
+    let mut tls = None;
+    if let Some((speech, alpn)) = speech {
+        let name = attempt.name.clone().ok_or_else(|| {
+            let problem = "it has no name for its certificate; set `backend_tls.server_name`";
+            Missed::Socket(io::Error::other(problem))
+        })?;
+        stage.in_handshake = true;
+        let config = speech.config(local.worker, address, alpn);
+        let announced = local.signing.client_handshake();
+        let shaken = shake(&mut socket, announced, config, name).await;
+        let shaken = shaken.and_then(|shaken| speech.agreed(shaken, alpn));
+        let mut shaken = shaken.map_err(|failure| Missed::Tls(failure.behind(header)))?;
+        attempt.lease.shaken(&shaken);
+        // What waits in it is bounded by the size of a read.
+        shaken.set_buffer_limit(None);
+        tls = Some(shaken);
+    }
+    Ok(Box::new(BackendStream { socket, tls }))
+}
+
+/// Both directions of a connection past its handshake.
+struct Relay<'a> {
+    session: &'a mut Session,
+    /// Outside of the task, in which it would have several places.
+    backend: Box<BackendStream>,
+    note: &'a mut Note,
+    up: Up,
+    down: Down,
+    unsent: Unsent,
+    up_pace: Pace,
+    down_pace: Pace,
+    records: Records,
+    /// Bytes moved in either direction, to know whether the connection is idle.
+    moved: u64,
+    /// Whether a byte has come from the backend.
+    answered: bool,
+}
+
+/// A relay that ends before both directions have ended, by an error, a time limit or the end of the
+/// server, was cut. The backend sees a reset: it must not take half a request for a whole one. The
+/// client sees an end without close_notify, which it gets only after the backend's own end.
+impl Drop for Relay<'_> {
+    fn drop(&mut self) {
+        if (self.up, self.down) != (Up::Done, Down::Done) {
+            self.backend.reset();
+        }
+    }
+}
+
+/// From the client to the backend.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Up {
+    Open,
+    /// The client has sent close_notify and the backend has been told.
+    Done,
+    /// The backend takes no more; what the client sends stays unread.
+    Refused,
+}
+
+/// From the backend to the client.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Down {
+    Open,
+    /// The backend has sent its end of file; close_notify is on its way.
+    Closing,
+    Done,
+}
+
+/// Decrypted bytes that the backend has not taken yet. Holds no memory when there are none.
+#[derive(Default)]
+struct Unsent {
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+impl Unsent {
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.taken..]
+    }
+}
+
+impl From<&[u8]> for Unsent {
+    fn from(bytes: &[u8]) -> Self {
+        Self {
+            bytes: bytes.to_vec(),
+            taken: 0,
+        }
+    }
+}
+
+/// Why no more can be decrypted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stop {
+    /// The client has sent close_notify.
+    Goodbye,
+    /// The client has closed without it.
+    Truncated,
+    /// The client has broken the protocol or sent an alert, and rustls has queued ours. With the alert,
+    /// as far as it is known.
+    Broken(Option<Alert>),
+}
+
+impl Relay<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>, local: &Local, now: Instant) -> Poll<End> {
+        let down = self.poll_down(cx, local, now);
+        if let Poll::Ready(Err(end)) = down {
+            return Poll::Ready(end);
+        }
+        if let Poll::Ready(Err(end)) = self.poll_up(cx, local) {
+            return Poll::Ready(end);
+        }
+        // rustls may have queued an answer (a key update) to what was received.
+        if self.session.tls.wants_write()
+            && let Poll::Ready(Err(_)) = self.session.poll_send(cx)
+        {
+            return Poll::Ready(End::Client);
+        }
+        // The same to what the backend has sent. Whether it takes that shows when it is written to.
+        let _ = self.backend.poll_flush(cx);
+        match (self.up, self.down) {
+            (Up::Done, Down::Done) => Poll::Ready(End::Clean),
+            (Up::Refused, Down::Done) => Poll::Ready(End::Backend),
+            _ => Poll::Pending,
+        }
+    }
+
+    fn poll_up(&mut self, cx: &mut Context<'_>, local: &Local) -> Poll<Result<(), End>> {
+        let mut turn = Turn::default();
+        while self.up == Up::Open {
+            ready!(self.poll_unsent(cx, local));
+            ready!(turn.poll(cx));
+            if self.up != Up::Open {
+                break;
+            }
+            let plain = &mut *local.plain.borrow_mut();
+            // What rustls has decrypted before, or the end that it has seen.
+            let mut opened = decrypt(&mut self.session.tls, &[], plain);
+            let mut cost = opened.0;
+            if opened == (0, None) {
+                let scratch = &mut *local.scratch.borrow_mut();
+                let mut buffer = ReadBuf::new(&mut scratch[..self.up_pace.limit()]);
+                let client = Pin::new(&mut self.session.client);
+                if ready!(client.poll_read(cx, &mut buffer)).is_err() {
+                    return Poll::Ready(Err(End::Client));
+                }
+                let received = buffer.filled();
+                if received.is_empty() {
+                    let _ = self.session.tls.read_tls(&mut io::empty());
+                }
+                opened = decrypt(&mut self.session.tls, received, plain);
+                cost = self.up_pace.read(received.len(), opened.0);
+            }
+            turn.moved(cost);
+            let (opened, stop) = opened;
+            if opened > 0 {
+                self.pass_on(cx, local, &plain[..opened]);
+                if !matches!(stop, Some(Stop::Broken(_))) {
+                    // An end is seen again when all that came before it is gone.
+                    continue;
+                }
+            }
+            match stop {
+                None => {}
+                Some(Stop::Goodbye) => {
+                    self.note.closed(Side::Client);
+                    self.up = match ready!(self.backend.poll_shutdown(cx)) {
+                        Ok(()) => Up::Done,
+                        Err(_) => Up::Refused,
+                    };
+                    self.moved += 1;
+                }
+                Some(Stop::Truncated) => return Poll::Ready(Err(End::Truncated)),
+                Some(Stop::Broken(alert)) => {
+                    self.note.alert(alert);
+                    let _ = self.session.poll_send(cx);
+                    return Poll::Ready(Err(End::Client));
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends `bytes` to the backend and keeps what it does not take now.
+    fn pass_on(&mut self, cx: &mut Context<'_>, local: &Local, bytes: &[u8]) {
+        let taken = match self.backend.poll_write(cx, bytes) {
+            Poll::Pending => 0,
+            Poll::Ready(Ok(taken)) if taken > 0 => taken,
+            Poll::Ready(_) => {
+                self.up = Up::Refused;
+                return;
+            }
+        };
+        self.sent_up(local, taken);
+        if taken < bytes.len() {
+            self.up_pace.hold_back();
+            self.unsent = Unsent::from(&bytes[taken..]);
+        }
+    }
+
+    /// Sends what the backend has not taken before.
+    fn poll_unsent(&mut self, cx: &mut Context<'_>, local: &Local) -> Poll<()> {
+        match self.backend.poll_flush(cx) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(_)) => {
+                self.up = Up::Refused;
+                return Poll::Ready(());
+            }
+            Poll::Pending => {
+                self.up_pace.hold_back();
+                return Poll::Pending;
+            }
+        }
+        while !self.unsent.rest().is_empty() {
+            match ready!(self.backend.poll_write(cx, self.unsent.rest())) {
+                Ok(taken) if taken > 0 => {
+                    self.unsent.taken += taken;
+                    self.sent_up(local, taken);
+                }
+                _ => {
+                    self.up = Up::Refused;
+                    break;
+                }
+            }
+        }
+        self.unsent = Unsent::default();
+        Poll::Ready(())
+    }
+
+    fn sent_up(&mut self, local: &Local, bytes: usize) {
+        self.moved += bytes as u64;
+        self.note.received(bytes);
+        let counter = &local.stats.bytes_from_clients;
+        counter.fetch_add(bytes as u64, Relaxed);
+    }
+
+    fn poll_down(
+        &mut self,
+        cx: &mut Context<'_>,
+        local: &Local,
+        now: Instant,
+    ) -> Poll<Result<(), End>> {
+        let mut turn = Turn::default();
+        loop {
+            match self.session.poll_send(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(End::Client)),
+                Poll::Pending => {
+                    self.down_pace.hold_back();
+                    return Poll::Pending;
+                }
+            }
+            match self.down {
+                Down::Open => {}
+                Down::Closing => {
+                    let client = Pin::new(&mut self.session.client);
+                    if ready!(client.poll_shutdown(cx)).is_err() {
+                        return Poll::Ready(Err(End::Client));
+                    }
+                    self.down = Down::Done;
+                    return Poll::Ready(Ok(()));
+                }
+                Down::Done => return Poll::Ready(Ok(())),
+            }
+            ready!(turn.poll(cx));
+            let scratch = &mut *local.scratch.borrow_mut();
+            let plain = &mut *local.plain.borrow_mut();
+            let pace = &mut self.down_pace;
+            let read = read_backend(&mut self.backend, pace, &mut turn, cx, scratch, plain);
+            // An error is the end without a goodbye.
+            let (bytes, stop) = ready!(read).unwrap_or((&[], Some(Stop::Truncated)));
+            if !bytes.is_empty() {
+                if !std::mem::replace(&mut self.answered, true)
+                    && let Some(lease) = &self.session.lease
+                {
+                    lease.answered();
+                }
+                self.moved += bytes.len() as u64;
+                self.note.sent(bytes.len());
+                local
+                    .stats
+                    .bytes_to_clients
+                    .fetch_add(bytes.len() as u64, Relaxed);
+                for piece in self.records.pieces(bytes.len(), now) {
+                    // rustls takes all of it: `relay` has lifted its limit.
+                    if self.session.tls.writer().write_all(&bytes[piece]).is_err() {
+                        return Poll::Ready(Err(End::Client));
+                    }
+                }
+                if !matches!(stop, Some(Stop::Broken(_))) {
+                    // An end is seen again when all that came before it is gone.
+                    continue;
+                }
+            }
+            match stop {
+                None => {}
+                Some(Stop::Goodbye) => {
+                    self.note.closed(Side::Backend);
+                    self.session.tls.send_close_notify();
+                    self.down = Down::Closing;
+                    self.moved += 1;
+                }
+                Some(Stop::Truncated | Stop::Broken(_)) => {
+                    if !self.answered
+                        && let Some(lease) = &self.session.lease
+                    {
+                        lease.broke();
+                    }
+                    // With the alert for a backend that breaks the protocol.
+                    let _ = self.backend.poll_flush(cx);
+                    // The answer may be incomplete, and must not look complete.
+                    reset(&self.session.client);
+                    return Poll::Ready(Err(End::Backend));
+                }
+            }
+        }
+    }
+}
+
+/// What the backend has sent, in one of the two buffers, and why there will be no more.
+fn read_backend<'a>(
+    backend: &mut BackendStream,
+    pace: &mut Pace,
+    turn: &mut Turn,
+    cx: &mut Context<'_>,
+    scratch: &'a mut [u8],
+    plain: &'a mut [u8],
+) -> Poll<io::Result<(&'a [u8], Option<Stop>)>> {
+    let opened = match &mut backend.tls {
+        Some(tls) => decrypt(tls, &[], plain),
+        None => (0, None),
+    };
+    if opened != (0, None) {
+        turn.moved(opened.0);
+        return Poll::Ready(Ok((&plain[..opened.0], opened.1)));
+    }
+    let mut buffer = ReadBuf::new(&mut scratch[..pace.limit()]);
+    ready!(backend.socket.poll_read(cx, &mut buffer))?;
+    let read = buffer.filled().len();
+    let received = &scratch[..read];
+    let (bytes, stop) = match &mut backend.tls {
+        Some(tls) => {
+            if received.is_empty() {
+                let _ = tls.read_tls(&mut io::empty());
+            }
+            let (opened, stop) = decrypt(tls, received, plain);
+            (&plain[..opened], stop)
+        }
+        None => (received, received.is_empty().then_some(Stop::Goodbye)),
+    };
+    turn.moved(pace.read(read, bytes.len()));
+    Poll::Ready(Ok((bytes, stop)))
+}
+
+/// Decrypts what `tls` has received before and `received`, all of it, into `plain`. Returns how
+/// many bytes of plaintext there are, and why there will be no more.
+fn decrypt<D>(
+    tls: &mut ConnectionCommon<D>,
+    mut received: &[u8],
+    plain: &mut [u8],
+) -> (usize, Option<Stop>) {
+    let mut opened = 0;
+    loop {
+        if opened == plain.len() {
+            // `PLAIN_BYTES` rules it out. Nothing may get lost without a word.
+            return (opened, Some(Stop::Broken(None)));
+        }
+        match tls.reader().read(&mut plain[opened..]) {
+            Ok(0) => return (opened, Some(Stop::Goodbye)),
+            Ok(read) => {
+                opened += read;
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return (opened, Some(Stop::Truncated)),
+        }
+        if received.is_empty() {
+            return (opened, None);
+        }
+        // rustls takes 4 KiB at a time.
+        let taken = tls.read_tls(&mut received);
+        if !taken.is_ok_and(|taken| taken > 0) {
+            return (opened, Some(Stop::Broken(None)));
+        }
+        if let Err(error) = tls.process_new_packets() {
+            return (opened, Some(Stop::Broken(alert_of(&error, true))));
+        }
+    }
+}
+
+/// Ready when `deadline` has passed. The timer is set again only when it fires, not for each byte.
+fn poll_idle(mut timer: Pin<&mut Sleep>, deadline: Instant, cx: &mut Context<'_>) -> Poll<End> {
+    while timer.as_mut().poll(cx).is_ready() {
+        if timer.deadline() >= deadline {
+            return Poll::Ready(End::Idle);
+        }
+        timer.as_mut().reset(deadline);
+    }
+    Poll::Pending
+}
+
+/// What a worker reads into.
+pub(crate) const SCRATCH_BYTES: usize = MOST_READ;
+/// What a worker decrypts into: all of one read, what rustls has of an incomplete record, and what
+/// it has decrypted at the end of the handshake (a record and the bytes of two reads).
+pub(crate) const PLAIN_BYTES: usize = SCRATCH_BYTES + 64 * 1024;

@@ -1,0 +1,16 @@
+//! Files of the configuration, and what handshakes need of them: certificates, keys, tickets, OCSP responses.
+
+pub(crate) mod candidate;
+pub(crate) mod certificate;
+pub(crate) mod certificate_directory;
+pub(crate) mod files;
+pub(crate) mod identity;
+pub(crate) mod ocsp;
+pub(crate) mod pinned;
+pub(crate) mod regular;
+pub(crate) mod resumption;
+pub(crate) mod stapling;
+pub(crate) mod ticket_files;
+pub(crate) mod ticket_key;
+pub(crate) mod tls;
+pub(crate) mod watch;

@@ -1,0 +1,10 @@
+//! What operators see: counters and their endpoint, the access log, reasons of failures.
+
+pub(crate) mod access_log;
+pub(crate) mod complaints;
+pub(crate) mod endpoint;
+pub(crate) mod page;
+pub(crate) mod reason;
+pub(crate) mod scrape;
+pub(crate) mod scrape_format;
+pub(crate) mod stats;

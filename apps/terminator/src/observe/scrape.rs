@@ -1,0 +1,488 @@
+//! The text that Prometheus reads: sums over all workers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::SystemTime;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use rustls_pki_types::UnixTime;
+
+use crate::material::ocsp::Verdict;
+use crate::material::resumption::TicketRefusal;
+use crate::shared::{Shared, StapleNote};
+use crate::observe::stats::{BOUNDS_US, BUCKETS, End, Failure, Refusal, Stats, encode_plain};
+use crate::back::upstream::{Name, Upstream};
+
+/// Sums over all workers, rendered at each scrape.
+pub(crate) struct Scrape(pub(crate) Arc<Shared>);
+
+impl Scrape {
+    fn sum(&self, field: impl Fn(&Stats) -> &AtomicU64) -> u64 {
+        self.0
+            .stats
+            .iter()
+            .map(|stats| field(stats).load(Relaxed))
+            .sum()
+    }
+
+    fn handshakes(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(
+            "widelane_handshakes",
+            "Handshakes by result, version and resumption",
+            None,
+            MetricType::Counter,
+        )?;
+        for (index, (version, resumed)) in
+            [("1.3", "no"), ("1.3", "yes"), ("1.2", "no"), ("1.2", "yes")]
+                .into_iter()
+                .enumerate()
+        {
+            let labels = [("result", "ok"), ("version", version), ("resumed", resumed)];
+            let value = self.sum(|stats| &stats.handshakes[index]);
+            family
+                .encode_family(&labels)?
+                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+        for failure in Failure::ALL {
+            let labels = [
+                ("result", failure.label()),
+                ("version", ""),
+                ("resumed", ""),
+            ];
+            let value = self.sum(|stats| &stats.failures[failure as usize]);
+            family
+                .encode_family(&labels)?
+                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+        Ok(())
+    }
+
+    fn histogram(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        (name, help): (&str, &str),
+        counts: impl Fn(&Stats) -> (&[AtomicU64; BUCKETS + 1], &AtomicU64),
+    ) -> fmt::Result {
+        let mut buckets = Vec::with_capacity(BUCKETS + 1);
+        let mut count = 0;
+        for index in 0..=BUCKETS {
+            let bound = BOUNDS_US
+                .get(index)
+                .map_or(f64::INFINITY, |&bound| bound as f64 / 1e6);
+            let inside = self.sum(|stats| &counts(stats).0[index]);
+            count += inside;
+            buckets.push((bound, inside));
+        }
+        let sum = self.sum(|stats| counts(stats).1) as f64 / 1e6;
+        encoder
+            .encode_descriptor(name, help, None, MetricType::Histogram)?
+            .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+    }
+
+    fn labelled(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        (name, help): (&str, &str),
+        label: &'static str,
+        values: impl IntoIterator<Item = (&'static str, u64)>,
+    ) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (value, count) in values {
+            family
+                .encode_family(&[(label, value)])?
+                .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+        }
+        Ok(())
+    }
+
+    fn backends(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let all = self.0.upstreams.in_use();
+        let mut family = encoder.encode_descriptor(
+            "widelane_backend_connects",
+            "Attempts to connect to an address of a backend, by result",
+            None,
+            MetricType::Counter,
+        )?;
+        for upstream in &all {
+            let backend = upstream.address.to_string();
+            for (result, count) in [
+                ("ok", &upstream.connected),
+                ("failed", &upstream.refused),
+                ("timeout", &upstream.timed_out),
+            ] {
+                let labels = [("backend", backend.as_str()), ("result", result)];
+                family
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, _, u64>(&count.load(Relaxed), None)?;
+            }
+        }
+        let mut family = encoder.encode_descriptor(
+            "widelane_backend_tls_handshakes",
+            "TLS handshakes with an address of a backend, by result",
+            None,
+            MetricType::Counter,
+        )?;
+        for upstream in all.iter().filter(|one| one.speaks_tls.load(Relaxed)) {
+            let backend = upstream.address.to_string();
+            for (result, count) in upstream.handshakes.counts() {
+                let labels = [("backend", backend.as_str()), ("result", result)];
+                family
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+            }
+        }
+        let mut family = encoder.encode_descriptor(
+            "widelane_backend_checks",
+            "Checks of an address of a backend, by result",
+            None,
+            MetricType::Counter,
+        )?;
+        for upstream in all.iter().filter(|one| one.checks() != [0, 0]) {
+            let backend = upstream.address.to_string();
+            for (result, count) in ["ok", "failed"].into_iter().zip(upstream.checks()) {
+                let labels = [("backend", backend.as_str()), ("result", result)];
+                family
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+            }
+        }
+        let mut gauge = |name: &str, help: &str, value: &dyn Fn(&Upstream) -> i64| {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for upstream in &all {
+                let labels = [("backend", upstream.address.to_string())];
+                family
+                    .encode_family(&labels)?
+                    .encode_gauge(&value(upstream))?;
+            }
+            Ok(())
+        };
+        gauge(
+            "widelane_backend_connections",
+            "Connections to an address of a backend that are open or being opened",
+            &|upstream| upstream.connections() as i64,
+        )?;
+        gauge(
+            "widelane_backend_up",
+            "0 from an attempt to reach an address of a backend that failed until one succeeds, and while checks \
+             find that it is down",
+            &|upstream| i64::from(self.0.upstreams.is_up(upstream)),
+        )
+    }
+
+    fn names(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let names = self.0.upstreams.names();
+        let mut family = encoder.encode_descriptor(
+            "widelane_backend_name_lookups",
+            "Lookups of the host names of backends, by result",
+            None,
+            MetricType::Counter,
+        )?;
+        for (host, name) in &names {
+            for (result, count) in [("ok", name.succeeded), ("failed", name.failed)] {
+                let labels = [("name", host.as_str()), ("result", result)];
+                family
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+            }
+        }
+        let mut gauge = |metric: &str, help: &str, value: &dyn Fn(&Name) -> i64| {
+            let mut family = encoder.encode_descriptor(metric, help, None, MetricType::Gauge)?;
+            for (host, name) in &names {
+                let labels = [("name", host.as_str())];
+                family.encode_family(&labels)?.encode_gauge(&value(name))?;
+            }
+            Ok(())
+        };
+        gauge(
+            "widelane_backend_name_addresses",
+            "Addresses that a host name of a backend has",
+            &|name| name.addresses.len() as i64,
+        )?;
+        gauge(
+            "widelane_backend_name_current",
+            "0 while lookups of a host name fail, so that the addresses from before are in use",
+            &|name| i64::from(name.fault.is_none()),
+        )
+    }
+
+    fn certificates(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let notes = self.0.certificates().into_iter();
+        gauges(
+            encoder,
+            "widelane_certificate_expiry_timestamp_seconds",
+            "When each certificate expires, in seconds since 1970",
+            notes.map(|(file, names, not_after)| ([("file", file), ("names", names)], not_after)),
+        )
+    }
+
+    fn ticket_keys(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let notes = self.0.ticket_notes();
+        let times_of_keys = notes.into_iter().map(|note| {
+            let role = note.role.to_owned();
+            let labels = [("name", note.name), ("role", role), ("file", note.file)];
+            (labels, note.written)
+        });
+        gauges(
+            encoder,
+            "widelane_ticket_key_written_timestamp_seconds",
+            "When the file of each ticket key was written, in seconds since 1970",
+            times_of_keys,
+        )?;
+        Ok(())
+    }
+
+    /// What is known about OCSP responses.
+    fn staples(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let now = UnixTime::now();
+        let notes = self.0.staple_notes();
+        let label = |note: &StapleNote| [("file", note.file.clone())];
+        let of_all: [(_, _, OfNote); 2] = [
+            (
+                "widelane_ocsp_stapled",
+                "1 if clients that ask get an OCSP response with the certificate",
+                |note, now| note.is_stapled(now),
+            ),
+            (
+                "widelane_ocsp_must_staple",
+                "1 if the certificate demands an OCSP response",
+                |note, _| note.must,
+            ),
+        ];
+        for (name, help, value) in of_all {
+            let values = notes
+                .iter()
+                .map(|note| (label(note), i64::from(value(note, now))));
+            gauges(encoder, name, help, values)?;
+        }
+        let staples = || {
+            let of = |note: &StapleNote| Some((label(note), note.staple.clone()?));
+            notes.iter().filter_map(of)
+        };
+        gauges(
+            encoder,
+            "widelane_ocsp_source_ok",
+            "0 if the last OCSP response from the certificate's source was not taken",
+            staples().map(|(label, staple)| (label, i64::from(staple.is_current()))),
+        )?;
+        let mut family = encoder.encode_descriptor(
+            "widelane_ocsp_fetches",
+            "OCSP responses asked for, by what became of it",
+            None,
+            MetricType::Counter,
+        )?;
+        for ([(_, file)], staple) in staples() {
+            for (result, count) in ["ok", "failed"].into_iter().zip(staple.fetches()) {
+                family
+                    .encode_family(&[("file", &file[..]), ("result", result)])?
+                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+            }
+        }
+        let of_responses: [(_, _, OfVerdict); 3] = [
+            (
+                "widelane_ocsp_revoked",
+                "1 if the last OCSP response says that the certificate is revoked",
+                |verdict| i64::from(verdict.revoked),
+            ),
+            (
+                "widelane_ocsp_this_update_timestamp_seconds",
+                "When the last OCSP response was known to be right, in seconds since 1970",
+                |verdict| i64::try_from(verdict.this_update).unwrap_or(i64::MAX),
+            ),
+            (
+                "widelane_ocsp_next_update_timestamp_seconds",
+                "When the last OCSP response expires, in seconds since 1970",
+                |verdict| i64::try_from(verdict.next_update).unwrap_or(i64::MAX),
+            ),
+        ];
+        for (name, help, value) in of_responses {
+            let values =
+                staples().filter_map(|(label, staple)| Some((label, value(&staple.last()?))));
+            gauges(encoder, name, help, values)?;
+        }
+        Ok(())
+    }
+}
+
+type OfNote = fn(&StapleNote, UnixTime) -> bool;
+type OfVerdict = fn(&Verdict) -> i64;
+
+/// Values of things that labels name.
+fn gauges<const LABELS: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    values: impl Iterator<Item = ([(&'static str, String); LABELS], i64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, value) in values {
+        family.encode_family(&labels)?.encode_gauge(&value)?;
+    }
+    Ok(())
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let [written, lost] = self.0.access_log.counts();
+        let counters: [(_, _, u64); 10] = [
+            (
+                "widelane_connections_accepted",
+                "Connections accepted",
+                self.sum(|s| &s.accepted),
+            ),
+            (
+                "widelane_accept_errors",
+                "accept calls that failed",
+                self.sum(|s| &s.accept_errors),
+            ),
+            (
+                "widelane_client_received_bytes",
+                "Decrypted bytes from clients to backends",
+                self.sum(|s| &s.bytes_from_clients),
+            ),
+            (
+                "widelane_client_sent_bytes",
+                "Bytes from backends to clients before encryption",
+                self.sum(|s| &s.bytes_to_clients),
+            ),
+            (
+                "widelane_connections_closed_unused",
+                "Clients that closed right after the handshake, for which no backend was opened",
+                self.sum(|s| &s.closed_without_request),
+            ),
+            (
+                "widelane_overloads",
+                "Times that a worker has come under overload",
+                self.sum(|s| &s.overloads),
+            ),
+            (
+                "widelane_reloads_ok",
+                "Reloads that took effect",
+                self.0.reloads_ok.load(Relaxed),
+            ),
+            (
+                "widelane_reloads_failed",
+                "Reloads that kept the old configuration",
+                self.0.reloads_failed.load(Relaxed),
+            ),
+            (
+                "widelane_access_log_lines",
+                "Lines that the access log has written",
+                written,
+            ),
+            (
+                "widelane_access_log_lost",
+                "Lines that the access log has lost, because it could not write as fast",
+                lost,
+            ),
+        ];
+        let counters = counters.map(|(name, help, value)| (name, help, ConstCounter::new(value)));
+        encode_plain(&mut encoder, counters)?;
+        let gauges: [(_, _, i64); 5] = [
+            (
+                "widelane_connections",
+                "Live connections",
+                self.0.live_connections() as i64,
+            ),
+            (
+                "widelane_handshakes_pending",
+                "Connections inside their handshake",
+                self.0.live_handshakes() as i64,
+            ),
+            (
+                "widelane_overloaded_workers",
+                "Workers to which more handshakes come than they can finish, so that the newest go first",
+                self.0.overloaded_workers() as i64,
+            ),
+            (
+                "widelane_draining",
+                "1 while stopping",
+                i64::from(self.0.is_draining()),
+            ),
+            (
+                "widelane_reload_current",
+                "0 if new files or a new configuration were refused, so that those from before are in use",
+                i64::from(self.0.is_current.load(Relaxed)),
+            ),
+        ];
+        let gauges = gauges.map(|(name, help, value)| (name, help, ConstGauge::new(value)));
+        encode_plain(&mut encoder, gauges)?;
+        let now = SystemTime::now();
+        let looks = self.0.stats.iter().map(|stats| stats.longest_look.get(now));
+        let longest = looks.max().unwrap_or_default().as_secs_f64();
+        let longest = (
+            "widelane_longest_look_seconds",
+            "The longest time in the last one to two minutes that a busy worker took to look at its sockets and timers \
+             again",
+            ConstGauge::new(longest),
+        );
+        encode_plain(&mut encoder, [longest])?;
+        self.handshakes(&mut encoder)?;
+        let took = (
+            "widelane_handshake_duration_seconds",
+            "Time from accept to the end of the handshake",
+        );
+        self.histogram(&mut encoder, took, |stats| {
+            (&stats.durations, &stats.duration_sum_us)
+        })?;
+        let waited = (
+            "widelane_handshake_wait_seconds",
+            "Time for which handshakes waited for their turn on a worker",
+        );
+        self.histogram(&mut encoder, waited, |stats| {
+            (&stats.waits, &stats.wait_sum_us)
+        })?;
+        let refusals =
+            Refusal::ALL.map(|why| (why.label(), self.sum(|stats| &stats.refusals[why as usize])));
+        self.labelled(
+            &mut encoder,
+            (
+                "widelane_refused",
+                "Connections refused for overload, by the limit that was hit",
+            ),
+            "limit",
+            refusals,
+        )?;
+        let ends = End::ALL.map(|how| (how.label(), self.sum(|stats| &stats.ends[how as usize])));
+        self.labelled(
+            &mut encoder,
+            (
+                "widelane_connections_ended",
+                "Connections past their handshake, by how they ended",
+            ),
+            "how",
+            ends,
+        )?;
+        let refusals = TicketRefusal::ALL.map(|why| {
+            (
+                why.label(),
+                self.sum(|stats| &stats.tickets_refused[why as usize]),
+            )
+        });
+        self.labelled(
+            &mut encoder,
+            (
+                "widelane_tickets_refused",
+                "Full handshakes of clients that offered a ticket, by what was wrong with it",
+            ),
+            "why",
+            refusals,
+        )?;
+        self.backends(&mut encoder)?;
+        self.names(&mut encoder)?;
+        self.certificates(&mut encoder)?;
+        self.ticket_keys(&mut encoder)?;
+        self.staples(&mut encoder)?;
+        self.0.signing.encode(&mut encoder)
+    }
+}
+
+impl fmt::Debug for Scrape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scrape")
+    }
+}
