@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use crate::back::pace::{MOST_READ, PLAIN_BYTES};
 use crate::buffer::Buffer;
-use crate::observe::complaints::Complaints;
 use crate::front::evictable::Evictable;
 use crate::front::gate::Gate;
 use crate::front::nearby::Nearby;
-use crate::back::relay::{PLAIN_BYTES, SCRATCH_BYTES};
-use crate::shared::Shared;
-use crate::signing::Signing;
+use crate::handshaker::Handshaker;
+use crate::observe::complaints::Complaints;
 use crate::observe::stats::Stats;
+use crate::shared::Shared;
 use crate::turn::Probe;
 
 /// What the connections of one worker share, on its thread only.
 pub(crate) struct Local {
-    pub(crate) signing: Signing,
+    pub(crate) handshaker: Handshaker,
     /// All reads of sockets go in here; it is free again at the end of a poll.
     pub(crate) scratch: RefCell<Buffer>,
     /// Decrypted bytes on their way to a backend, within one poll.
@@ -53,8 +53,8 @@ impl Local {
     pub(crate) fn new(shared: &Shared, worker: usize) -> Self {
         let stats = &shared.stats[worker];
         Self {
-            signing: Signing::new(&shared.signing),
-            scratch: RefCell::new(Buffer::for_plaintext(SCRATCH_BYTES)),
+            handshaker: Handshaker::new(&shared.crypto),
+            scratch: RefCell::new(Buffer::for_plaintext(MOST_READ)),
             plain: RefCell::new(Buffer::for_decrypted(PLAIN_BYTES)),
             stats: stats.clone(),
             nearby: Nearby::new(),
@@ -63,7 +63,7 @@ impl Local {
             gate: Gate::new(
                 shared.handshake_wait,
                 shared.most_patient,
-                shared.signing.together(),
+                shared.crypto.together(),
                 stats.clone(),
             ),
             complained: Cell::new(None),

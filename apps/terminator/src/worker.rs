@@ -20,17 +20,18 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 
-use crate::observe::access_log::Note;
 use crate::front::admission::Admission;
 use crate::front::client::Client;
 use crate::front::connection;
 use crate::front::evictable::Kind;
 use crate::front::gate::Gate;
+use crate::front::site::Slot;
+use crate::front::sockets::BACKLOG;
 use crate::lending::Borrowers;
 use crate::local::{Alive, Local};
 use crate::material::resumption::roll_in_time;
-use crate::shared::{Shared, Slot};
-use crate::front::sockets::BACKLOG;
+use crate::observe::access_log::Note;
+use crate::shared::Shared;
 
 /// What the server tells a worker to do.
 pub(crate) enum Command {
@@ -315,7 +316,7 @@ fn welcome(client: Client, peer: SocketAddr, slot: &Slot, shared: &Arc<Shared>, 
             let guest = local.evictable.enter(Kind::Silent, admission);
             local.probe.begin(Instant::now(), &local.stats);
             // Before its task runs, so that jobs of other handshakes wait for its jobs.
-            let announced = local.signing.handshake();
+            let announced = local.handshaker.handshake();
             spawn_local(async move {
                 connection::serve(client, peer, site, &alive.0, announced, guest, note).await;
             });

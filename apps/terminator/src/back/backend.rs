@@ -1,18 +1,18 @@
 //! A connection to a backend, over TCP or a UNIX socket, with TLS or without.
 
 use std::fmt;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustls::ClientConnection;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncWrite;
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::back::backend_tls::TlsFailure;
+use crate::back::tls_failure::TlsFailure;
 use crate::config::Backend;
-use crate::front::connection::{poll_write, write_all};
+use crate::io::{PollSocket, write_tls};
 
 /// A connection to a backend.
 pub(crate) struct BackendStream {
@@ -55,7 +55,7 @@ impl BackendStream {
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_flush(cx))?;
         let Some(tls) = &mut self.tls else {
-            return self.socket.poll_write(cx, &[IoSlice::new(bytes)]);
+            return self.socket.poll_send(cx, &[IoSlice::new(bytes)]);
         };
         let taken = tls.writer().write(bytes)?;
         match self.poll_flush(cx) {
@@ -67,7 +67,7 @@ impl BackendStream {
     /// Sends what was encrypted before.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.tls {
-            Some(tls) => write_all(&mut self.socket.with(cx), tls),
+            Some(tls) => write_tls(&mut self.socket, tls, cx),
             None => Poll::Ready(Ok(())),
         }
     }
@@ -108,71 +108,31 @@ impl Socket {
         }
     }
 
-    pub(crate) fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
-        }
-    }
-
-    pub(crate) fn poll_write(
-        &mut self,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Tcp(stream) => poll_write(stream, cx, slices),
-            Self::Unix(stream) => poll_write(stream, cx, slices),
-        }
-    }
-
     fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
-
-    /// What rustls can read from and write to.
-    pub(crate) fn with<'a, 'b>(&'a mut self, cx: &'a mut Context<'b>) -> Polled<'a, 'b> {
-        Polled { socket: self, cx }
-    }
 }
 
-/// A socket of which `WouldBlock` means pending.
-pub(crate) struct Polled<'a, 'b> {
-    socket: &'a mut Socket,
-    cx: &'a mut Context<'b>,
-}
-
-impl Read for Polled<'_, '_> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let mut buffer = ReadBuf::new(bytes);
-        match self.socket.poll_read(self.cx, &mut buffer) {
-            Poll::Ready(result) => result.map(|()| buffer.filled().len()),
-            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-        }
-    }
-}
-
-impl Write for Polled<'_, '_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[IoSlice::new(bytes)])
-    }
-
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self.socket.poll_write(self.cx, slices) {
-            Poll::Ready(result) => result,
-            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+impl PollSocket for Socket {
+    fn poll_receive(&mut self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Tcp(stream) => stream.poll_receive(cx, bytes),
+            Self::Unix(stream) => stream.poll_receive(cx, bytes),
         }
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Tcp(stream) => stream.poll_send(cx, slices),
+            Self::Unix(stream) => stream.poll_send(cx, slices),
+        }
     }
 }
 

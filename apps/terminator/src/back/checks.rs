@@ -10,37 +10,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustls_pki_types::ServerName;
-use tokio::io::ReadBuf;
 use tokio::runtime::LocalOptions;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{sleep, timeout};
 
 use crate::back::backend::{BackendStream, Socket};
-use crate::back::backend_tls::{Speech, shake};
-use crate::config::{CheckKind, HealthCheck, ProxyVersion};
-use crate::front::connection::pending_if_blocked;
-use crate::signing::ClientHandshake;
-use crate::back::upstream::{Upstream, Upstreams};
-
-/// How the addresses of a pool are checked.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Check {
-    pub(crate) wanted: HealthCheck,
-    /// The header that the backend gets first.
-    pub(crate) proxy_header: Option<ProxyVersion>,
-}
-
-/// An address that is to be checked.
-#[derive(Clone, Debug)]
-pub(crate) struct Subject {
-    pub(crate) upstream: Arc<Upstream>,
-    pub(crate) check: Check,
-    pub(crate) speech: Option<Arc<Speech>>,
-    pub(crate) name: Option<ServerName<'static>>,
-    /// The host name of which it is an address.
-    pub(crate) host: Option<String>,
-}
+use crate::back::backend_tls::shake;
+use crate::back::upstream::{Subject, Upstreams};
+use crate::config::{CheckKind, ProxyVersion};
+use crate::handshaker::ClientHandshake;
+use crate::io::{PollSocket, read_tls};
 
 /// The thread, once there has been something to check. It ends when this is dropped.
 #[derive(Debug, Default)]
@@ -217,7 +197,7 @@ async fn probe(subject: &Subject) -> Result<(), String> {
     let mut sent = 0;
     while sent < header.len() {
         let rest = [IoSlice::new(&header[sent..])];
-        match poll_fn(|cx| socket.poll_write(cx, &rest))
+        match poll_fn(|cx| socket.poll_send(cx, &rest))
             .await
             .map_err(text)?
         {
@@ -329,19 +309,14 @@ fn behind_head(answer: &[u8]) -> Option<&[u8]> {
 async fn receive(backend: &mut BackendStream, block: &mut [u8]) -> io::Result<usize> {
     let BackendStream { socket, tls } = backend;
     let Some(tls) = tls else {
-        return poll_fn(|cx| {
-            let mut buffer = ReadBuf::new(block);
-            let read = socket.poll_read(cx, &mut buffer);
-            read.map_ok(|()| buffer.filled().len())
-        })
-        .await;
+        return poll_fn(|cx| socket.poll_receive(cx, block)).await;
     };
     loop {
         match tls.reader().read(block) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             read => return read,
         }
-        poll_fn(|cx| pending_if_blocked(tls.read_tls(&mut socket.with(cx)))).await?;
+        poll_fn(|cx| read_tls(socket, tls, cx)).await?;
         tls.process_new_packets().map_err(io::Error::other)?;
     }
 }

@@ -10,4 +10,5 @@ pub(crate) mod pace;
 pub(crate) mod proxy;
 pub(crate) mod relay;
 pub(crate) mod routes;
+pub(crate) mod tls_failure;
 pub(crate) mod upstream;

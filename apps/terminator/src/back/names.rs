@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType};
 use rustix::io::Errno;
 
-use crate::config::{Backend, Config, is_passing};
 use crate::back::names_schedule::Schedule;
 use crate::back::upstream::{NoAnswer, Upstreams};
+use crate::config::{Backend, Config, Fault, Listener, is_passing};
 
 /// Who finds the addresses of a name. An error of the kind `NotFound` says that waiting does not help.
 #[derive(Clone)]
@@ -200,6 +200,29 @@ impl Follower {
             }
             Err(fault) => self.upstreams.not_learned(host, fault),
         }
+    }
+}
+
+/// The fault of a host name that cannot be looked up, at the key that names it first.
+pub(crate) fn fault(config: &Config, host: &str, fault: &NoAnswer) -> Fault {
+    let is_it = |one: &Backend| matches!(one, Backend::Name(name) if name.host == host);
+    let in_listener = |(index, listener): (usize, &Listener)| {
+        let key = format!("listener[{index}]");
+        if listener.backend.iter().any(is_it) {
+            return Some(format!("{key}.backend"));
+        }
+        let mut routes = listener.routes.iter();
+        let route = routes.position(|route| route.backend.iter().any(is_it))?;
+        Some(format!("{key}.route[{route}].backend"))
+    };
+    let key = config.listeners.iter().enumerate().find_map(in_listener);
+    Fault {
+        passing: fault.passing,
+        ..Fault::new(
+            key.unwrap_or_default(),
+            format!("cannot look up `{host}`: {fault}"),
+            "correct the name, /etc/hosts or /etc/resolv.conf (`getent ahosts` asks for a name)",
+        )
     }
 }
 

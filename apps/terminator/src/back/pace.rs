@@ -103,6 +103,9 @@ impl Records {
 const LEAST_READ: usize = 16 * 1024;
 /// The most that one read brings, and so the most that waits for a reader that is slow.
 pub(crate) const MOST_READ: usize = 256 * 1024;
+/// Room to decrypt into: all of one read, the incomplete record that rustls holds, and what it has
+/// decrypted at the end of the handshake (a record and the bytes of two reads).
+pub(crate) const PLAIN_BYTES: usize = MOST_READ + 64 * 1024;
 /// Plaintext of a record that fits one segment: Ethernet's 1,500 bytes without the headers of IPv6
 /// (40), TCP (32) and a record (29 at most, with TLS 1.2).
 const SEGMENT: usize = 1500 - 40 - 32 - 29;

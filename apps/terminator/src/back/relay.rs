@@ -9,22 +9,25 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustls::{ConnectionCommon, HandshakeKind, ProtocolVersion, ServerConnection};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use crate::observe::access_log::{Alert, Note, Side};
 use crate::back::backend::{BackendStream, Missed, Socket, reset};
-use crate::back::backend_tls::{Speech, TlsFailure, shake};
-use crate::config::ProxyVersion;
-use crate::front::connection::{alert_of, poll_send};
-use crate::local::Local;
-use crate::back::pace::{MOST_READ, Pace, Records};
+use crate::back::backend_tls::{Speech, shake};
+use crate::back::pace::{Pace, Records};
 use crate::back::proxy;
-use crate::shared::Site;
+use crate::back::tls_failure::TlsFailure;
+use crate::back::upstream::{Attempt, Lease};
+use crate::config::ProxyVersion;
+use crate::front::alert;
+use crate::front::site::Site;
+use crate::io::{PollSocket, write_tls};
+use crate::local::Local;
+use crate::material::certificate::common_name;
+use crate::observe::access_log::{Alert, Note, Side};
 use crate::observe::stats::End;
 use crate::turn::Turn;
-use crate::back::upstream::{Attempt, Lease};
 
 /// What a load balancer has told: the client, and the address that it has connected to. Boxed, because
 /// few connections have it.
@@ -130,7 +133,7 @@ impl Session {
             ProxyVersion::V2Records => {}
         }
         let certificate = self.tls.peer_certificates().and_then(<[_]>::first);
-        let name = certificate.and_then(|der| crate::material::files::common_name(der));
+        let name = certificate.and_then(|der| common_name(der));
         let suite = self.tls.negotiated_cipher_suite();
         let cipher = suite.map(|suite| proxy::cipher_name(suite.suite()));
         Ok(proxy::header(&proxy::Facts {
@@ -192,7 +195,7 @@ impl Session {
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        poll_send(&mut self.client, &mut self.tls, cx)
+        write_tls(&mut self.client, &mut self.tls, cx)
     }
 }
 
@@ -217,7 +220,7 @@ async fn open(
     let mut socket = Socket::connect(address).await.map_err(Missed::Socket)?;
     while stage.sent < header.len() {
         let rest = [IoSlice::new(&header[stage.sent..])];
-        let sent = poll_fn(|cx| socket.poll_write(cx, &rest)).await;
+        let sent = poll_fn(|cx| socket.poll_send(cx, &rest)).await;
         match sent.map_err(Missed::Socket)? {
             0 => return Err(Missed::Socket(io::ErrorKind::WriteZero.into())),
             bytes => stage.sent += bytes,
@@ -231,7 +234,7 @@ async fn open(
         })?;
         stage.in_handshake = true;
         let config = speech.config(local.worker, address, alpn);
-        let announced = local.signing.client_handshake();
+        let announced = local.handshaker.client_handshake();
         let shaken = shake(&mut socket, announced, config, name).await;
         let shaken = shaken.and_then(|shaken| speech.agreed(shaken, alpn));
         let mut shaken = shaken.map_err(|failure| Missed::Tls(failure.behind(header)))?;
@@ -363,12 +366,11 @@ impl Relay<'_> {
             let mut cost = opened.0;
             if opened == (0, None) {
                 let scratch = &mut *local.scratch.borrow_mut();
-                let mut buffer = ReadBuf::new(&mut scratch[..self.up_pace.limit()]);
-                let client = Pin::new(&mut self.session.client);
-                if ready!(client.poll_read(cx, &mut buffer)).is_err() {
+                let room = &mut scratch[..self.up_pace.limit()];
+                let Ok(read) = ready!(self.session.client.poll_receive(cx, room)) else {
                     return Poll::Ready(Err(End::Client));
-                }
-                let received = buffer.filled();
+                };
+                let received = &scratch[..read];
                 if received.is_empty() {
                     let _ = self.session.tls.read_tls(&mut io::empty());
                 }
@@ -558,9 +560,8 @@ fn read_backend<'a>(
         turn.moved(opened.0);
         return Poll::Ready(Ok((&plain[..opened.0], opened.1)));
     }
-    let mut buffer = ReadBuf::new(&mut scratch[..pace.limit()]);
-    ready!(backend.socket.poll_read(cx, &mut buffer))?;
-    let read = buffer.filled().len();
+    let room = &mut scratch[..pace.limit()];
+    let read = ready!(backend.socket.poll_receive(cx, room))?;
     let received = &scratch[..read];
     let (bytes, stop) = match &mut backend.tls {
         Some(tls) => {
@@ -607,7 +608,7 @@ fn decrypt<D>(
             return (opened, Some(Stop::Broken(None)));
         }
         if let Err(error) = tls.process_new_packets() {
-            return (opened, Some(Stop::Broken(alert_of(&error, true))));
+            return (opened, Some(Stop::Broken(alert::of(&error, true))));
         }
     }
 }
@@ -622,9 +623,3 @@ fn poll_idle(mut timer: Pin<&mut Sleep>, deadline: Instant, cx: &mut Context<'_>
     }
     Poll::Pending
 }
-
-/// What a worker reads into.
-pub(crate) const SCRATCH_BYTES: usize = MOST_READ;
-/// What a worker decrypts into: all of one read, what rustls has of an incomplete record, and what
-/// it has decrypted at the end of the handshake (a record and the bytes of two reads).
-pub(crate) const PLAIN_BYTES: usize = SCRATCH_BYTES + 64 * 1024;

@@ -5,10 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::back::backend_tls::Speech;
-use crate::back::checks::Check;
+use crate::back::upstream::{Check, Pool, Upstreams};
 use crate::config::{HealthCheck, Listener};
 use crate::material::tls::asked_for;
-use crate::back::upstream::{Pool, Upstreams};
 
 /// The backends of one listener.
 ///

@@ -14,11 +14,11 @@ use rustls_pki_types::ServerName;
 use tokio::sync::watch;
 
 use crate::back::backend::Missed;
-use crate::back::backend_tls::{Handshakes, Reason, Speech};
-use crate::back::checks::{Check, Subject};
-use crate::observe::complaints::Complaints;
-use crate::config::Backend;
+use crate::back::backend_tls::Speech;
 use crate::back::health::{Health, Seen, State};
+use crate::back::tls_failure::{Handshakes, Reason};
+use crate::config::{Backend, HealthCheck, ProxyVersion};
+use crate::observe::complaints::Complaints;
 use crate::waiting::wait_while;
 
 /// One address of a backend, with what all workers know of it. It is the same for all listeners and
@@ -55,6 +55,25 @@ pub(crate) struct Member {
     name: Option<ServerName<'static>>,
     /// The host name of which it is an address, as checks say it.
     host: Option<String>,
+}
+
+/// How the addresses of a pool are checked.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Check {
+    pub(crate) wanted: HealthCheck,
+    /// The header that the backend gets first.
+    pub(crate) proxy_header: Option<ProxyVersion>,
+}
+
+/// An address that is to be checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) check: Check,
+    pub(crate) speech: Option<Arc<Speech>>,
+    pub(crate) name: Option<ServerName<'static>>,
+    /// The host name of which it is an address.
+    pub(crate) host: Option<String>,
 }
 
 /// All addresses and host names that are in use.

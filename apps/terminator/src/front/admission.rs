@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::shared::{Shared, Site};
+use crate::front::site::Site;
 use crate::front::sources::{Place, PlaceOf};
 use crate::observe::stats::Refusal;
+use crate::shared::Shared;
 
 /// A connection's share of the limits, given back when dropped.
 #[derive(Debug)]

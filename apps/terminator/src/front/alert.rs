@@ -8,13 +8,23 @@
 use rustls::{AlertDescription, InvalidMessage, PeerIncompatible, PeerMisbehaved, ProtocolVersion};
 
 use crate::front::offer::Offer;
-use crate::signing::ProcessFailure;
+use crate::handshaker::ProcessFailure;
+use crate::observe::access_log::Alert;
 
 /// The alert for a failure, as a record that is not encrypted. `None`: the client has ended the
 /// handshake itself.
 fn record(failure: &ProcessFailure) -> Option<[u8; 7]> {
     let description = description(failure)?;
     Some([ALERT, 3, 3, 0, 2, FATAL, description.into()])
+}
+
+/// The alert that the client has sent or was sent by rustls, as far as an error tells. `complete`: the
+/// handshake was.
+pub(crate) fn of(error: &rustls::Error, complete: bool) -> Option<Alert> {
+    match error {
+        rustls::Error::AlertReceived(alert) => Some(Alert::Received(*alert)),
+        error => sent_for(error, complete).map(Alert::Sent),
+    }
 }
 
 /// The fatal alert with which bytes that are not encrypted end.
@@ -101,7 +111,7 @@ fn invalid(error: InvalidMessage) -> AlertDescription {
 
 /// The alert that rustls has sent for an error, encrypted, where that is certain. `complete`: the
 /// handshake was.
-pub(crate) fn sent_for(error: &rustls::Error, complete: bool) -> Option<AlertDescription> {
+fn sent_for(error: &rustls::Error, complete: bool) -> Option<AlertDescription> {
     use AlertDescription as Alert;
     match error {
         rustls::Error::InvalidCertificate(error) => Some(error.clone().into()),

@@ -6,10 +6,9 @@
 //! no registration with the event loop, and a connection that ends with it none of the two system
 //! calls for that.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -18,10 +17,10 @@ use rustix::net::{
     RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, acceptfrom_with, recv, sendmsg,
 };
 use socket2::SockRef;
-use tokio::io::{AsyncRead, Interest, ReadBuf};
+use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::front::connection::poll_write;
+use crate::io::PollSocket;
 
 /// A nonblocking socket of a client.
 #[derive(Debug)]
@@ -70,36 +69,6 @@ impl Client {
         }
     }
 
-    pub(crate) fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        bytes: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        if let State::Bare(socket) = &self.0 {
-            match receive(socket, bytes) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.watch()?,
-                received => return Poll::Ready(received),
-            }
-        }
-        let mut buffer = ReadBuf::new(bytes);
-        ready!(Pin::new(self.stream()?).poll_read(cx, &mut buffer))?;
-        Poll::Ready(Ok(buffer.filled().len()))
-    }
-
-    pub(crate) fn poll_write_vectored(
-        &mut self,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        if let State::Bare(socket) = &self.0 {
-            match send(socket, slices, SendFlags::empty()) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.watch()?,
-                sent => return Poll::Ready(sent),
-            }
-        }
-        poll_write(self.stream()?, cx, slices)
-    }
-
     /// Ends our direction.
     pub(crate) fn shut_down(&self) -> io::Result<()> {
         Ok(rustix::net::shutdown(
@@ -138,11 +107,6 @@ impl Client {
         }
     }
 
-    /// `std::io`'s traits for rustls. `WouldBlock` means pending.
-    pub(crate) fn with<'a, 'b>(&'a mut self, cx: &'a mut Context<'b>) -> Polled<'a, 'b> {
-        Polled { client: self, cx }
-    }
-
     /// A writer whose bytes wait for the FIN, so that both are one segment and wake the client
     /// once. The caller must end the stream.
     pub(crate) fn last_words(&self) -> LastWords<'_> {
@@ -171,29 +135,29 @@ impl From<TcpStream> for Client {
     }
 }
 
-/// A client's socket while its task is polled.
-pub(crate) struct Polled<'a, 'b> {
-    client: &'a mut Client,
-    cx: &'a mut Context<'b>,
-}
-
-impl Read for Polled<'_, '_> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        unless_pending(self.client.poll_read(self.cx, bytes))
-    }
-}
-
-impl Write for Polled<'_, '_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[IoSlice::new(bytes)])
+impl PollSocket for Client {
+    fn poll_receive(&mut self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
+        if let State::Bare(socket) = &self.0 {
+            match receive(socket, bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.watch()?,
+                received => return Poll::Ready(received),
+            }
+        }
+        self.stream()?.poll_receive(cx, bytes)
     }
 
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        unless_pending(self.client.poll_write_vectored(self.cx, slices))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if let State::Bare(socket) = &self.0 {
+            match send(socket, slices, SendFlags::empty()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.watch()?,
+                sent => return Poll::Ready(sent),
+            }
+        }
+        self.stream()?.poll_send(cx, slices)
     }
 }
 
@@ -232,13 +196,6 @@ fn send(socket: impl AsFd, slices: &[IoSlice<'_>], flags: SendFlags) -> io::Resu
     Ok(sendmsg(socket, slices, &mut nothing, flags)?)
 }
 
-fn unless_pending<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
-    match poll {
-        Poll::Ready(result) => result,
-        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-    }
-}
-
 fn lost() -> io::Error {
     io::ErrorKind::NotConnected.into()
 }
@@ -260,7 +217,7 @@ mod tests {
 
     async fn read(client: &mut Client) -> Vec<u8> {
         let mut bytes = [0; 64];
-        let read = poll_fn(|cx| client.poll_read(cx, &mut bytes)).await;
+        let read = poll_fn(|cx| client.poll_receive(cx, &mut bytes)).await;
         bytes[..read.unwrap()].to_vec()
     }
 
@@ -387,7 +344,7 @@ mod tests {
         drop(peer);
         let mut bytes = [0; 8];
         assert!(
-            poll_fn(|cx| client.poll_read(cx, &mut bytes))
+            poll_fn(|cx| client.poll_receive(cx, &mut bytes))
                 .await
                 .is_err()
         );

@@ -24,34 +24,32 @@
 //! no bytes: all reads of a worker use one buffer, and all that it decrypts goes through another.
 
 use std::future::poll_fn;
-use std::io::{self, BufRead, IoSlice, Write};
+use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use rustls::{ConnectionCommon, HandshakeKind, ProtocolVersion, ServerConnection};
-use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
+use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::observe::access_log::{Alert, Note};
+use crate::back::relay::{Session, Told};
 use crate::front::admission::Admission;
 use crate::front::alert;
 use crate::front::client::Client;
 use crate::front::evictable::{Guest, Kind, MadeRoom};
 use crate::front::gate::Permit;
 use crate::front::introduction;
-use crate::local::Local;
 use crate::front::nearby::Expected;
 use crate::front::offer::Offer;
 use crate::front::opening::{FIRST_READ, Opening, TOO_LONG};
+use crate::front::site::Site;
+use crate::handshaker::{Handshake, ProcessFailure};
+use crate::io::{PollSocket, read_tls, write_tls};
+use crate::local::Local;
+use crate::observe::access_log::{Alert, Note};
 use crate::observe::reason;
-use crate::back::relay::{Session, Told};
-use crate::shared::Site;
-use crate::signing::{self, ProcessFailure};
 use crate::observe::stats::{End, Failure, Refusal};
 use crate::turn::Turn;
 
@@ -61,7 +59,7 @@ pub(crate) async fn serve(
     peer: SocketAddr,
     site: Arc<Site>,
     local: &Local,
-    mut announced: signing::Handshake,
+    mut announced: Handshake,
     guest: Guest,
     mut note: Note,
 ) {
@@ -143,7 +141,7 @@ pub(crate) async fn serve(
         accepted.elapsed(),
     );
     let is_resumed = tls.handshake_kind() == Some(HandshakeKind::Resumed);
-    local.signing.count(is_resumed);
+    local.handshaker.count(is_resumed);
     note.complete(&tls);
     if presence == Presence::Gone {
         local.stats.closed_without_request.fetch_add(1, Relaxed);
@@ -242,7 +240,7 @@ fn poll_bytes<T>(
 ) -> Poll<Result<T, Failure>> {
     let mut scratch = local.scratch.borrow_mut();
     Poll::Ready(
-        match ready!(client.poll_read(cx, &mut scratch[..FIRST_READ])) {
+        match ready!(client.poll_receive(cx, &mut scratch[..FIRST_READ])) {
             Ok(0) | Err(_) => Err(Failure::Closed),
             Ok(read) => Ok(take(&scratch[..read])),
         },
@@ -356,7 +354,7 @@ async fn handshake(
     (mut tls, permit): (Box<ServerConnection>, Permit),
     opening: &mut Opening,
     speaks_first: bool,
-    announced: &mut signing::Handshake,
+    announced: &mut Handshake,
     local: &Local,
     note: &mut Note,
 ) -> Result<(Box<ServerConnection>, Presence), HandshakeError> {
@@ -402,7 +400,7 @@ async fn handshake(
             if tls.wants_write() {
                 spoken = true;
                 opening.answered(&tls);
-                poll_fn(|cx| poll_flight(client, &mut tls, cx))
+                poll_fn(|cx| write_tls(client, &mut tls, cx))
                     .await
                     .map_err(closed)?;
                 let expected = local.nearby.expect_answer(client).await;
@@ -415,14 +413,14 @@ async fn handshake(
     }
     match look_again(client, &mut tls, speaks_first, local).await {
         Ok(Presence::Here) => {
-            poll_fn(|cx| poll_flight(client, &mut tls, cx))
+            poll_fn(|cx| write_tls(client, &mut tls, cx))
                 .await
                 .map_err(closed)?;
             Ok((tls, Presence::Here))
         }
         Ok(Presence::Gone) => Ok((tls, Presence::Gone)),
         Err(error) => {
-            note.alert(alert_of(&error, true));
+            note.alert(alert::of(&error, true));
             say_goodbye(client, &mut tls).await;
             Err(blame(ProcessFailure::Tls(error)))
         }
@@ -449,7 +447,7 @@ async fn look_again(
         // The event loop asks the kernel for news before this task runs again. Without news, the
         // read below costs no system call.
         tokio::task::yield_now().await;
-        match poll_once(|cx| poll_receive(client, tls, cx)).await {
+        match poll_once(|cx| read_tls(client, tls, cx)).await {
             Poll::Pending => {}
             Poll::Ready(Ok(0) | Err(_)) => return Ok(Presence::Gone),
             Poll::Ready(Ok(_)) => {
@@ -474,7 +472,7 @@ async fn has_closed(client: &mut Client, local: &Local) -> bool {
     tokio::task::yield_now().await;
     let read = poll_once(|cx| {
         let mut scratch = local.scratch.borrow_mut();
-        client.poll_read(cx, &mut scratch[..FIRST_READ])
+        client.poll_receive(cx, &mut scratch[..FIRST_READ])
     });
     matches!(read.await, Poll::Ready(Ok(0) | Err(_)))
 }
@@ -490,7 +488,7 @@ async fn refuse(
     spoken: bool,
 ) -> Option<Alert> {
     let mut alert = match failure {
-        ProcessFailure::Tls(error) => alert_of(error, false),
+        ProcessFailure::Tls(error) => alert::of(error, false),
         ProcessFailure::Overloaded | ProcessFailure::Internal(_) => None,
     };
     if is_in_plain(tls, spoken) {
@@ -503,15 +501,6 @@ async fn refuse(
     }
     say_goodbye(client, tls).await;
     alert
-}
-
-/// The alert that the client has sent or was sent by rustls, as far as an error tells. `complete`: the
-/// handshake was.
-pub(crate) fn alert_of(error: &rustls::Error, complete: bool) -> Option<Alert> {
-    match error {
-        rustls::Error::AlertReceived(alert) => Some(Alert::Received(*alert)),
-        error => alert::sent_for(error, complete).map(Alert::Sent),
-    }
 }
 
 /// Whether what is sent now in a handshake is not encrypted. `spoken`: something was sent before.
@@ -605,7 +594,7 @@ async fn linger(client: &mut Client, local: &Local, admission: Admission, is_bou
         while left > 0 {
             ready!(turn.poll(cx));
             let mut scratch = local.scratch.borrow_mut();
-            match ready!(client.poll_read(cx, &mut scratch)) {
+            match ready!(client.poll_receive(cx, &mut scratch)) {
                 Ok(0) | Err(_) => break,
                 Ok(read) => {
                     left = left.saturating_sub(read);
@@ -623,87 +612,6 @@ async fn linger(client: &mut Client, local: &Local, admission: Admission, is_bou
 /// with the end of the stream, which the caller must cause at once.
 fn send_last_words(client: &Client, tls: &mut ServerConnection) {
     while tls.wants_write() && tls.write_tls(&mut client.last_words()).is_ok_and(|n| n > 0) {}
-}
-
-/// Reads once from the socket into rustls. 0 means end of file.
-fn poll_receive(
-    client: &mut Client,
-    tls: &mut ServerConnection,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<usize>> {
-    pending_if_blocked(tls.read_tls(&mut client.with(cx)))
-}
-
-/// Writes everything that rustls wants written in a handshake.
-fn poll_flight(
-    client: &mut Client,
-    tls: &mut ServerConnection,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<()>> {
-    write_all(&mut client.with(cx), tls)
-}
-
-/// The same past the handshake.
-pub(crate) fn poll_send(
-    client: &mut TcpStream,
-    tls: &mut ServerConnection,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<()>> {
-    write_all(&mut Socket { stream: client, cx }, tls)
-}
-
-pub(crate) fn write_all<D>(
-    socket: &mut impl Write,
-    tls: &mut ConnectionCommon<D>,
-) -> Poll<io::Result<()>> {
-    while tls.wants_write() {
-        if ready!(pending_if_blocked(tls.write_tls(socket)))? == 0 {
-            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-        }
-    }
-    Poll::Ready(Ok(()))
-}
-
-/// A tokio socket to which rustls can write. `WouldBlock` means pending.
-struct Socket<'a, 'b> {
-    stream: &'a mut TcpStream,
-    cx: &'a mut Context<'b>,
-}
-
-impl Write for Socket<'_, '_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[IoSlice::new(bytes)])
-    }
-
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match poll_write(&mut *self.stream, self.cx, slices) {
-            Poll::Ready(result) => result,
-            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Writes slices. One alone takes `send`, which costs less than `writev` of a list.
-pub(crate) fn poll_write(
-    stream: &mut (impl AsyncWrite + Unpin),
-    cx: &mut Context<'_>,
-    slices: &[IoSlice<'_>],
-) -> Poll<io::Result<usize>> {
-    match slices {
-        [one] => Pin::new(stream).poll_write(cx, one),
-        several => Pin::new(stream).poll_write_vectored(cx, several),
-    }
-}
-
-pub(crate) fn pending_if_blocked<T>(result: io::Result<T>) -> Poll<io::Result<T>> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
-        result => Poll::Ready(result),
-    }
 }
 
 /// Polls once; returns `Pending` instead of waiting.

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use crate::front::admission::Admission;
-use crate::shared::Site;
+use crate::front::site::Site;
 use crate::observe::stats::Refusal;
 
 /// The connections of one worker that can make room, in the order in which they do.

@@ -11,6 +11,7 @@ pub(crate) mod nearby;
 pub(crate) mod offer;
 pub(crate) mod opening;
 pub(crate) mod short_nonces;
+pub(crate) mod site;
 pub(crate) mod sockets;
 pub(crate) mod sources;
 pub(crate) mod suites;

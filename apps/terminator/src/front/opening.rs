@@ -12,10 +12,10 @@ use std::task::{Context, Poll, ready};
 use rustls::{HandshakeKind, InvalidMessage, ServerConnection};
 
 use crate::front::client::Client;
-use crate::front::connection::pending_if_blocked;
-use crate::local::Local;
 use crate::front::offer::{CLIENT_HELLO, HANDSHAKE, Hello, Offer, RECORD_HEADER};
 use crate::front::transcript::Changed;
+use crate::io::{PollSocket, read_tls};
+use crate::local::Local;
 
 /// The first messages of one client. The default: nothing has come.
 #[derive(Debug, Default)]
@@ -95,10 +95,10 @@ impl Opening {
                 return Poll::Ready(self.give(tls));
             }
             if self.stage != Stage::Awaited {
-                return pending_if_blocked(tls.read_tls(&mut client.with(cx)));
+                return read_tls(client, tls, cx);
             }
             let mut scratch = local.scratch.borrow_mut();
-            let read = ready!(client.poll_read(cx, &mut scratch[..FIRST_READ]))?;
+            let read = ready!(client.poll_receive(cx, &mut scratch[..FIRST_READ]))?;
             let given = match read {
                 0 => return Poll::Ready(Ok(0)),
                 read => self.take(tls, &scratch[..read])?,

@@ -7,7 +7,8 @@ use std::net::{SocketAddr, TcpListener};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::config::Fault;
+use crate::config::{Config, Fault};
+use crate::privileges;
 
 /// Sockets passed by the service manager (`LISTEN_FDS`), by their address. They stay open here while no
 /// listener uses them: the service manager holds them too, so that connections come to them all the same, and a
@@ -45,6 +46,70 @@ impl Inherited {
     }
 }
 
+/// An address as configured, and its number among those that are written the same: port 0 may occur
+/// several times.
+pub(crate) type SlotName = (SocketAddr, usize);
+
+/// The sockets of one address, by worker.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    /// The actual address.
+    pub(crate) bound: SocketAddr,
+    pub(crate) of_workers: Vec<Vec<TcpListener>>,
+}
+
+/// How many workers accept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accepting {
+    /// The first of them, which always do.
+    pub(crate) regular: usize,
+    /// With those that accept at times.
+    pub(crate) all: usize,
+}
+
+/// An address of a configuration.
+pub(crate) struct Place {
+    /// The key that names it.
+    pub(crate) key: String,
+    /// The index of its listener.
+    pub(crate) listener: usize,
+    pub(crate) name: SlotName,
+}
+
+/// All addresses of a configuration, in order.
+pub(crate) fn places(config: &Config) -> Vec<Place> {
+    let mut ordinals: HashMap<SocketAddr, usize> = HashMap::new();
+    let mut places = Vec::new();
+    for (listener, settings) in config.listeners.iter().enumerate() {
+        for (index, address) in settings.listen.iter().enumerate() {
+            let ordinal = ordinals.entry(*address).or_default();
+            places.push(Place {
+                key: format!("listener[{listener}].listen[{index}]"),
+                listener,
+                name: (*address, *ordinal),
+            });
+            *ordinal += 1;
+        }
+    }
+    places
+}
+
+/// Opens the sockets of all addresses of a configuration but those that are open.
+pub(crate) fn open(
+    config: &Config,
+    accepting: Accepting,
+    inherited: &Inherited,
+    is_open: impl Fn(&SlotName) -> bool,
+) -> Result<HashMap<SlotName, Sockets>, Fault> {
+    let missing = places(config).into_iter().filter(|one| !is_open(&one.name));
+    let opened = missing.map(|Place { key, name, .. }| {
+        let sockets = listen(name.0, accepting, inherited);
+        let sockets = sockets.map_err(|error| listen_fault(&key, name.0, &error, inherited))?;
+        Ok((name, sockets))
+    });
+    opened.collect()
+}
+
 /// Opens the sockets for one address, at least one for each worker, and returns them with their
 /// actual address.
 ///
@@ -54,13 +119,12 @@ impl Inherited {
 ///
 /// Only the first `regular` workers always accept. Each of the others shares the sockets of one of
 /// them, so that no connection waits for a worker that does not accept.
-pub(crate) fn listen(
+fn listen(
     address: SocketAddr,
-    regular: usize,
-    workers: usize,
+    Accepting { regular, all }: Accepting,
     inherited: &Inherited,
-) -> io::Result<(SocketAddr, Vec<Vec<TcpListener>>)> {
-    let (bound, mut sockets) = match inherited.0.get(&address) {
+) -> io::Result<Sockets> {
+    let (bound, mut of_workers) = match inherited.0.get(&address) {
         Some(passed) => (address, share_out(passed, regular)?),
         None => {
             let first = bind(address)?;
@@ -72,12 +136,12 @@ pub(crate) fn listen(
             (bound, sockets)
         }
     };
-    for index in regular..workers {
-        let shared = sockets[index % regular].iter().map(TcpListener::try_clone);
-        let shared = shared.collect::<io::Result<_>>()?;
-        sockets.push(shared);
+    for index in regular..all {
+        let shared = of_workers[index % regular].iter();
+        let shared = shared.map(TcpListener::try_clone);
+        of_workers.push(shared.collect::<io::Result<_>>()?);
     }
-    Ok((bound, sockets))
+    Ok(Sockets { bound, of_workers })
 }
 
 fn share_out(passed: &[TcpListener], workers: usize) -> io::Result<Vec<Vec<TcpListener>>> {
@@ -127,6 +191,41 @@ fn prepare(socket: &socket2::SockRef<'_>) -> io::Result<()> {
     socket.set_nonblocking(true)
 }
 
+/// The fault of a listener's address at which no socket can be opened.
+fn listen_fault(key: &str, address: SocketAddr, error: &io::Error, inherited: &Inherited) -> Fault {
+    let mut passed = inherited.addresses();
+    match passed.find(|passed| passed.port() == address.port()) {
+        Some(passed) if error.kind() == io::ErrorKind::AddrInUse => Fault::new(
+            key,
+            format!(
+                "cannot listen on {address}: the service manager has passed a socket for {passed}"
+            ),
+            format!("write {passed} here, or {address} as ListenStream= in the socket unit"),
+        )
+        .because_of(error),
+        _ => bind_fault(key, address, error),
+    }
+}
+
+/// The fault of an address at which no socket can be opened.
+pub(crate) fn bind_fault(key: &str, address: SocketAddr, error: &io::Error) -> Fault {
+    let remedy = match error.kind() {
+        io::ErrorKind::PermissionDenied => format!(
+            "ports below 1024 need root, CAP_NET_BIND_SERVICE or a socket unit (this is {})",
+            privileges::current()
+        ),
+        io::ErrorKind::AddrInUse => {
+            format!(
+                "stop what listens there (`ss -ltnp 'sport = :{}'`)",
+                address.port()
+            )
+        }
+        io::ErrorKind::AddrNotAvailable => "use an address of this machine".into(),
+        _ => "correct the address".into(),
+    };
+    Fault::new(key, format!("cannot listen on {address}: {error}"), remedy).because_of(error)
+}
+
 /// The kernel limits it to `net.core.somaxconn`.
 pub(crate) const BACKLOG: i32 = 4096;
 
@@ -137,10 +236,11 @@ mod tests {
     #[test]
     fn every_worker_has_a_socket_on_the_same_port() {
         let any = "127.0.0.1:0".parse().unwrap();
-        let (bound, sockets) = listen(any, 3, 3, &Inherited::default()).unwrap();
-        assert_eq!(sockets.len(), 3);
+        let accepting = Accepting { regular: 3, all: 3 };
+        let Sockets { bound, of_workers } = listen(any, accepting, &Inherited::default()).unwrap();
+        assert_eq!(of_workers.len(), 3);
         assert!(
-            sockets
+            of_workers
                 .iter()
                 .flatten()
                 .all(|one| one.local_addr().unwrap() == bound)

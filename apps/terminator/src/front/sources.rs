@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use crate::config::Limits;
 use crate::number::{Number, update};
 
 /// The limits of one source, for the connections of one listener.
@@ -27,6 +28,21 @@ pub(crate) struct SourceLimits {
     pub(crate) connections: Option<u64>,
     /// New connections a second. `None`: any number.
     pub(crate) rate: Option<u64>,
+}
+
+impl SourceLimits {
+    /// The configured limits, with values for those that are left out, on a server of so many connections.
+    pub(crate) fn new(limits: &Limits, most_connections: usize) -> Self {
+        let source = &limits.source;
+        let places = limits.handshakes.min(most_connections);
+        Self {
+            ipv4_prefix: source.ipv4_prefix,
+            ipv6_prefix: source.ipv6_prefix,
+            handshakes: source.handshakes_of(places) as u64,
+            connections: source.connections.map(|most| most as u64),
+            rate: source.connections_per_second.map(u64::from),
+        }
+    }
 }
 
 /// The table of all sources, shared by all workers.

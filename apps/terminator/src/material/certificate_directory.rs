@@ -8,9 +8,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::material::certificate::Facts;
 use crate::config::{Certificate, Fault, OcspSource};
-use crate::material::files::{pem_fault, read_file, unreadable};
+use crate::material::certificate::Facts;
+use crate::material::read::{pem_fault, read_file, unreadable};
 use crate::material::ticket_files;
 
 /// The certificates in a directory, in the order of their files' names.

@@ -3,26 +3,23 @@
 //! This module reads and `tls` interprets, because files are read before root privileges are
 //! dropped and keys are loaded after the engine has started.
 
-use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls::RootCertStore;
-use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use webpki::{BorrowedCertRevocationList, anchor_from_trusted_cert};
 use widelane_pem::Placed;
-use zeroize::Zeroizing;
 
-pub(crate) use crate::material::certificate::{Facts, common_name};
-use crate::material::certificate::{next_update, told};
+use crate::config::{BackendTls, Certificate, Config, Fault, Listener, OcspSource};
+use crate::material::certificate::{Facts, next_update, told};
 use crate::material::certificate_directory;
-use crate::config::{BackendTls, Certificate, Config, Fault, Listener, OcspSource, is_shortage};
 use crate::material::identity::{At, Identity};
-use crate::material::ocsp::{self, FromFile, Staple};
-use crate::privileges;
-use crate::material::regular;
+use crate::material::ocsp::{FromFile, Staple};
+use crate::material::read::{pem_fault, read_file, read_response};
 use crate::material::ticket_files;
 use crate::material::ticket_key::TicketKey;
+use crate::privileges;
 
 /// The contents of one listener's files.
 #[derive(Debug)]
@@ -244,101 +241,4 @@ fn read_lists(key: &str, path: &Path) -> Result<Vec<CertificateRevocationListDer
 fn unusable(what: &str, place: usize, path: &Path, line: usize, reason: &str) -> String {
     let (number, path) = (place + 1, path.display());
     format!("{what} {number} of {path} (line {line}) cannot be used: {reason}")
-}
-
-pub(crate) fn read_key(key: &str, path: &Path) -> Result<Zeroizing<PrivateKeyDer<'static>>, Fault> {
-    let text = read_file(key, path)?;
-    widelane_pem::private_key(&text).map_err(|fault| pem_fault(key, path, fault))
-}
-
-/// What is wrong with a PEM file, at the key that names it.
-pub(crate) fn pem_fault(key: &str, path: &Path, fault: widelane_pem::Fault) -> Fault {
-    Fault::new(key, fault.in_file(path), fault.remedy)
-}
-
-/// An OCSP response, with one byte more than it may have if it is too long.
-fn read_response(key: &str, path: &Path) -> Result<Vec<u8>, Fault> {
-    let mut response = Vec::new();
-    let read = regular::open(path).and_then(|file| {
-        let most = ocsp::LONGEST as u64 + 1;
-        file.take(most).read_to_end(&mut response)
-    });
-    read.map_err(|error| Fault {
-        // Nothing else is a reason to keep back what is good, such as a renewed certificate.
-        passing: is_shortage(&error),
-        ..unreadable(key, path, &error)
-    })?;
-    Ok(response)
-}
-
-/// The contents of a file, which is a secret if there is a key in it, in whatever file one looks for one.
-pub(crate) fn read_file(key: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, Fault> {
-    let mut contents = Zeroizing::new(Vec::new());
-    let read = regular::open(path).and_then(|mut file| {
-        // With room for all, so that no part of a key is left in memory.
-        let size = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
-        contents.try_reserve_exact(size.saturating_add(1))?;
-        file.read_to_end(&mut contents)
-    });
-    match read {
-        Ok(_) => Ok(contents),
-        Err(error) => Err(unreadable(key, path, &error)),
-    }
-}
-
-/// Why a file of the configuration cannot be read.
-pub(crate) fn unreadable(key: &str, path: &Path, error: &io::Error) -> Fault {
-    let remedy = match error.kind() {
-        io::ErrorKind::PermissionDenied => format!(
-            "let the user of this process read it ({}; in Kubernetes: `fsGroup` and `defaultMode: \
-                 0440`); note that a reload runs after root privileges were dropped",
-            crate::privileges::current()
-        ),
-        io::ErrorKind::NotFound if path.is_relative() => format!(
-            "correct the path: it counts from {}, and `~` and variables mean nothing in it",
-            std::env::current_dir().map_or_else(
-                |_| "the folder of this process".into(),
-                |folder| folder.display().to_string()
-            )
-        ),
-        io::ErrorKind::NotFound => {
-            "correct the path (in Kubernetes: mount the Secret that has the file)".into()
-        }
-        _ if path.is_dir() => {
-            "name a file; for all certificates in a directory, set `certificates` of the listener"
-                .into()
-        }
-        _ => "correct the path".into(),
-    };
-    Fault::new(
-        key,
-        format!("cannot read {}: {error}", path.display()),
-        remedy,
-    )
-    .because_of(error)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_that_cannot_be_read_at_the_moment_is_told_from_a_bad_one() {
-        let directory = tempfile::TempDir::new().unwrap();
-        let path = |name: &str| directory.path().join(name);
-        std::fs::write(path("empty"), "").unwrap();
-        let fault = |path: &Path| read_key("key", path).unwrap_err();
-        let missing = fault(&path("missing"));
-        assert!(!missing.passing);
-        assert!(missing.remedy.contains("mount the Secret"), "{missing:?}");
-        assert!(!fault(&path("empty")).passing);
-        // Nothing is mapped at address 0: EIO.
-        let fault = fault(Path::new("/proc/self/mem"));
-        assert!(fault.passing, "{}", fault.problem);
-        // A response is no reason to wait, on a disk that fails or as a directory.
-        for path in [Path::new("/proc/self/mem"), directory.path()] {
-            let fault = read_response("ocsp", path).unwrap_err();
-            assert!(!fault.passing, "{}", fault.problem);
-        }
-    }
 }

@@ -16,9 +16,9 @@ use x509_parser::prelude::FromDer;
 use x509_parser::x509::SubjectPublicKeyInfo;
 use zeroize::Zeroizing;
 
-use crate::material::certificate::Facts;
 use crate::config::Fault;
-use crate::material::files::{pem_fault, read_file, read_key};
+use crate::material::certificate::Facts;
+use crate::material::read::{pem_fault, read_file, read_key};
 
 /// A certificate chain and a key. Whether they belong together is seen when the key is loaded.
 pub(crate) struct Identity {

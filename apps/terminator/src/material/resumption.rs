@@ -37,8 +37,9 @@ use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use crate::config::ClientAuthMode;
-use crate::material::ticket_key::{NoKey, TicketKey};
 use crate::front::transcript::Changed;
+use crate::material::ticket_key::{NoKey, TicketKey};
+use crate::observe::stats::TicketRefusal;
 
 /// What one connection's handshake knows about its session. Small while that is nothing.
 #[derive(Default)]
@@ -58,35 +59,12 @@ struct Known {
     changed: Option<Changed>,
 }
 
-/// Why a ticket does not resume its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TicketRefusal {
-    /// No key that is in force has made it, or it is damaged.
-    Key,
-    /// The full handshake is too long ago, or in the future.
-    Age,
-    /// The client's certificate is no longer good, or is missing now.
-    Certificate,
-}
-
 /// The full handshake that a session comes from.
 struct Origin {
     /// When it was, in seconds since 1970.
     began: u64,
     /// The client's certificates, its own first. Empty: it showed none.
     chain: Vec<CertificateDer<'static>>,
-}
-
-impl TicketRefusal {
-    pub(crate) const ALL: [Self; 3] = [Self::Key, Self::Age, Self::Certificate];
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Key => "key",
-            Self::Age => "age",
-            Self::Certificate => "certificate",
-        }
-    }
 }
 
 impl Session {

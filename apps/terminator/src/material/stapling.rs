@@ -1,26 +1,81 @@
 //! Which certificates of a configuration get OCSP responses, and from where.
 
+use std::sync::Arc;
+
 use rustls_pki_types::UnixTime;
 
-use crate::config::{Certificate, Config, OcspSource};
+use crate::config::{Certificate, Document, OcspSource};
 use crate::material::files::Pair;
-use crate::material::ocsp::{Staples, Store, Wanted};
+use crate::material::ocsp::{self, Staple, Staples, Store, Wanted};
 use crate::privileges::Account;
-use crate::shared::StapleNote;
+
+/// A certificate for which OCSP responses are wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct StapleStatus {
+    /// The certificate's file.
+    pub(crate) file: String,
+    /// Whether the certificate itself wants one.
+    pub(crate) must: bool,
+    /// Whether a responder is asked for it.
+    pub(crate) fetched: bool,
+    /// `None`: the configuration wants none, or it is not possible.
+    pub(crate) staple: Option<Arc<Staple>>,
+}
+
+/// Whether a certificate has the response that it demands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// Also if it demands none.
+    Met,
+    /// There is none, because its responder has not answered for the first time.
+    Awaited,
+    Unmet,
+}
+
+impl StapleStatus {
+    /// Whether clients get a response now.
+    pub(crate) fn is_stapled(&self, now: UnixTime) -> bool {
+        let staple = self.staple.as_ref();
+        staple.is_some_and(|staple| staple.current(now).is_some())
+    }
+
+    pub(crate) fn demand(&self, now: UnixTime) -> Demand {
+        let asked = self.staple.as_ref().map(|staple| staple.fetches());
+        match self.must && !self.is_stapled(now) {
+            false => Demand::Met,
+            true if self.fetched && asked == Some([0, 0]) => Demand::Awaited,
+            true => Demand::Unmet,
+        }
+    }
+
+    /// Logs that the certificate demands a response and there is none, if so.
+    pub(crate) fn log_unmet_demand(&self, now: UnixTime) {
+        match self.demand(now) {
+            Demand::Met => {}
+            Demand::Awaited => tracing::info!(
+                certificate = self.file,
+                "the certificate demands a stapled OCSP response (must-staple); clients get none until \
+                 its responder has answered"
+            ),
+            Demand::Unmet => ocsp::report_unmet_demand(&self.file),
+        }
+    }
+}
 
 /// Where fetched OCSP responses are kept.
-pub(crate) fn store(config: &Config) -> Option<Store> {
-    config.ocsp_directory.clone().map(Store::new)
+pub(crate) fn store(document: &Document) -> Option<Store> {
+    let directory = &document.environment().ocsp_directory;
+    directory.clone().map(Store::new)
 }
 
 /// Makes the place where they are kept, for the account that this process will have.
-pub(crate) fn prepare(config: &Config, account: Option<&Account>) {
-    let listeners = config.listeners.iter();
+pub(crate) fn prepare(document: &Document, account: Option<&Account>) {
+    let listeners = document.config().listeners.iter();
     let mut certificates = listeners.flat_map(|listener| &listener.certificates);
     let is_fetched =
         |one: &Certificate| matches!(one.ocsp, Some(OcspSource::Fetch | OcspSource::Responder(_)));
     if certificates.any(is_fetched)
-        && let Some(store) = store(config)
+        && let Some(store) = store(document)
     {
         let owner = account.map(|account| (account.uid(), account.gid()));
         if let Err(error) = store.prepare(owner) {
@@ -35,7 +90,7 @@ pub(crate) fn find(
     store: Option<&Store>,
     before: &Staples,
     next: &mut Staples,
-) -> Option<StapleNote> {
+) -> Option<StapleStatus> {
     let files = &pair.files;
     let file = files.cert.display().to_string();
     let must = pair.identity.facts.must_staple;
@@ -80,7 +135,7 @@ pub(crate) fn find(
             must_staple: must,
         });
     }
-    Some(StapleNote {
+    Some(StapleStatus {
         file,
         must,
         fetched,

@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, flock};
 use zeroize::Zeroizing;
 
 use crate::config::Fault;
-use crate::material::regular;
+use crate::material::read;
 use crate::material::ticket_key::{KeyBytes, KeySource, TicketKey};
 
 /// The keys in the files and directories of a listener. The first encrypts, all decrypt. The files
@@ -262,7 +262,7 @@ impl TicketDirectory {
     fn read(&self, file: &str) -> Result<Option<Held>, TicketFilesError> {
         let path = self.0.join(file);
         let read = || -> io::Result<_> {
-            let mut opened = regular::open(&path)?;
+            let mut opened = read::open(&path)?;
             Ok((read_all(&mut opened)?, opened.metadata()?))
         };
         let (bytes, metadata) = match read() {
@@ -408,7 +408,7 @@ struct KeyFile {
 }
 
 fn read_file(path: &Path) -> io::Result<KeyFile> {
-    let mut file = regular::open(path)?;
+    let mut file = read::open(path)?;
     Ok(KeyFile {
         metadata: file.metadata()?,
         bytes: read_all(&mut file)?,

@@ -5,17 +5,16 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::material::candidate::Candidate;
 use crate::config::{
     ClientAuth, ClientAuthMode, Fault, KeyKind, Listener, TlsVersion, UnknownNames,
 };
-use crate::material::files::{Facts, Material};
-use crate::material::pinned::Pinned;
-use crate::observe::reason;
-use crate::material::resumption::{Noting, TicketKeys, TicketScope, Tickets};
-use crate::signing::SigningSource;
+use crate::crypto::Crypto;
 use crate::front::suites;
-use crate::material::ticket_key::TicketKey;
+use crate::material::candidate::Candidate;
+use crate::material::files::Material;
+use crate::material::pinned::Pinned;
+use crate::material::resumption::{Noting, TicketKeys, TicketScope, Tickets};
+use crate::observe::reason;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
@@ -30,37 +29,22 @@ use rustls::{
 };
 use rustls_pki_types::DnsName;
 
-/// The TLS side of a listener, checked and ready to use.
-#[derive(Debug)]
-pub(crate) struct Built {
-    pub(crate) config: Arc<ServerConfig>,
-    /// The file of each certificate, and what is in that.
-    pub(crate) certificates: Vec<(PathBuf, Facts)>,
-    /// Those from files, the one that encrypts first.
-    pub(crate) ticket_keys: Vec<Arc<TicketKey>>,
-}
-
 /// Builds a listener's `ServerConfig`. `before` has the ticket keys of the last configuration,
 /// `next` gets those of this one.
 pub(crate) fn build(
     key: &str,
     listener: &Listener,
     mut material: Material,
-    signing: &SigningSource,
+    crypto: &Crypto,
     clock: Arc<dyn TimeProvider>,
     before: &TicketKeys,
     next: &mut TicketKeys,
-) -> Result<Built, Fault> {
-    let provider = Arc::new(restrict(key, listener, signing)?);
+) -> Result<Arc<ServerConfig>, Fault> {
+    let provider = Arc::new(restrict(key, listener, crypto)?);
     let verifier = match &listener.client_auth {
         None => None,
         Some(wanted) => Some(client_verifier(key, wanted, &material, &provider)?),
     };
-    let certificates = material
-        .certificates
-        .iter()
-        .map(|pair| (pair.files.cert.clone(), pair.identity.facts.clone()))
-        .collect();
     let ticket_keys = std::mem::take(&mut material.ticket_keys);
     let resolver = resolver(key, listener, material, &provider, clock.clone())?;
     check_versions(key, listener, &provider, &resolver.default)?;
@@ -94,11 +78,7 @@ pub(crate) fn build(
         })?;
         Tickets::install(&mut config, keys, verifier, listener.tickets.session);
     }
-    Ok(Built {
-        config: Arc::new(config),
-        certificates,
-        ticket_keys,
-    })
+    Ok(Arc::new(config))
 }
 
 /// The protocols for rustls. HTTP/1.0 has a name of its own there, which some clients offer alone, and
@@ -122,12 +102,8 @@ pub(crate) fn protocol_versions(versions: &[TlsVersion]) -> Vec<&'static Support
 }
 
 /// The provider with the suites and groups of the configuration, in its order.
-fn restrict(
-    key: &str,
-    listener: &Listener,
-    signing: &SigningSource,
-) -> Result<CryptoProvider, Fault> {
-    let mut provider = signing.provider.clone();
+fn restrict(key: &str, listener: &Listener, crypto: &Crypto) -> Result<CryptoProvider, Fault> {
+    let mut provider = crypto.provider.clone();
     let suites = match &listener.cipher_suites[..] {
         [] => {
             provider
@@ -145,8 +121,8 @@ fn restrict(
     };
     provider.cipher_suites = suites.into_iter().map(suites::for_server).collect();
     provider.kx_groups = match &listener.groups[..] {
-        [] => usual_groups(signing),
-        names => pick(key, "groups", names, &signing.groups, |group| {
+        [] => usual_groups(crypto),
+        names => pick(key, "groups", names, &crypto.groups, |group| {
             group_name(group.name())
         })?,
     };
@@ -154,8 +130,8 @@ fn restrict(
 }
 
 /// The groups of a listener and of backends that name none: the same, in the same order, with and without batching.
-pub(crate) fn usual_groups(signing: &SigningSource) -> Vec<&'static dyn SupportedKxGroup> {
-    let find = |name| signing.groups.iter().find(|group| group.name() == name);
+pub(crate) fn usual_groups(crypto: &Crypto) -> Vec<&'static dyn SupportedKxGroup> {
+    let find = |name| crypto.groups.iter().find(|group| group.name() == name);
     USUAL_GROUPS.into_iter().filter_map(find).copied().collect()
 }
 

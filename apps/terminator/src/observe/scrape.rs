@@ -12,11 +12,13 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use rustls_pki_types::UnixTime;
 
-use crate::material::ocsp::Verdict;
-use crate::material::resumption::TicketRefusal;
-use crate::shared::{Shared, StapleNote};
-use crate::observe::stats::{BOUNDS_US, BUCKETS, End, Failure, Refusal, Stats, encode_plain};
 use crate::back::upstream::{Name, Upstream};
+use crate::material::ocsp::Verdict;
+use crate::material::stapling::StapleStatus;
+use crate::observe::stats::{
+    BOUNDS_US, BUCKETS, End, Failure, Refusal, Stats, TicketRefusal, encode_plain,
+};
+use crate::shared::Shared;
 
 /// Sums over all workers, rendered at each scrape.
 pub(crate) struct Scrape(pub(crate) Arc<Shared>);
@@ -211,21 +213,29 @@ impl Scrape {
     }
 
     fn certificates(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let notes = self.0.certificates().into_iter();
+        let files = self.0.files.load();
+        let expiries = files.certificates.iter().map(|one| {
+            let labels = [("file", one.file.clone()), ("names", one.names.clone())];
+            (labels, one.not_after)
+        });
         gauges(
             encoder,
             "widelane_certificate_expiry_timestamp_seconds",
             "When each certificate expires, in seconds since 1970",
-            notes.map(|(file, names, not_after)| ([("file", file), ("names", names)], not_after)),
+            expiries,
         )
     }
 
     fn ticket_keys(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let notes = self.0.ticket_notes();
-        let times_of_keys = notes.into_iter().map(|note| {
-            let role = note.role.to_owned();
-            let labels = [("name", note.name), ("role", role), ("file", note.file)];
-            (labels, note.written)
+        let files = self.0.files.load();
+        let times_of_keys = files.ticket_keys.iter().map(|key| {
+            let labels = [
+                ("name", &key.name[..]),
+                ("role", key.role),
+                ("file", &key.file),
+            ];
+            let labels = labels.map(|(label, value)| (label, value.to_owned()));
+            (labels, key.written)
         });
         gauges(
             encoder,
@@ -239,29 +249,28 @@ impl Scrape {
     /// What is known about OCSP responses.
     fn staples(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let now = UnixTime::now();
-        let notes = self.0.staple_notes();
-        let label = |note: &StapleNote| [("file", note.file.clone())];
-        let of_all: [(_, _, OfNote); 2] = [
+        let files = self.0.files.load();
+        let label = |one: &StapleStatus| [("file", one.file.clone())];
+        let of_all: [(_, _, OfStaple); 2] = [
             (
                 "widelane_ocsp_stapled",
                 "1 if clients that ask get an OCSP response with the certificate",
-                |note, now| note.is_stapled(now),
+                |one, now| one.is_stapled(now),
             ),
             (
                 "widelane_ocsp_must_staple",
                 "1 if the certificate demands an OCSP response",
-                |note, _| note.must,
+                |one, _| one.must,
             ),
         ];
         for (name, help, value) in of_all {
-            let values = notes
-                .iter()
-                .map(|note| (label(note), i64::from(value(note, now))));
+            let all = files.staples.iter();
+            let values = all.map(|one| (label(one), i64::from(value(one, now))));
             gauges(encoder, name, help, values)?;
         }
         let staples = || {
-            let of = |note: &StapleNote| Some((label(note), note.staple.clone()?));
-            notes.iter().filter_map(of)
+            let of = |one: &StapleStatus| Some((label(one), one.staple.clone()?));
+            files.staples.iter().filter_map(of)
         };
         gauges(
             encoder,
@@ -308,7 +317,7 @@ impl Scrape {
     }
 }
 
-type OfNote = fn(&StapleNote, UnixTime) -> bool;
+type OfStaple = fn(&StapleStatus, UnixTime) -> bool;
 type OfVerdict = fn(&Verdict) -> i64;
 
 /// Values of things that labels name.
@@ -477,7 +486,7 @@ impl Collector for Scrape {
         self.certificates(&mut encoder)?;
         self.ticket_keys(&mut encoder)?;
         self.staples(&mut encoder)?;
-        self.0.signing.encode(&mut encoder)
+        self.0.crypto.encode(&mut encoder)
     }
 }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use rustls::{HandshakeKind, ProtocolVersion};
 
-use crate::material::resumption::TicketRefusal;
 use crate::turn::Longest;
 
 /// What one worker counts.
@@ -102,6 +101,17 @@ pub(crate) enum End {
     NoBackend,
     /// The limit `idle_seconds`.
     Idle,
+}
+
+/// Why a ticket does not resume its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TicketRefusal {
+    /// No key that is in force has made it, or it is damaged.
+    Key,
+    /// The full handshake is too long ago, or in the future.
+    Age,
+    /// The client's certificate is no longer good, or is missing now.
+    Certificate,
 }
 
 impl Stats {
@@ -215,6 +225,18 @@ impl End {
             Self::BackendTimeout => "backend_timeout",
             Self::NoBackend => "no_backend",
             Self::Idle => "idle",
+        }
+    }
+}
+
+impl TicketRefusal {
+    pub(crate) const ALL: [Self; 3] = [Self::Key, Self::Age, Self::Certificate];
+
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::Age => "age",
+            Self::Certificate => "certificate",
         }
     }
 }

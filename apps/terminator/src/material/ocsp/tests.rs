@@ -11,7 +11,7 @@ use super::message::{Response, Status};
 use super::specimen::{NOW, Says, Specimen};
 use super::staple::Staples;
 use super::subject::{NoIssuer, Subject};
-use crate::shared::{Demand, StapleNote};
+use crate::material::stapling::{Demand, StapleStatus};
 
 fn at(seconds: u64) -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(seconds))
@@ -258,7 +258,7 @@ fn a_demand_is_awaited_until_the_responder_was_asked_once() {
     let staple = Staples::default().get("a.pem", &specimen.chain(), &none);
     let staple = staple.unwrap();
     let demand = |must, fetched| {
-        let note = StapleNote {
+        let note = StapleStatus {
             file: "a.pem".into(),
             must,
             fetched,

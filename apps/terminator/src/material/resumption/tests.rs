@@ -16,10 +16,11 @@ use rustls_pki_types::{CertificateRevocationListDer, PrivateKeyDer};
 use time::OffsetDateTime;
 
 use super::*;
-use crate::config::{Backend, Batching, Certificate, ClientAuth, Listener};
-use crate::material::identity::Identity;
+use crate::config::{Backend, Batching, Certificate, ClientAuth, Config, Environment, Listener};
+use crate::crypto::Crypto;
+use crate::handshaker::{Handshaker, ProcessFailure};
 use crate::material::files::{Authorities, Material, Pair};
-use crate::signing::{ProcessFailure, Signing, SigningSource};
+use crate::material::identity::Identity;
 
 /// When the tests begin, in seconds since 1970.
 const START: u64 = 1_800_000_000;
@@ -101,21 +102,25 @@ impl World {
             enabled: false,
             ..Batching::default()
         };
-        let signing =
-            SigningSource::start(&alone, Default::default(), None, Default::default()).unwrap();
+        let config = Config {
+            batching: alone,
+            ..Config::default()
+        };
+        let environment = Environment::default();
+        let crypto = Crypto::start(&config, &environment, Default::default(), None).unwrap();
         let mut next = TicketKeys::default();
         let built = crate::material::tls::build(
             "listener[0]",
             &self.listener,
             material,
-            &signing,
+            &crypto,
             self.clock.clone(),
             &self.keys,
             &mut next,
         );
         next.succeed(std::mem::take(&mut self.keys));
         self.keys = next;
-        built.unwrap().config
+        built.unwrap()
     }
 
     /// A client whose certificate ends `seconds` after the start.
@@ -178,7 +183,7 @@ fn shake(
     let mut tls = Box::new(ServerConnection::new(server.clone()).unwrap());
     let name = "a.example".try_into().unwrap();
     let mut client = ClientConnection::new(client.clone(), name).unwrap();
-    let mut handshake = Signing::Plain.handshake();
+    let mut handshake = Handshaker::Plain.handshake();
     while client.wants_write() {
         let mut bytes = Vec::new();
         while client.wants_write() {

@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 use rustls::ProtocolVersion;
 use time::OffsetDateTime;
 
-use crate::front::alert;
 use crate::config::LogFormat;
+use crate::front::alert;
 use crate::material::tls::{group_name, iana_name};
 
 use super::note::{Alert, Entry, Side};

@@ -1,10 +1,6 @@
-//! Who does the public-key operations of handshakes: AWS-LC, one by one, or the engine, in batches.
+//! Cryptography of a server: public-key operations by AWS-LC, one by one, or by the engine, in batches.
 
 use std::fmt;
-use std::future::poll_fn;
-use std::ops::DerefMut;
-use std::pin::pin;
-use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -13,24 +9,20 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use rustls::crypto::{CryptoProvider, KeyProvider, SupportedKxGroup, aws_lc_rs};
 use rustls::sign::SigningKey;
-use rustls::{ClientConfig, ClientConnection, ConnectionCommon, ServerConnection};
-use rustls_pki_types::{PrivateKeyDer, ServerName};
+use rustls_pki_types::PrivateKeyDer;
 use widelane_batching::{self as batching, Placement, Records};
-use widelane_crypto::Backend;
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, Form, FormUnavailable};
+use widelane_crypto::{Backend, Preference};
 use widelane_engine::{CoreLending, Engine, OperationCounters, StartError, Switch};
-use widelane_rustls::{Driver, HandshakeError, Observed};
 use zeroize::Zeroizing;
 
-use crate::config::{Batching, Fault};
+use crate::config::{Config, Environment, Fault};
 use crate::lending::Borrowers;
 use crate::observe::page;
-use crate::material::resumption::{Session, TicketRefusal};
 use crate::observe::stats::encode_plain;
-use crate::front::transcript::Changed;
 
-/// Does a server's public-key operations.
-pub(crate) struct SigningSource {
+/// The cryptography of a server.
+pub(crate) struct Crypto {
     /// For TLS configurations.
     pub(crate) provider: CryptoProvider,
     /// All key exchange groups, also those that are used only if the configuration names them.
@@ -43,71 +35,38 @@ pub(crate) struct SigningSource {
     has_profile: bool,
 }
 
-/// How a worker runs handshakes.
-pub(crate) enum Signing {
-    /// rustls does each operation at once.
-    Plain,
-    /// A handshake is suspended at each operation, which then joins those of other connections.
-    Batched(Rc<Driver>),
-}
-
-/// A handshake in progress.
-pub(crate) struct Handshake {
-    session: Session,
-    part: Part,
-}
-
-/// A handshake in progress in which this server is the client.
-pub(crate) struct ClientHandshake(Part);
-
-/// Who does the operations of a handshake.
-enum Part {
-    /// rustls, each at once.
-    Plain(Observed),
-    /// The driver: other handshakes may wait for the operations of this one.
-    Batched(widelane_rustls::Handshake),
-}
-
-/// Why a handshake step failed.
-#[derive(Debug)]
-pub(crate) enum ProcessFailure {
-    /// The engine's queue is full.
-    Overloaded,
-    /// An operation failed, and the client is not to blame.
-    Internal(String),
-    /// The client broke the protocol, or no agreement was possible.
-    Tls(rustls::Error),
-}
-
-impl SigningSource {
+impl Crypto {
     /// `borrowers` may use the vector cores of `placement` while they are idle.
     pub(crate) fn start(
-        batching: &Batching,
+        config: &Config,
+        environment: &Environment,
         placement: Placement,
         borrowers: Option<Arc<Borrowers>>,
-        records: Choice,
     ) -> Result<Self, Fault> {
-        let cipher = cipher(batching, records).map_err(|error| {
+        let records = batching::records(&environment.clock());
+        let cipher = cipher(config.chacha20poly1305, records).map_err(|error| {
             let remedy = "or leave it out, which takes the widest that there is";
             Fault::new("chacha20poly1305", error.to_string(), remedy)
         })?;
-        let mut source = Self::without_records(batching, placement, borrowers)?;
-        source.provider.cipher_suites = widelane_rustls::cipher_suites(cipher);
-        Ok(source)
+        let mut crypto = match config.batching.enabled {
+            true => Self::batched(config, environment, placement, borrowers)?,
+            false => Self::plain(),
+        };
+        crypto.provider.cipher_suites = widelane_rustls::cipher_suites(cipher);
+        Ok(crypto)
     }
 
-    /// The same with the provider's own cipher suites.
-    fn without_records(
-        batching: &Batching,
+    /// With the provider's own cipher suites.
+    fn batched(
+        config: &Config,
+        environment: &Environment,
         placement: Placement,
         borrowers: Option<Arc<Borrowers>>,
     ) -> Result<Self, Fault> {
-        if !batching.enabled {
-            return Ok(Self::plain());
-        }
+        let batching = &config.batching;
         let engine = Engine::start(widelane_engine::Config {
             placement,
-            clock: batching.clock(),
+            clock: environment.clock(),
             queue_limit: batching.queue,
             lending: borrowers.map(|to| CoreLending {
                 to,
@@ -128,7 +87,7 @@ impl SigningSource {
             groups: widelane_rustls::kx_groups(&engine),
             engine: Some(engine),
             lanes: batching.backend.resolve().map_or(1, lanes),
-            has_profile: batching.clock.is_some(),
+            has_profile: environment.has_profile(),
         })
     }
 
@@ -162,18 +121,18 @@ impl SigningSource {
         }
     }
 
-    /// Makes the page on which `widelane status` looks.
-    pub(crate) fn begin_page(&self, batching: &Batching) {
-        if let (Some(_), Ok(backend)) = (&self.engine, batching.backend.resolve()) {
-            page::begin(backend);
-        }
+    pub(crate) fn engine(&self) -> Option<&Engine> {
+        self.engine.as_ref()
     }
 
-    /// Measures what passes cost on this machine, unless that is known, while the server serves.
-    pub(crate) fn calibrate(&self) {
-        if let Some(engine) = &self.engine {
-            engine.calibrate_in_background();
+    /// Makes the page on which `widelane status` looks, and measures what passes cost on this machine,
+    /// unless that is known, while the server serves.
+    pub(crate) fn begin(&self, backend: Preference) {
+        let Some(engine) = &self.engine else { return };
+        if let Ok(backend) = backend.resolve() {
+            page::begin(backend);
         }
+        engine.calibrate_in_background();
     }
 
     /// The engine's counters, for one scrape.
@@ -254,15 +213,15 @@ impl KeyProvider for Wiping {
     }
 }
 
-impl fmt::Debug for SigningSource {
+impl fmt::Debug for Crypto {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SigningSource")
+        f.debug_struct("Crypto")
             .field("batched", &self.engine.is_some())
             .finish_non_exhaustive()
     }
 }
 
-impl Drop for SigningSource {
+impl Drop for Crypto {
     fn drop(&mut self) {
         if let Some(engine) = &self.engine {
             engine.shutdown();
@@ -270,145 +229,13 @@ impl Drop for SigningSource {
     }
 }
 
-impl Signing {
-    /// For the calling thread. Call it inside the thread's event loop.
-    pub(crate) fn new(source: &SigningSource) -> Self {
-        match &source.engine {
-            None => Self::Plain,
-            Some(engine) => {
-                let driver = Driver::new(engine);
-                tokio::task::spawn_local(driver.clone().flusher());
-                Self::Batched(driver)
-            }
-        }
-    }
-
-    /// Announces the handshake of a connection that was just accepted.
-    pub(crate) fn handshake(&self) -> Handshake {
-        Handshake {
-            session: Session::default(),
-            part: self.part(),
-        }
-    }
-
-    /// A handshake has come to its end: counts it where `widelane status` looks.
-    pub(crate) fn count(&self, is_resumed: bool) {
-        if let Self::Batched(driver) = self {
-            page::count(driver.engine(), is_resumed);
-        }
-    }
-
-    /// Announces a handshake with a backend.
-    pub(crate) fn client_handshake(&self) -> ClientHandshake {
-        ClientHandshake(self.part())
-    }
-
-    fn part(&self) -> Part {
-        match self {
-            Self::Plain => Part::Plain(Observed::default()),
-            Self::Batched(driver) => Part::Batched(driver.handshake()),
-        }
-    }
-}
-
-impl Handshake {
-    /// Why a ticket that the client offered was refused, if none was accepted.
-    pub(crate) fn refused_ticket(&self) -> Option<TicketRefusal> {
-        self.session.refused_ticket()
-    }
-
-    /// Takes note of a ClientHello that rustls gets in another form.
-    pub(crate) fn change(&mut self, changed: Changed) {
-        self.session.change(changed);
-    }
-
-    /// Processes the bytes that `tls` has received. The connection comes back also with an error,
-    /// so that its alert can be sent. If the future is dropped, so is the connection.
-    pub(crate) async fn process(
-        &mut self,
-        tls: Box<ServerConnection>,
-    ) -> (Box<ServerConnection>, Result<(), ProcessFailure>) {
-        let Self { session, part } = self;
-        let mut step = pin!(step(part, tls));
-        let (tls, result) = poll_fn(|cx| session.enter(|| step.as_mut().poll(cx))).await;
-        session.settle(tls.handshake_kind());
-        (tls, result)
-    }
-}
-
-impl ClientHandshake {
-    /// On a thread without a driver.
-    pub(crate) fn alone() -> Self {
-        Self(Part::Plain(Observed::default()))
-    }
-
-    /// Makes the connection, with the keys of its ClientHello.
-    pub(crate) async fn start(
-        &mut self,
-        config: Arc<ClientConfig>,
-        name: ServerName<'static>,
-    ) -> Result<Box<ClientConnection>, ProcessFailure> {
-        match &mut self.0 {
-            Part::Plain(observed) => {
-                let tls = ClientConnection::new(config, name).map(Box::new);
-                let tls = tls.map_err(ProcessFailure::Tls)?;
-                observed.step(&tls);
-                Ok(tls)
-            }
-            Part::Batched(handshake) => {
-                let started = handshake.start_client(config, name).await;
-                started.map_err(ProcessFailure::from)
-            }
-        }
-    }
-
-    /// Processes the bytes that `tls` has received, as [`Handshake::process`] does.
-    pub(crate) async fn process(
-        &mut self,
-        tls: Box<ClientConnection>,
-    ) -> (Box<ClientConnection>, Result<(), ProcessFailure>) {
-        step(&mut self.0, tls).await
-    }
-}
-
-impl From<HandshakeError> for ProcessFailure {
-    fn from(error: HandshakeError) -> Self {
-        match error {
-            HandshakeError::Overloaded => Self::Overloaded,
-            HandshakeError::Tls(error @ rustls::Error::Other(_)) => {
-                Self::Internal(error.to_string())
-            }
-            HandshakeError::Tls(error) => Self::Tls(error),
-            error => Self::Internal(error.to_string()),
-        }
-    }
-}
-
-async fn step<C, D>(part: &mut Part, mut tls: Box<C>) -> (Box<C>, Result<(), ProcessFailure>)
-where
-    C: DerefMut<Target = ConnectionCommon<D>> + 'static,
-    D: 'static,
-{
-    let handshake = match part {
-        Part::Batched(handshake) => handshake,
-        Part::Plain(observed) => {
-            observed.step(&tls);
-            let result = tls.process_new_packets();
-            observed.stepped(&tls, result.as_ref().err());
-            return (tls, result.map(drop).map_err(ProcessFailure::Tls));
-        }
-    };
-    let (tls, result) = handshake.process(tls).await;
-    (tls, result.map(drop).map_err(ProcessFailure::from))
-}
-
 fn lanes(backend: Backend) -> usize {
     backend.target().map_or(1, |target| target.lanes())
 }
 
 /// The configured code of ChaCha20-Poly1305, or the widest that does not slow down other code.
-fn cipher(settings: &Batching, asked: Choice) -> Result<Cipher, FormUnavailable> {
-    let kept = match (asked, batching::records(&settings.clock())) {
+fn cipher(asked: Choice, records: Records) -> Result<Cipher, FormUnavailable> {
+    let kept = match (asked, records) {
         (Choice::Exactly(_), _) | (_, Records::Widest) => return Cipher::new(asked),
         (_, Records::Narrow) => Form::Ymm256,
         (_, Records::Light) => Form::Ymm256Light,
