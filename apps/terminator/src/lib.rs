@@ -22,7 +22,6 @@ mod front;
 mod handshaker;
 mod io;
 mod lending;
-mod local;
 mod material;
 mod number;
 mod observe;
@@ -35,6 +34,7 @@ mod signals;
 mod turn;
 mod waiting;
 mod worker;
+mod worker_state;
 
 pub use config::{
     Backend, BackendTls, Batching, Certificate, CheckKind, ClientAuth, ClientAuthMode, Config,
@@ -53,9 +53,9 @@ pub use widelane_batching::PlacementChoice;
 #[doc(hidden)]
 pub mod fuzzing {
     use crate::back::proxy::{Facts, header};
-    use crate::front::introduction;
-    use crate::front::offer::Hello;
+    use crate::front::client_hello::Hello;
     use crate::front::opening::Opening;
+    use crate::front::proxy_header;
     use crate::material::ocsp::{Subject, check};
     use crate::material::ticket_key::KeyBytes;
     use crate::observe::scrape_format::Format;
@@ -83,7 +83,7 @@ pub mod fuzzing {
     /// them. `Ok(None)`: there is more to come.
     #[expect(clippy::type_complexity, reason = "for one caller")]
     pub fn introduction(bytes: &[u8]) -> Result<Option<(usize, Option<[SocketAddr; 2]>)>, String> {
-        match introduction::parse(bytes) {
+        match proxy_header::parse(bytes) {
             Ok(header) => Ok(header.map(|header| (header.length, header.ends))),
             Err(problem) => Err(problem.to_string()),
         }
@@ -92,8 +92,8 @@ pub mod fuzzing {
     /// What the first bytes of a connection offer, if they are a record with a whole ClientHello: the newest
     /// version, and whether there are groups.
     pub fn offer(bytes: &[u8]) -> Option<(Option<u16>, bool)> {
-        let (Hello { offer, .. }, _) = Hello::in_record(bytes)?;
-        Some((offer.version.map(u16::from), !offer.lacks_groups))
+        let (Hello { summary, .. }, _) = Hello::in_record(bytes)?;
+        Some((summary.version.map(u16::from), !summary.lacks_groups))
     }
 
     /// What rustls gets of the first bytes of a connection, which come in pieces of a size; and the same again as the

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use rustls::time_provider::DefaultTimeProvider;
 
-use crate::back::backend_tls::Speech;
+use crate::back::backend_tls::BackendTlsConfig;
 use crate::back::routes::Routes;
 use crate::config::{ConfigError, Document, Fault, Listener};
 use crate::front::site::Site;
 use crate::front::sources::SourceLimits;
-use crate::material::files::Material;
+use crate::material::files::Files;
 use crate::material::in_use::{CertificateFile, FilesInUse, TicketKeyFile};
 use crate::material::ocsp::Staples;
 use crate::material::resumption::TicketKeys;
@@ -38,7 +38,7 @@ impl Prepared {
     /// Makes the sites of `document` out of its `files`. `before` belongs to the configuration in use.
     pub(crate) fn new(
         document: &Document,
-        files: Vec<Material>,
+        files: Vec<Files>,
         log: access_log::Prepared,
         before: &Kept,
         shared: &Shared,
@@ -64,7 +64,7 @@ impl Prepared {
                 ticket_keys: TicketKeyFile::all(&files.ticket_keys),
                 staples,
             };
-            let speeches = speeches(&key, listener, &mut files, shared).map_err(locate)?;
+            let tls_configs = tls_configs(&key, listener, &mut files, shared).map_err(locate)?;
             let tls = tls::build(
                 &key,
                 listener,
@@ -76,7 +76,7 @@ impl Prepared {
             );
             sites.push(Arc::new(Site {
                 tls: tls.map_err(locate)?,
-                backends: Routes::new(listener, &shared.upstreams, &speeches),
+                backends: Routes::new(listener, &shared.upstreams, &tls_configs),
                 proxies: listener.proxy_protocol_from.clone(),
                 proxy_header: listener.proxy_protocol_to,
                 speaks_first: listener.backend_speaks_first,
@@ -97,12 +97,12 @@ impl Prepared {
 }
 
 /// TLS to the backend of a listener, and then to those of its routes.
-fn speeches(
+fn tls_configs(
     key: &str,
     listener: &Listener,
-    files: &mut Material,
+    files: &mut Files,
     shared: &Shared,
-) -> Result<Vec<Option<Arc<Speech>>>, Fault> {
+) -> Result<Vec<Option<Arc<BackendTlsConfig>>>, Fault> {
     let own = (format!("{key}.backend_tls"), &listener.backend_tls);
     let routes = listener.routes.iter().enumerate();
     let routes = routes.map(|(index, route)| {
@@ -115,7 +115,7 @@ fn speeches(
     all.map(|((key, wanted), files)| {
         let wanted = wanted.as_ref().zip(files);
         let built = wanted.map(|(wanted, files)| {
-            Speech::build(&key, wanted, files, &shared.crypto, shared.stats.len())
+            BackendTlsConfig::build(&key, wanted, files, &shared.crypto, shared.stats.len())
         });
         built.transpose()
     })

@@ -12,7 +12,7 @@ use rustls_pki_types::UnixTime;
 use widelane_affinity::Cpus;
 
 use crate::back::checks::Checks;
-use crate::back::names::{FIRST_ANSWER, Names, Resolver, Wanted, fault as name_fault};
+use crate::back::names::{FIRST_ANSWER, HostNames, Names, Resolver, fault as name_fault};
 use crate::back::upstream::Upstreams;
 use crate::config::{Config, ConfigError, Document, Environment, Fault};
 use crate::cores::{Cores, Machine, Workers};
@@ -138,7 +138,7 @@ impl Server {
         let mut state = State::new(document, fingerprint, inherited, &shared, resolver);
         state
             .names
-            .follow(Wanted::by(config))
+            .follow(HostNames::by(config))
             .map_err(no_names_thread)?;
         log_missing_later(document, &shared)?;
         state.begin_checks(config, &shared)?;
@@ -195,7 +195,9 @@ impl Server {
         prepared.kept.staples.take_waiting(UnixTime::now());
         shared.set_files(&prepared.sites);
         let mut names = Names::new(shared.upstreams.clone(), resolver);
-        names.follow(Wanted::by(config)).map_err(no_names_thread)?;
+        names
+            .follow(HostNames::by(config))
+            .map_err(no_names_thread)?;
         let then = "a start would go on, and look it up again";
         log_missing(document, &shared.upstreams, then);
         Ok(())
@@ -338,7 +340,7 @@ impl Server {
         let replaced = |()| self.replace(state, document, is_whole);
         let reloaded = learned.and_then(replaced);
         // The new ones, or those from before if it was refused.
-        let wanted = Wanted::by(state.document.config());
+        let wanted = HostNames::by(state.document.config());
         state.names.follow(wanted).map_err(no_names_thread)?;
         reloaded
     }
@@ -352,8 +354,8 @@ impl Server {
         is_cut_off: &mut dyn FnMut() -> bool,
     ) -> Result<(), ServerError> {
         let upstreams = &self.shared.upstreams;
-        let before = Wanted::by(state.document.config());
-        let mut wanted = Wanted::by(document.config());
+        let before = HostNames::by(state.document.config());
+        let mut wanted = HostNames::by(document.config());
         let new: BTreeSet<String> = wanted.hosts.difference(&before.hosts).cloned().collect();
         wanted.hosts.extend(before.hosts);
         wanted.anew = true;
@@ -673,7 +675,7 @@ fn check_next_start(
 
 /// As [`log_missing`], in a thread of its own: listeners need not wait for a DNS server that is silent.
 fn log_missing_later(document: &Document, shared: &Shared) -> Result<(), ServerError> {
-    if Wanted::by(document.config()).hosts.is_empty() {
+    if HostNames::by(document.config()).hosts.is_empty() {
         return Ok(());
     }
     let (document, upstreams) = (document.clone(), shared.upstreams.clone());
@@ -687,7 +689,7 @@ fn log_missing_later(document: &Document, shared: &Shared) -> Result<(), ServerE
 
 /// Waits for the first answers, and logs each name that has no address yet, with what happens `then`.
 fn log_missing(document: &Document, upstreams: &Upstreams, then: &str) {
-    let hosts = Wanted::by(document.config()).hosts;
+    let hosts = HostNames::by(document.config()).hosts;
     for (host, fault) in upstreams.wait_for(&hosts, FIRST_ANSWER, &mut || false) {
         let fault = document.locate(name_fault(document.config(), &host, &fault));
         tracing::warn!("{fault}; {then}");

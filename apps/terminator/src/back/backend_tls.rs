@@ -23,7 +23,7 @@ use crate::material::pinned::Pinned;
 use crate::material::tls::{protocol_versions, usual_groups};
 
 /// How one backend is spoken to.
-pub(crate) struct Speech {
+pub(crate) struct BackendTlsConfig {
     /// Without sessions and application protocols, which differ from one connection to the next.
     base: ClientConfig,
     /// As configured.
@@ -35,7 +35,7 @@ pub(crate) struct Speech {
 
 type OfAddress = (Backend, Arc<ClientSessionMemoryCache>);
 
-impl Speech {
+impl BackendTlsConfig {
     pub(crate) fn build(
         key: &str,
         wanted: &BackendTls,
@@ -135,9 +135,9 @@ impl Speech {
     }
 }
 
-impl fmt::Debug for Speech {
+impl fmt::Debug for BackendTlsConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Speech")
+        f.debug_struct("BackendTlsConfig")
             .field("name", &self.name)
             .finish_non_exhaustive()
     }

@@ -95,15 +95,15 @@ impl Checking {
 
     /// Whether `other` is checked in the same way.
     fn is_of(&self, other: &Subject) -> bool {
-        let speeches = (self.subject.speech.as_ref(), other.speech.as_ref());
-        let same_speech = match speeches {
+        let tls_configs = (self.subject.tls_config.as_ref(), other.tls_config.as_ref());
+        let same_tls = match tls_configs {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (one, other) => one.is_none() && other.is_none(),
         };
         let same_name = self.subject.name == other.name;
         Arc::ptr_eq(&self.subject.upstream, &other.upstream)
             && self.subject.check == other.check
-            && same_speech
+            && same_tls
             && same_name
             && self.subject.host == other.host
     }
@@ -206,9 +206,9 @@ async fn probe(subject: &Subject) -> Result<(), String> {
         }
     }
     let mut tls = None;
-    if let (Some(speech), Some(name)) = (&subject.speech, &subject.name) {
+    if let (Some(tls_config), Some(name)) = (&subject.tls_config, &subject.name) {
         // No sessions: a check is to see the certificate.
-        let config = speech.config(usize::MAX, address, None);
+        let config = tls_config.config(usize::MAX, address, None);
         let shaken = shake(&mut socket, ClientHandshake::alone(), config, name.clone()).await;
         tls = Some(shaken.map_err(text)?);
     }

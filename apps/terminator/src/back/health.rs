@@ -15,7 +15,7 @@ pub(crate) struct Health(AtomicU64);
 
 /// What an attempt knew when it began. A failure that came to be known meanwhile is not counted twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen(u64);
+pub(crate) struct Observation(u64);
 
 /// Whether an address may be tried. Moments are milliseconds since some beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) enum State {
     Paused(u64),
 }
 
-impl Seen {
+impl Observation {
     /// Whether the address had answered.
     pub(crate) fn is_good(self) -> bool {
         unpack(self.0).1 == 0
@@ -35,25 +35,25 @@ impl Seen {
 }
 
 impl Health {
-    pub(crate) fn state(&self, now: u64) -> (State, Seen) {
+    pub(crate) fn state(&self, now: u64) -> (State, Observation) {
         let word = self.0.now();
         let state = match unpack(word) {
             (_, 0) => State::Good,
             (until, _) if until <= now => State::Due,
             (until, _) => State::Paused(until),
         };
-        (state, Seen(word))
+        (state, Observation(word))
     }
 
     /// Takes the one attempt that is due, which ends within `lasts` milliseconds. `None`: another
     /// connection has it.
-    pub(crate) fn claim(&self, now: u64, lasts: u64) -> Option<Seen> {
-        claim(&self.0, now, lasts).map(Seen)
+    pub(crate) fn claim(&self, now: u64, lasts: u64) -> Option<Observation> {
+        claim(&self.0, now, lasts).map(Observation)
     }
 
     /// Begins a pause, and returns it. `None`: another attempt has begun it.
-    pub(crate) fn failed(&self, seen: Seen, now: u64) -> Option<Duration> {
-        let word = failed(&self.0, seen.0, now)?;
+    pub(crate) fn failed(&self, observed: Observation, now: u64) -> Option<Duration> {
+        let word = failed(&self.0, observed.0, now)?;
         let (until, _) = unpack(word);
         Some(Duration::from_millis(until.saturating_sub(now)))
     }
@@ -82,11 +82,11 @@ fn claim(word: &impl Number, now: u64, lasts: u64) -> Option<u64> {
     })
 }
 
-fn failed(word: &impl Number, seen: u64, now: u64) -> Option<u64> {
+fn failed(word: &impl Number, observed: u64, now: u64) -> Option<u64> {
     update(word, |word| {
         let (_, failures) = unpack(word);
         let failures = (failures + 1).min(MOST_FAILURES);
-        (word == seen).then(|| pack(now + pause(failures), failures))
+        (word == observed).then(|| pack(now + pause(failures), failures))
     })
 }
 
@@ -123,18 +123,18 @@ mod tests {
     fn pauses_grow_and_end_with_a_success() {
         let health = Health::default();
         let mut now = 5;
-        let (state, mut seen) = health.state(now);
+        let (state, mut observed) = health.state(now);
         assert_eq!(state, State::Good);
         let mut pauses = Vec::new();
         for _ in 0..8 {
-            let pause = health.failed(seen, now).expect("the first to know");
+            let pause = health.failed(observed, now).expect("the first to know");
             pauses.push(pause.as_secs());
             let ends = now + pause.as_millis() as u64;
             assert_eq!(health.state(ends - 1).0, State::Paused(ends));
             assert_eq!(health.claim(ends - 1, 0), None);
             now = ends;
             assert_eq!(health.state(now).0, State::Due);
-            seen = health.claim(now, 0).expect("due");
+            observed = health.claim(now, 0).expect("due");
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
         assert!(health.succeeded());
@@ -147,8 +147,8 @@ mod tests {
     fn no_other_attempt_begins_while_one_lasts_and_its_failure_counts() {
         for lasts in [1000, 5000] {
             let health = Health::default();
-            let (_, seen) = health.state(0);
-            health.failed(seen, 0).expect("the only one");
+            let (_, observed) = health.state(0);
+            health.failed(observed, 0).expect("the only one");
             let trial = health.claim(1000, lasts).expect("due");
             for later in [2000, 1000 + lasts] {
                 assert_eq!(health.claim(later, lasts), None);
@@ -161,8 +161,8 @@ mod tests {
     #[test]
     fn an_attempt_that_never_ends_leaves_the_address_out_without_harm() {
         let health = Health::default();
-        let (_, seen) = health.state(0);
-        health.failed(seen, 0).expect("the only one");
+        let (_, observed) = health.state(0);
+        health.failed(observed, 0).expect("the only one");
         let trial = health.claim(1000, u64::MAX).expect("due");
         assert_eq!(health.failed(trial, 9), Some(Duration::from_secs(2)));
     }
@@ -170,9 +170,9 @@ mod tests {
     #[test]
     fn attempts_that_fail_together_are_one_failure() {
         let health = Health::default();
-        let (_, seen) = health.state(0);
-        assert_eq!(health.failed(seen, 0), Some(Duration::from_secs(1)));
-        assert_eq!(health.failed(seen, 1), None);
+        let (_, observed) = health.state(0);
+        assert_eq!(health.failed(observed, 0), Some(Duration::from_secs(1)));
+        assert_eq!(health.failed(observed, 1), None);
         assert_eq!(health.state(1).0, State::Paused(1000));
     }
 
@@ -194,8 +194,8 @@ mod tests {
     fn failures_are_counted_to_the_end() {
         let health = Health::default();
         for _ in 0..200 {
-            let (_, seen) = health.state(0);
-            health.failed(seen, 0).expect("the only one");
+            let (_, observed) = health.state(0);
+            health.failed(observed, 0).expect("the only one");
         }
         assert_eq!(health.state(0).0, State::Paused(30_000));
     }
@@ -217,10 +217,10 @@ mod tests {
     fn model_the_failure_of_the_one_attempt_counts() {
         loom::model(|| {
             let word = Arc::new(ModelU64::new(pack(10, 1)));
-            let seen = claim(&*word, 10, 1000).expect("due");
+            let observed = claim(&*word, 10, 1000).expect("due");
             let other = word.clone();
             let thread = loom::thread::spawn(move || claim(&*other, 1010, 1000).is_some());
-            assert!(failed(&*word, seen, 1010).is_some(), "it counts");
+            assert!(failed(&*word, observed, 1010).is_some(), "it counts");
             assert!(!thread.join().unwrap(), "none is due");
             assert_eq!(unpack(word.now()), (3010, 2));
         });

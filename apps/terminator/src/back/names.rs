@@ -33,7 +33,7 @@ pub(crate) struct Names {
 
 /// What a configuration wants to be looked up.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct HostNames {
     pub(crate) hosts: BTreeSet<String>,
     /// Look up at once what was looked up before.
     pub(crate) anew: bool,
@@ -41,7 +41,7 @@ pub(crate) struct Wanted {
 
 /// What the thread waits for.
 enum Event {
-    Follow(Wanted),
+    Follow(HostNames),
     Answer(String, Result<Vec<IpAddr>, NoAnswer>),
     Stop,
 }
@@ -74,7 +74,7 @@ impl fmt::Debug for Resolver {
     }
 }
 
-impl Wanted {
+impl HostNames {
     pub(crate) fn by(config: &Config) -> Self {
         let all = config.listeners.iter().flat_map(|listener| {
             let routes = listener.routes.iter().flat_map(|route| &route.backend);
@@ -101,7 +101,7 @@ impl Names {
     }
 
     /// Looks these names up from now on, and no others.
-    pub(crate) fn follow(&mut self, wanted: Wanted) -> io::Result<()> {
+    pub(crate) fn follow(&mut self, wanted: HostNames) -> io::Result<()> {
         self.upstreams.follow(&wanted.hosts);
         if self.running.is_none() && !wanted.hosts.is_empty() {
             let (events, coming) = mpsc::channel();
@@ -311,8 +311,8 @@ mod tests {
         all.iter().map(|&host| host.to_owned()).collect()
     }
 
-    fn wanted(all: &[&str]) -> Wanted {
-        Wanted {
+    fn wanted(all: &[&str]) -> HostNames {
+        HostNames {
             hosts: hosts(all),
             anew: false,
         }
@@ -385,7 +385,7 @@ mod tests {
         for _ in 0..3 {
             names.follow(wanted(&["good.test"])).unwrap();
             names
-                .follow(Wanted {
+                .follow(HostNames {
                     anew: true,
                     ..wanted(&["good.test", "hangs.test", "new.test"])
                 })

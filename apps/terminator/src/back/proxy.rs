@@ -197,7 +197,7 @@ mod tests {
     fn without_records_a_header_has_the_addresses_alone() {
         let header = |client: &str, server: &str| {
             let header = addresses(client.parse().unwrap(), server.parse().unwrap());
-            let read = crate::front::introduction::parse(&header).unwrap().unwrap();
+            let read = crate::front::proxy_header::parse(&header).unwrap().unwrap();
             assert_eq!(read.length, header.len());
             assert_eq!(read.ends.unwrap()[0], client.parse().unwrap());
             header.len()
@@ -222,7 +222,7 @@ mod tests {
         ] {
             let line = line(client.parse().unwrap(), server.parse().unwrap());
             assert_eq!(line, expected.as_bytes());
-            let read = crate::front::introduction::parse(&line).unwrap().unwrap();
+            let read = crate::front::proxy_header::parse(&line).unwrap().unwrap();
             assert_eq!(read.length, line.len());
             assert_eq!(read.ends.unwrap()[0], client.parse().unwrap());
         }

@@ -14,27 +14,27 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::back::backend::{BackendStream, Missed, Socket, reset};
-use crate::back::backend_tls::{Speech, shake};
+use crate::back::backend_tls::{BackendTlsConfig, shake};
 use crate::back::pace::{Pace, Records};
 use crate::back::proxy;
 use crate::back::tls_failure::TlsFailure;
-use crate::back::upstream::{Attempt, Lease};
+use crate::back::upstream::{ConnectAttempt, ConnectionCount};
 use crate::config::ProxyVersion;
 use crate::front::alert;
 use crate::front::site::Site;
 use crate::io::{PollSocket, write_tls};
-use crate::local::Local;
 use crate::material::certificate::common_name;
-use crate::observe::access_log::{Alert, Note, Side};
+use crate::observe::access_log::{Alert, LogEntry, Side};
 use crate::observe::stats::End;
 use crate::turn::Turn;
+use crate::worker_state::WorkerState;
 
-/// What a load balancer has told: the client, and the address that it has connected to. Boxed, because
+/// The client and the address that it has connected to, as a load balancer names them. Boxed, because
 /// few connections have it.
 #[derive(Debug, Default)]
-pub(crate) struct Told(pub(crate) Option<Box<[SocketAddr; 2]>>);
+pub(crate) struct ProxiedAddresses(pub(crate) Option<Box<[SocketAddr; 2]>>);
 
-impl Told {
+impl ProxiedAddresses {
     /// The client of a connection that comes from `peer`.
     pub(crate) fn client(&self, peer: SocketAddr) -> SocketAddr {
         self.0.as_deref().map_or(peer, |[client, _]| *client)
@@ -46,7 +46,7 @@ pub(crate) struct Session {
     pub(crate) client: TcpStream,
     pub(crate) tls: Box<ServerConnection>,
     /// Its place at the backend, once it has one.
-    pub(crate) lease: Option<Lease>,
+    pub(crate) counted: Option<ConnectionCount>,
 }
 
 impl Session {
@@ -55,14 +55,14 @@ impl Session {
     pub(crate) async fn reach_backend(
         &mut self,
         peer: SocketAddr,
-        told: &Told,
+        proxied: &ProxiedAddresses,
         site: &Site,
-        local: &Local,
-        note: &mut Note,
+        worker: &WorkerState,
+        log: &mut LogEntry,
     ) -> Result<Box<BackendStream>, End> {
         let (name, alpn) = (self.tls.server_name(), self.tls.alpn_protocol());
         let Some(pool) = site.backends.choose(name, alpn) else {
-            if local.may_complain() {
+            if worker.outages.may_log().is_some() {
                 let alpn = alpn.map(String::from_utf8_lossy);
                 tracing::warn!(
                     name,
@@ -74,7 +74,7 @@ impl Session {
         };
         let mut header = Vec::new();
         if let Some(version) = site.proxy_header {
-            let made = self.proxy_header(version, peer, told);
+            let made = self.proxy_header(version, peer, proxied);
             header = made.map_err(|_| End::Client)?;
         }
         let mut end = End::BackendUnreachable;
@@ -82,17 +82,17 @@ impl Session {
             // Apart, as most tasks never need its room.
             Box::pin(pool.first_address(site.limits.backend_connect)).await;
         }
-        let mut search = pool.search(local.next_turn(), site.limits.backend_connect);
-        while let Some(attempt) = search.next() {
+        let mut attempts = pool.attempts(worker.next_turn(), site.limits.backend_connect);
+        while let Some(attempt) = attempts.next() {
             let mut stage = Stage::default();
-            let address = attempt.lease.address();
-            note.backend(address);
-            let speech = pool.speech.as_deref().map(|speech| (speech, alpn));
-            let opened = open(&attempt, &header, speech, local, &mut stage);
+            let address = attempt.counted.address();
+            log.backend(address);
+            let tls_config = pool.tls_config.as_deref().map(|config| (config, alpn));
+            let opened = open(&attempt, &header, tls_config, worker, &mut stage);
             // A handshake with a backend needs much room in the task, and most tasks have none.
             let why = match timeout(attempt.patience, Box::pin(opened)).await {
                 Ok(Ok(backend)) => {
-                    self.lease = Some(attempt.succeeded());
+                    self.counted = Some(attempt.succeeded());
                     return Ok(backend);
                 }
                 Ok(Err(why)) => why,
@@ -106,12 +106,12 @@ impl Session {
                 Missed::Tls(_) | Missed::Late => End::BackendTimeout,
             };
             attempt.failed(&why);
-            if stage.sent > 0 && speech.is_none() {
+            if stage.sent > 0 && tls_config.is_none() {
                 // It may have begun to serve this client. No backend does so before the end of its handshake.
                 break;
             }
         }
-        if local.may_complain() {
+        if worker.outages.may_log().is_some() {
             tracing::warn!(backend = %pool, how = end.label(), "a connection found no backend");
         }
         Err(end)
@@ -121,9 +121,9 @@ impl Session {
         &self,
         version: ProxyVersion,
         peer: SocketAddr,
-        told: &Told,
+        proxied: &ProxiedAddresses,
     ) -> io::Result<Vec<u8>> {
-        let [client, server] = match &told.0 {
+        let [client, server] = match &proxied.0 {
             Some(ends) => **ends,
             None => [peer, self.client.local_addr()?],
         };
@@ -157,15 +157,15 @@ impl Session {
         &mut self,
         backend: Box<BackendStream>,
         limit: Duration,
-        local: &Local,
-        note: &mut Note,
+        worker: &WorkerState,
+        log: &mut LogEntry,
     ) -> (End, bool) {
         // What waits in it is bounded by the size of a read.
         self.tls.set_buffer_limit(None);
         let mut relay = Relay {
             session: self,
             backend,
-            note,
+            log,
             up: Up::Open,
             down: Down::Open,
             unsent: Unsent::default(),
@@ -180,8 +180,8 @@ impl Session {
         let mut last_active = Instant::now();
         let end = poll_fn(|cx| {
             let now = Instant::now();
-            local.probe.begin(now, &local.stats);
-            if let Poll::Ready(end) = relay.poll(cx, local, now) {
+            worker.probe.begin(now, &worker.stats);
+            if let Poll::Ready(end) = relay.poll(cx, worker, now) {
                 return Poll::Ready(end);
             }
             if relay.moved != last_moved {
@@ -207,16 +207,16 @@ struct Stage {
     in_handshake: bool,
 }
 
-/// Connects to an address, sends `header`, and then speaks TLS if the backend does. `speech`: how, and what
+/// Connects to an address, sends `header`, and then speaks TLS if the backend does. `tls_config`: how, and what
 /// the client has agreed on.
 async fn open(
-    attempt: &Attempt,
+    attempt: &ConnectAttempt,
     header: &[u8],
-    speech: Option<(&Speech, Option<&[u8]>)>,
-    local: &Local,
+    tls_config: Option<(&BackendTlsConfig, Option<&[u8]>)>,
+    worker: &WorkerState,
     stage: &mut Stage,
 ) -> Result<Box<BackendStream>, Missed> {
-    let address = attempt.lease.address();
+    let address = attempt.counted.address();
     let mut socket = Socket::connect(address).await.map_err(Missed::Socket)?;
     while stage.sent < header.len() {
         let rest = [IoSlice::new(&header[stage.sent..])];
@@ -227,18 +227,18 @@ async fn open(
         }
     }
     let mut tls = None;
-    if let Some((speech, alpn)) = speech {
+    if let Some((tls_config, alpn)) = tls_config {
         let name = attempt.name.clone().ok_or_else(|| {
             let problem = "it has no name for its certificate; set `backend_tls.server_name`";
             Missed::Socket(io::Error::other(problem))
         })?;
         stage.in_handshake = true;
-        let config = speech.config(local.worker, address, alpn);
-        let announced = local.handshaker.client_handshake();
+        let config = tls_config.config(worker.index, address, alpn);
+        let announced = worker.handshaker.client_handshake();
         let shaken = shake(&mut socket, announced, config, name).await;
-        let shaken = shaken.and_then(|shaken| speech.agreed(shaken, alpn));
+        let shaken = shaken.and_then(|shaken| tls_config.agreed(shaken, alpn));
         let mut shaken = shaken.map_err(|failure| Missed::Tls(failure.behind(header)))?;
-        attempt.lease.shaken(&shaken);
+        attempt.counted.shaken(&shaken);
         // What waits in it is bounded by the size of a read.
         shaken.set_buffer_limit(None);
         tls = Some(shaken);
@@ -251,7 +251,7 @@ struct Relay<'a> {
     session: &'a mut Session,
     /// Outside of the task, in which it would have several places.
     backend: Box<BackendStream>,
-    note: &'a mut Note,
+    log: &'a mut LogEntry,
     up: Up,
     down: Down,
     unsent: Unsent,
@@ -329,12 +329,12 @@ enum Stop {
 }
 
 impl Relay<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>, local: &Local, now: Instant) -> Poll<End> {
-        let down = self.poll_down(cx, local, now);
+    fn poll(&mut self, cx: &mut Context<'_>, worker: &WorkerState, now: Instant) -> Poll<End> {
+        let down = self.poll_down(cx, worker, now);
         if let Poll::Ready(Err(end)) = down {
             return Poll::Ready(end);
         }
-        if let Poll::Ready(Err(end)) = self.poll_up(cx, local) {
+        if let Poll::Ready(Err(end)) = self.poll_up(cx, worker) {
             return Poll::Ready(end);
         }
         // rustls may have queued an answer (a key update) to what was received.
@@ -352,20 +352,20 @@ impl Relay<'_> {
         }
     }
 
-    fn poll_up(&mut self, cx: &mut Context<'_>, local: &Local) -> Poll<Result<(), End>> {
+    fn poll_up(&mut self, cx: &mut Context<'_>, worker: &WorkerState) -> Poll<Result<(), End>> {
         let mut turn = Turn::default();
         while self.up == Up::Open {
-            ready!(self.poll_unsent(cx, local));
+            ready!(self.poll_unsent(cx, worker));
             ready!(turn.poll(cx));
             if self.up != Up::Open {
                 break;
             }
-            let plain = &mut *local.plain.borrow_mut();
+            let plain = &mut *worker.plain.borrow_mut();
             // What rustls has decrypted before, or the end that it has seen.
             let mut opened = decrypt(&mut self.session.tls, &[], plain);
             let mut cost = opened.0;
             if opened == (0, None) {
-                let scratch = &mut *local.scratch.borrow_mut();
+                let scratch = &mut *worker.scratch.borrow_mut();
                 let room = &mut scratch[..self.up_pace.limit()];
                 let Ok(read) = ready!(self.session.client.poll_receive(cx, room)) else {
                     return Poll::Ready(Err(End::Client));
@@ -380,7 +380,7 @@ impl Relay<'_> {
             turn.moved(cost);
             let (opened, stop) = opened;
             if opened > 0 {
-                self.pass_on(cx, local, &plain[..opened]);
+                self.pass_on(cx, worker, &plain[..opened]);
                 if !matches!(stop, Some(Stop::Broken(_))) {
                     // An end is seen again when all that came before it is gone.
                     continue;
@@ -389,7 +389,7 @@ impl Relay<'_> {
             match stop {
                 None => {}
                 Some(Stop::Goodbye) => {
-                    self.note.closed(Side::Client);
+                    self.log.closed(Side::Client);
                     self.up = match ready!(self.backend.poll_shutdown(cx)) {
                         Ok(()) => Up::Done,
                         Err(_) => Up::Refused,
@@ -398,7 +398,7 @@ impl Relay<'_> {
                 }
                 Some(Stop::Truncated) => return Poll::Ready(Err(End::Truncated)),
                 Some(Stop::Broken(alert)) => {
-                    self.note.alert(alert);
+                    self.log.alert(alert);
                     let _ = self.session.poll_send(cx);
                     return Poll::Ready(Err(End::Client));
                 }
@@ -408,7 +408,7 @@ impl Relay<'_> {
     }
 
     /// Sends `bytes` to the backend and keeps what it does not take now.
-    fn pass_on(&mut self, cx: &mut Context<'_>, local: &Local, bytes: &[u8]) {
+    fn pass_on(&mut self, cx: &mut Context<'_>, worker: &WorkerState, bytes: &[u8]) {
         let taken = match self.backend.poll_write(cx, bytes) {
             Poll::Pending => 0,
             Poll::Ready(Ok(taken)) if taken > 0 => taken,
@@ -417,7 +417,7 @@ impl Relay<'_> {
                 return;
             }
         };
-        self.sent_up(local, taken);
+        self.sent_up(worker, taken);
         if taken < bytes.len() {
             self.up_pace.hold_back();
             self.unsent = Unsent::from(&bytes[taken..]);
@@ -425,7 +425,7 @@ impl Relay<'_> {
     }
 
     /// Sends what the backend has not taken before.
-    fn poll_unsent(&mut self, cx: &mut Context<'_>, local: &Local) -> Poll<()> {
+    fn poll_unsent(&mut self, cx: &mut Context<'_>, worker: &WorkerState) -> Poll<()> {
         match self.backend.poll_flush(cx) {
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(_)) => {
@@ -441,7 +441,7 @@ impl Relay<'_> {
             match ready!(self.backend.poll_write(cx, self.unsent.rest())) {
                 Ok(taken) if taken > 0 => {
                     self.unsent.taken += taken;
-                    self.sent_up(local, taken);
+                    self.sent_up(worker, taken);
                 }
                 _ => {
                     self.up = Up::Refused;
@@ -453,17 +453,17 @@ impl Relay<'_> {
         Poll::Ready(())
     }
 
-    fn sent_up(&mut self, local: &Local, bytes: usize) {
+    fn sent_up(&mut self, worker: &WorkerState, bytes: usize) {
         self.moved += bytes as u64;
-        self.note.received(bytes);
-        let counter = &local.stats.bytes_from_clients;
+        self.log.received(bytes);
+        let counter = &worker.stats.bytes_from_clients;
         counter.fetch_add(bytes as u64, Relaxed);
     }
 
     fn poll_down(
         &mut self,
         cx: &mut Context<'_>,
-        local: &Local,
+        worker: &WorkerState,
         now: Instant,
     ) -> Poll<Result<(), End>> {
         let mut turn = Turn::default();
@@ -489,21 +489,21 @@ impl Relay<'_> {
                 Down::Done => return Poll::Ready(Ok(())),
             }
             ready!(turn.poll(cx));
-            let scratch = &mut *local.scratch.borrow_mut();
-            let plain = &mut *local.plain.borrow_mut();
+            let scratch = &mut *worker.scratch.borrow_mut();
+            let plain = &mut *worker.plain.borrow_mut();
             let pace = &mut self.down_pace;
             let read = read_backend(&mut self.backend, pace, &mut turn, cx, scratch, plain);
             // An error is the end without a goodbye.
             let (bytes, stop) = ready!(read).unwrap_or((&[], Some(Stop::Truncated)));
             if !bytes.is_empty() {
                 if !std::mem::replace(&mut self.answered, true)
-                    && let Some(lease) = &self.session.lease
+                    && let Some(counted) = &self.session.counted
                 {
-                    lease.answered();
+                    counted.answered();
                 }
                 self.moved += bytes.len() as u64;
-                self.note.sent(bytes.len());
-                local
+                self.log.sent(bytes.len());
+                worker
                     .stats
                     .bytes_to_clients
                     .fetch_add(bytes.len() as u64, Relaxed);
@@ -521,16 +521,16 @@ impl Relay<'_> {
             match stop {
                 None => {}
                 Some(Stop::Goodbye) => {
-                    self.note.closed(Side::Backend);
+                    self.log.closed(Side::Backend);
                     self.session.tls.send_close_notify();
                     self.down = Down::Closing;
                     self.moved += 1;
                 }
                 Some(Stop::Truncated | Stop::Broken(_)) => {
                     if !self.answered
-                        && let Some(lease) = &self.session.lease
+                        && let Some(counted) = &self.session.counted
                     {
-                        lease.broke();
+                        counted.broke();
                     }
                     // With the alert for a backend that breaks the protocol.
                     let _ = self.backend.poll_flush(cx);

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::back::backend_tls::Speech;
+use crate::back::backend_tls::BackendTlsConfig;
 use crate::back::upstream::{Check, Pool, Upstreams};
 use crate::config::{HealthCheck, Listener};
 use crate::material::tls::asked_for;
@@ -30,11 +30,11 @@ struct Route {
 }
 
 impl Routes {
-    /// `speeches`: how the listener's backend is spoken to, and then those of its routes.
+    /// `tls_configs`: how the listener's backend is spoken to, and then those of its routes.
     pub(crate) fn new(
         listener: &Listener,
         upstreams: &Upstreams,
-        speeches: &[Option<Arc<Speech>>],
+        tls_configs: &[Option<Arc<BackendTlsConfig>>],
     ) -> Self {
         let check = |wanted: &Option<HealthCheck>| {
             wanted.clone().map(|wanted| Check {
@@ -42,10 +42,12 @@ impl Routes {
                 proxy_header: listener.proxy_protocol_to,
             })
         };
-        let speech = |index: usize| speeches.get(index).cloned().flatten();
+        let tls_config = |index: usize| tls_configs.get(index).cloned().flatten();
         let default = match &listener.backend[..] {
             [] => None,
-            addresses => Some(upstreams.pool(addresses, speech(0), check(&listener.health_check))),
+            addresses => {
+                Some(upstreams.pool(addresses, tls_config(0), check(&listener.health_check)))
+            }
         };
         let mut routes = Self {
             exact: HashMap::new(),
@@ -59,7 +61,7 @@ impl Routes {
                 alpn: protocols.collect(),
                 pool: upstreams.pool(
                     &written.backend,
-                    speech(1 + index),
+                    tls_config(1 + index),
                     check(&written.health_check),
                 ),
             };

@@ -14,11 +14,11 @@ use rustls_pki_types::ServerName;
 use tokio::sync::watch;
 
 use crate::back::backend::Missed;
-use crate::back::backend_tls::Speech;
-use crate::back::health::{Health, Seen, State};
+use crate::back::backend_tls::BackendTlsConfig;
+use crate::back::health::{Health, Observation, State};
 use crate::back::tls_failure::{Handshakes, Reason};
 use crate::config::{Backend, HealthCheck, ProxyVersion};
-use crate::observe::complaints::Complaints;
+use crate::observe::log_limiter::LogLimiter;
 use crate::waiting::wait_while;
 
 /// One address of a backend, with what all workers know of it. It is the same for all listeners and
@@ -31,8 +31,8 @@ pub(crate) struct Upstream {
     /// Connections that are open there or being opened.
     connections: AtomicUsize,
     health: Health,
-    fails: Complaints,
-    answers: Complaints,
+    fails: LogLimiter,
+    answers: LogLimiter,
     pub(crate) connected: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) timed_out: AtomicU64,
@@ -70,7 +70,7 @@ pub(crate) struct Check {
 pub(crate) struct Subject {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) check: Check,
-    pub(crate) speech: Option<Arc<Speech>>,
+    pub(crate) tls_config: Option<Arc<BackendTlsConfig>>,
     pub(crate) name: Option<ServerName<'static>>,
     /// The host name of which it is an address.
     pub(crate) host: Option<String>,
@@ -80,13 +80,13 @@ pub(crate) struct Subject {
 #[derive(Debug)]
 pub(crate) struct Upstreams {
     began: Instant,
-    known: Mutex<Known>,
+    registry: Mutex<Registry>,
     /// A name was looked up, with or without success.
     looked_up: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct Registry {
     addresses: HashMap<String, Arc<Upstream>>,
     names: BTreeMap<String, Name>,
     /// Those with names, or with checks.
@@ -124,7 +124,7 @@ pub(crate) struct NoAnswer {
 pub(crate) struct Pool {
     written: Vec<Backend>,
     /// How all of them are spoken to, if not in plain.
-    pub(crate) speech: Option<Arc<Speech>>,
+    pub(crate) tls_config: Option<Arc<BackendTlsConfig>>,
     /// Whether and how they are checked.
     check: Option<Check>,
     /// Replaced as a whole when a name gets other addresses.
@@ -135,7 +135,7 @@ pub(crate) struct Pool {
 
 /// The attempts of one connection to reach a backend, at the addresses that it had at the beginning.
 #[derive(Debug)]
-pub(crate) struct Search {
+pub(crate) struct ConnectAttempts {
     upstreams: Arc<Vec<Member>>,
     /// Where equal addresses are taken in turn.
     turn: usize,
@@ -149,12 +149,12 @@ pub(crate) struct Search {
 
 /// An attempt to connect to one address.
 #[derive(Debug)]
-pub(crate) struct Attempt {
-    pub(crate) lease: Lease,
+pub(crate) struct ConnectAttempt {
+    pub(crate) counted: ConnectionCount,
     /// What its certificate must name, if it has one.
     pub(crate) name: Option<ServerName<'static>>,
     /// `None`: the address is left out, and a failure now does not prolong that.
-    seen: Option<Seen>,
+    observed: Option<Observation>,
     /// How long it may take.
     pub(crate) patience: Duration,
     /// Whether that is less than an address has. Then it is not said to be down.
@@ -165,13 +165,13 @@ pub(crate) struct Attempt {
 
 /// A connection that counts for its address until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Lease(Arc<Upstream>);
+pub(crate) struct ConnectionCount(Arc<Upstream>);
 
 impl Default for Upstreams {
     fn default() -> Self {
         Self {
             began: Instant::now(),
-            known: Mutex::default(),
+            registry: Mutex::default(),
             looked_up: Condvar::new(),
         }
     }
@@ -183,15 +183,15 @@ impl Upstreams {
     pub(crate) fn pool(
         &self,
         written: &[Backend],
-        speech: Option<Arc<Speech>>,
+        tls_config: Option<Arc<BackendTlsConfig>>,
         check: Option<Check>,
     ) -> Arc<Pool> {
         let mut known = self.lock();
         let pool = Arc::new(Pool {
             written: written.to_vec(),
-            upstreams: ArcSwap::new(known.upstreams(written, speech.as_deref(), self.began)),
+            upstreams: ArcSwap::new(known.upstreams(written, tls_config.as_deref(), self.began)),
             awaits: watch::Sender::new(false),
-            speech,
+            tls_config,
             check,
         });
         known.note_waiting(&pool);
@@ -224,7 +224,7 @@ impl Upstreams {
             let subjects = subjects.iter().map(|member| Subject {
                 upstream: member.upstream.clone(),
                 check: check.clone(),
-                speech: pool.speech.clone(),
+                tls_config: pool.tls_config.clone(),
                 name: member.name.clone(),
                 host: member.host.clone(),
             });
@@ -261,7 +261,7 @@ impl Upstreams {
         limit: Duration,
         is_cut_off: &mut dyn FnMut() -> bool,
     ) -> Vec<(String, NoAnswer)> {
-        let is_open = |known: &Known| {
+        let is_open = |known: &Registry| {
             let mut names = hosts.iter().filter_map(|host| known.names.get(host));
             names.any(Name::is_open)
         };
@@ -322,8 +322,8 @@ impl Upstreams {
         self.looked_up.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the last attempt that was counted has reached an address, or there was none. It may be due for
@@ -357,12 +357,12 @@ impl fmt::Display for NoAnswer {
     }
 }
 
-impl Known {
+impl Registry {
     /// What is known of these addresses, and of those of the names among them. Each address is there once.
     fn upstreams(
         &mut self,
         written: &[Backend],
-        speech: Option<&Speech>,
+        tls_config: Option<&BackendTlsConfig>,
         began: Instant,
     ) -> Arc<Vec<Member>> {
         let mut addresses: Vec<(Backend, &Backend)> = Vec::new();
@@ -400,12 +400,12 @@ impl Known {
                 .addresses
                 .entry(address.to_string())
                 .or_insert_with(|| Arc::new(Upstream::new(address, began)));
-            if speech.is_some() {
+            if tls_config.is_some() {
                 upstream.speaks_tls.store(true, Relaxed);
             }
             Member {
                 upstream: upstream.clone(),
-                name: speech.and_then(|speech| speech.name_of(written)),
+                name: tls_config.and_then(|tls_config| tls_config.name_of(written)),
                 host: written.host().map(str::to_owned),
             }
         });
@@ -418,7 +418,7 @@ impl Known {
         let pools: Vec<_> = self.pools.iter().filter_map(Weak::upgrade).collect();
         for pool in &pools {
             if pool.written.iter().any(has) {
-                let members = self.upstreams(&pool.written, pool.speech.as_deref(), began);
+                let members = self.upstreams(&pool.written, pool.tls_config.as_deref(), began);
                 pool.upstreams.store(members);
                 self.note_waiting(pool);
             }
@@ -452,8 +452,8 @@ impl Upstream {
             began,
             connections: AtomicUsize::new(0),
             health: Health::default(),
-            fails: Complaints::default(),
-            answers: Complaints::default(),
+            fails: LogLimiter::default(),
+            answers: LogLimiter::default(),
             connected: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             timed_out: AtomicU64::new(0),
@@ -508,16 +508,16 @@ impl Pool {
 
     /// For one connection. `turn` differs from one connection of a worker to the next. `limit`: the
     /// longest time for one address.
-    pub(crate) fn search(&self, turn: usize, limit: Duration) -> Search {
+    pub(crate) fn attempts(&self, turn: usize, limit: Duration) -> ConnectAttempts {
         let upstreams = self.upstreams.load_full();
         // Without an address there is no attempt, at any time.
         let now = upstreams.first().map_or(0, |upstream| upstream.now());
-        Search::new(upstreams, turn, limit, now)
+        ConnectAttempts::new(upstreams, turn, limit, now)
     }
 
     #[cfg(test)]
-    fn search_at(&self, turn: usize, limit: Duration, now: u64) -> Search {
-        Search::new(self.upstreams.load_full(), turn, limit, now)
+    fn attempts_at(&self, turn: usize, limit: Duration, now: u64) -> ConnectAttempts {
+        ConnectAttempts::new(self.upstreams.load_full(), turn, limit, now)
     }
 }
 
@@ -531,9 +531,9 @@ impl fmt::Display for Pool {
     }
 }
 
-impl Search {
+impl ConnectAttempts {
     fn new(upstreams: Arc<Vec<Member>>, turn: usize, limit: Duration, now: u64) -> Self {
-        let whole = whole_milliseconds(limit.saturating_mul(WHOLE_SEARCH));
+        let whole = whole_milliseconds(limit.saturating_mul(ALL_ATTEMPTS));
         Self {
             upstreams,
             turn,
@@ -546,17 +546,17 @@ impl Search {
     /// The next address to try, each once: one whose pause is over, if no other connection tries it
     /// now; else the one with the fewest connections; else, if all are left out, the one that is tried
     /// again first. `None`: all have been tried, or the time is over.
-    pub(crate) fn next(&mut self) -> Option<Attempt> {
+    pub(crate) fn next(&mut self) -> Option<ConnectAttempt> {
         self.next_at(self.upstreams.first()?.now())
     }
 
-    fn next_at(&mut self, now: u64) -> Option<Attempt> {
+    fn next_at(&mut self, now: u64) -> Option<ConnectAttempt> {
         let left = Duration::from_millis(self.ends.saturating_sub(now));
         if left.is_zero() && self.tried != 0 {
             return None;
         }
         let trial = self.trial();
-        let mut best: Option<((u8, u64), usize, Option<Seen>)> = None;
+        let mut best: Option<((u8, u64), usize, Option<Observation>)> = None;
         let count = self.upstreams.len();
         for step in 0..count {
             let index = (self.turn + step) % count;
@@ -564,23 +564,25 @@ impl Search {
             if self.tried & bit(index) != 0 {
                 continue;
             }
-            let (state, seen) = upstream.health.state(now);
-            let (rank, seen) = match state {
+            let (state, observed) = upstream.health.state(now);
+            let (rank, observed) = match state {
                 // The last of all, and no attempt is lost on it while others are up.
-                _ if upstream.is_down() => ((2, upstream.connections() as u64), Some(seen)),
-                State::Good => ((0, upstream.connections() as u64), Some(seen)),
+                _ if upstream.is_down() => ((2, upstream.connections() as u64), Some(observed)),
+                State::Good => ((0, upstream.connections() as u64), Some(observed)),
                 State::Due => match upstream.health.claim(now, whole_milliseconds(trial)) {
-                    Some(seen) => return Some(self.attempt(index, Some(seen), (trial, left))),
+                    Some(observed) => {
+                        return Some(self.attempt(index, Some(observed), (trial, left)));
+                    }
                     None => ((1, u64::MAX), None),
                 },
                 State::Paused(until) => ((1, until), None),
             };
             if best.is_none_or(|(before, ..)| rank < before) {
-                best = Some((rank, index, seen));
+                best = Some((rank, index, observed));
             }
         }
-        let (_, index, seen) = best?;
-        Some(self.attempt(index, seen, (self.limit, left)))
+        let (_, index, observed) = best?;
+        Some(self.attempt(index, observed, (self.limit, left)))
     }
 
     /// How long an address is tried that has failed before: not as long if another one remains.
@@ -595,16 +597,16 @@ impl Search {
     fn attempt(
         &mut self,
         index: usize,
-        seen: Option<Seen>,
+        observed: Option<Observation>,
         (patience, left): (Duration, Duration),
-    ) -> Attempt {
+    ) -> ConnectAttempt {
         self.tried |= bit(index);
         let Member { upstream, name, .. } = &self.upstreams[index];
         upstream.connections.fetch_add(1, Relaxed);
-        Attempt {
-            lease: Lease(upstream.clone()),
+        ConnectAttempt {
+            counted: ConnectionCount(upstream.clone()),
             name: name.clone(),
-            seen,
+            observed,
             patience: patience.min(left),
             is_cut: left < patience,
             is_only: self.upstreams.len() == 1,
@@ -612,27 +614,27 @@ impl Search {
     }
 }
 
-impl Attempt {
-    pub(crate) fn succeeded(self) -> Lease {
-        let upstream = &self.lease.0;
+impl ConnectAttempt {
+    pub(crate) fn succeeded(self) -> ConnectionCount {
+        let upstream = &self.counted.0;
         upstream.connected.fetch_add(1, Relaxed);
         let now = upstream.now();
         if upstream.health.succeeded()
-            && let Some(untold) = upstream.answers.tell_at(now)
+            && let Some(untold) = upstream.answers.may_log_at(now)
         {
             let backend = &upstream.address;
             tracing::info!(%backend, untold, "it answers again");
         }
-        self.lease
+        self.counted
     }
 
     pub(crate) fn failed(self, why: &Missed) {
-        let now = self.lease.0.now();
+        let now = self.counted.0.now();
         self.failed_at(now, why);
     }
 
     fn failed_at(self, now: u64, why: &Missed) {
-        let upstream = &self.lease.0;
+        let upstream = &self.counted.0;
         let is_late = match why {
             Missed::Late => true,
             Missed::Tls(failure) => failure.is_late(),
@@ -654,10 +656,10 @@ impl Attempt {
         if is_ours || (is_late && self.is_cut) {
             return;
         }
-        let is_good = self.seen.is_some_and(Seen::is_good);
+        let is_good = self.observed.is_some_and(Observation::is_good);
         if matches!(why, Missed::Tls(failure) if is_good && failure.may_be_the_clients()) {
-            let is_left_out = self.lease.broke_at(now);
-            if let (false, Some(untold)) = (is_left_out, upstream.fails.tell_at(now)) {
+            let is_left_out = self.counted.broke_at(now);
+            if let (false, Some(untold)) = (is_left_out, upstream.fails.may_log_at(now)) {
                 let (backend, reason) = (&upstream.address, why.to_string());
                 tracing::warn!(
                     %backend,
@@ -668,9 +670,11 @@ impl Attempt {
             }
             return;
         }
-        let pause = self.seen.and_then(|seen| upstream.health.failed(seen, now));
+        let pause = self
+            .observed
+            .and_then(|observed| upstream.health.failed(observed, now));
         let Some(pause) = pause else { return };
-        let Some(untold) = upstream.fails.tell_at(now) else {
+        let Some(untold) = upstream.fails.may_log_at(now) else {
             return;
         };
         let (backend, reason) = (&upstream.address, why.to_string());
@@ -700,7 +704,7 @@ impl Deref for Member {
     }
 }
 
-impl Lease {
+impl ConnectionCount {
     /// The first byte of a connection has come.
     pub(crate) fn answered(&self) {
         // Most of the time there is nothing to write.
@@ -728,7 +732,7 @@ impl Lease {
         let Some(pause) = upstream.health.broke(times, now) else {
             return false;
         };
-        if let Some(untold) = upstream.fails.tell_at(now) {
+        if let Some(untold) = upstream.fails.may_log_at(now) {
             let backend = &upstream.address;
             let seconds = pause.as_secs();
             tracing::warn!(
@@ -751,7 +755,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Relaxed);
     }
@@ -786,7 +790,7 @@ fn whole_milliseconds(time: Duration) -> u64 {
 /// So many connections in sequence that an address has broken leave it out.
 const MOST_BROKEN: u64 = 10;
 /// How many times as long as one address all addresses together may take.
-const WHOLE_SEARCH: u32 = 3;
+const ALL_ATTEMPTS: u32 = 3;
 /// The longest time for an address that has failed before, while others answer.
 const TRIAL: Duration = Duration::from_secs(1);
 
@@ -801,8 +805,8 @@ mod tests {
         upstreams.pool(&ports.iter().map(address).collect::<Vec<_>>(), None, None)
     }
 
-    fn port(lease: &Lease) -> u16 {
-        match lease.address() {
+    fn port(counted: &ConnectionCount) -> u16 {
+        match counted.address() {
             Backend::Tcp(address) => address.port(),
             other => panic!("{other}"),
         }
@@ -813,12 +817,12 @@ mod tests {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1, 2, 3]);
         let take = |turn: usize| {
-            pool.search(turn, LIMIT)
+            pool.attempts(turn, LIMIT)
                 .next()
                 .expect("an address")
                 .succeeded()
         };
-        let first: Vec<Lease> = (0..3).map(take).collect();
+        let first: Vec<ConnectionCount> = (0..3).map(take).collect();
         assert_eq!(first.iter().map(port).collect::<Vec<_>>(), [1, 2, 3]);
         let second = take(1);
         assert_eq!(port(&second), 2);
@@ -834,24 +838,24 @@ mod tests {
     fn each_address_is_tried_once_and_one_that_failed_last() {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1, 2, 3]);
-        let mut search = pool.search(0, LIMIT);
-        let mut seen = Vec::new();
-        while let Some(attempt) = search.next() {
-            seen.push(port(&attempt.lease));
-            if seen.len() < 3 {
+        let mut attempts = pool.attempts(0, LIMIT);
+        let mut observed = Vec::new();
+        while let Some(attempt) = attempts.next() {
+            observed.push(port(&attempt.counted));
+            if observed.len() < 3 {
                 attempt.failed(&Missed::Socket(
                     std::io::ErrorKind::ConnectionRefused.into(),
                 ));
             }
         }
-        assert_eq!(seen, [1, 2, 3]);
+        assert_eq!(observed, [1, 2, 3]);
         for turn in 0..3 {
-            let attempt = pool.search(turn, LIMIT).next().expect("an address");
-            assert_eq!(port(&attempt.lease), 3, "the others have failed");
+            let attempt = pool.attempts(turn, LIMIT).next().expect("an address");
+            assert_eq!(port(&attempt.counted), 3, "the others have failed");
         }
-        let mut search = pool.search(0, LIMIT);
-        let order: Vec<_> = std::iter::from_fn(|| search.next())
-            .map(|one| port(&one.lease))
+        let mut attempts = pool.attempts(0, LIMIT);
+        let order: Vec<_> = std::iter::from_fn(|| attempts.next())
+            .map(|one| port(&one.counted))
             .collect();
         assert_eq!(order, [3, 1, 2], "but none is given up");
         let all = upstreams.in_use();
@@ -864,24 +868,24 @@ mod tests {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1, 2]);
         let mut now = 0;
-        pool.search_at(0, LIMIT, now)
+        pool.attempts_at(0, LIMIT, now)
             .next_at(now)
             .expect("an address")
             .failed_at(now, &Missed::Late);
         now = 1000;
         for pause in [2000, 4000, 8000, 16_000, 30_000] {
             let trial = pool
-                .search_at(0, LIMIT, now)
+                .attempts_at(0, LIMIT, now)
                 .next_at(now)
                 .expect("an address");
-            assert_eq!(port(&trial.lease), 1, "{now}");
+            assert_eq!(port(&trial.counted), 1, "{now}");
             let lasts = whole_milliseconds(trial.patience);
             for later in [now, now + lasts] {
                 let other = pool
-                    .search_at(0, LIMIT, now)
+                    .attempts_at(0, LIMIT, now)
                     .next_at(later)
                     .expect("an address");
-                assert_eq!(port(&other.lease), 2, "one tries it");
+                assert_eq!(port(&other.counted), 2, "one tries it");
                 other.succeeded();
             }
             now += lasts;
@@ -896,10 +900,10 @@ mod tests {
     fn a_search_ends_when_its_time_is_over_and_does_not_blame_its_last_address() {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1, 2, 3, 4, 5]);
-        let mut search = pool.search_at(0, LIMIT, 0);
+        let mut attempts = pool.attempts_at(0, LIMIT, 0);
         let mut now = 1000;
         let mut patience = Vec::new();
-        while let Some(attempt) = search.next_at(now) {
+        while let Some(attempt) = attempts.next_at(now) {
             let lasts = whole_milliseconds(attempt.patience);
             patience.push(lasts);
             now += lasts;
@@ -919,23 +923,23 @@ mod tests {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1, 2]);
         for limit in [Duration::ZERO, Duration::MAX] {
-            let mut search = pool.search(0, limit);
-            assert!(search.next().is_some(), "{limit:?}");
+            let mut attempts = pool.attempts(0, limit);
+            assert!(attempts.next().is_some(), "{limit:?}");
         }
-        let mut search = pool.search_at(0, LIMIT, 0);
-        assert!(search.next_at(20_000).is_some());
-        assert!(search.next_at(20_000).is_none());
+        let mut attempts = pool.attempts_at(0, LIMIT, 0);
+        assert!(attempts.next_at(20_000).is_some());
+        assert!(attempts.next_at(20_000).is_none());
     }
 
     #[test]
     fn what_this_machine_lacks_is_not_held_against_the_backend() {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1, 2]);
-        let attempt = pool.search(0, LIMIT).next().expect("an address");
+        let attempt = pool.attempts(0, LIMIT).next().expect("an address");
         let code = rustix::io::Errno::MFILE.raw_os_error();
         attempt.failed(&Missed::Socket(std::io::Error::from_raw_os_error(code)));
         assert_eq!(
-            port(&pool.search(0, LIMIT).next().expect("an address").lease),
+            port(&pool.attempts(0, LIMIT).next().expect("an address").counted),
             1
         );
     }
@@ -944,8 +948,8 @@ mod tests {
     fn addresses_stay_known_while_they_are_used() {
         let upstreams = Upstreams::default();
         let before = pool(&upstreams, &[1, 2]);
-        let lease = before
-            .search(0, LIMIT)
+        let counted = before
+            .attempts(0, LIMIT)
             .next()
             .expect("an address")
             .succeeded();
@@ -962,7 +966,7 @@ mod tests {
         assert_eq!(names(), ["127.0.0.1:1", "127.0.0.1:3"]);
         drop(after);
         assert_eq!(names(), ["127.0.0.1:1"], "a connection is still there");
-        drop(lease);
+        drop(counted);
         assert!(names().is_empty());
         assert_eq!(after_display(&upstreams), "127.0.0.1:7, 127.0.0.1:8");
     }
@@ -971,12 +975,16 @@ mod tests {
     fn an_address_that_flaps_is_told_of_once_in_an_interval() {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1]);
-        let next = || pool.search_at(0, LIMIT, 0).next_at(0).expect("an address");
+        let next = || {
+            pool.attempts_at(0, LIMIT, 0)
+                .next_at(0)
+                .expect("an address")
+        };
         for _ in 0..5 {
             next().failed_at(0, &Missed::Late);
             next().succeeded();
         }
-        assert_eq!(pool.upstreams.load()[0].fails.tell_at(1000), Some(4));
+        assert_eq!(pool.upstreams.load()[0].fails.may_log_at(1000), Some(4));
     }
 
     /// Without a look at the metrics.
@@ -984,9 +992,9 @@ mod tests {
     fn reloads_forget_addresses_and_keep_those_that_are_used() {
         let upstreams = Upstreams::default();
         let mut before = pool(&upstreams, &[1, 2]);
-        let lease = before.search(1, LIMIT).next().expect("an address");
+        let counted = before.attempts(1, LIMIT).next().expect("an address");
         let refused = std::io::ErrorKind::ConnectionRefused.into();
-        let attempt = before.search(0, LIMIT).next().expect("an address");
+        let attempt = before.attempts(0, LIMIT).next().expect("an address");
         attempt.failed(&Missed::Socket(refused));
         for other in 3..100 {
             before = pool(&upstreams, &[1, other]);
@@ -1002,7 +1010,7 @@ mod tests {
             !upstreams.is_up(&before.upstreams.load()[0]),
             "it has failed"
         );
-        drop(lease);
+        drop(counted);
     }
 
     #[test]
@@ -1010,11 +1018,14 @@ mod tests {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1, 2]);
         let one = &pool.upstreams.load()[0].clone();
-        let first = pool.search_at(0, LIMIT, 0).next_at(0).expect("an address");
+        let first = pool
+            .attempts_at(0, LIMIT, 0)
+            .next_at(0)
+            .expect("an address");
         first.failed_at(0, &Missed::Late);
         assert!(!upstreams.is_up(one));
         assert_eq!(one.health.state(1000).0, State::Due);
-        let trial = pool.search_at(0, LIMIT, 1000).next_at(1000).expect("due");
+        let trial = pool.attempts_at(0, LIMIT, 1000).next_at(1000).expect("due");
         assert!(!upstreams.is_up(one));
         trial.succeeded();
         assert!(upstreams.is_up(one));
@@ -1025,11 +1036,11 @@ mod tests {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1, 2]);
         let one = &pool.upstreams.load()[0].clone();
-        let lease = |now| {
-            let mut search = pool.search_at(0, LIMIT, now);
-            search.next_at(now).expect("an address").succeeded()
+        let counted = |now| {
+            let mut attempts = pool.attempts_at(0, LIMIT, now);
+            attempts.next_at(now).expect("an address").succeeded()
         };
-        let first = lease(0);
+        let first = counted(0);
         for _ in 1..MOST_BROKEN {
             first.broke_at(0);
         }
@@ -1040,9 +1051,9 @@ mod tests {
         assert!(upstreams.is_up(one));
         first.broke_at(0);
         assert!(!upstreams.is_up(one));
-        assert_eq!(port(&lease(0)), 2, "it is left out");
+        assert_eq!(port(&counted(0)), 2, "it is left out");
         // The next one is tried there, and no ten more are needed.
-        let again = lease(1000);
+        let again = counted(1000);
         assert_eq!(port(&again), 1);
         assert!(upstreams.is_up(one));
         again.broke_at(1000);
@@ -1050,11 +1061,9 @@ mod tests {
     }
 
     fn addresses_in_turn(pool: &Pool) -> Vec<String> {
-        let mut search = pool.search(0, LIMIT);
-        let attempts = std::iter::from_fn(|| search.next());
-        attempts
-            .map(|one| one.lease.address().to_string())
-            .collect()
+        let mut attempts = pool.attempts(0, LIMIT);
+        let all = std::iter::from_fn(|| attempts.next());
+        all.map(|one| one.counted.address().to_string()).collect()
     }
 
     #[test]
@@ -1067,7 +1076,7 @@ mod tests {
         assert_eq!(pool.to_string(), "a.test:1, 10.0.0.1:1, b.test:1");
         assert_eq!(addresses_in_turn(&pool), ["10.0.0.1:1"]);
         let empty = upstreams.pool(&written[..1], None, None);
-        assert!(empty.search(0, LIMIT).next().is_none());
+        assert!(empty.attempts(0, LIMIT).next().is_none());
         let ips = |texts: &[&str]| texts.iter().map(|one| one.parse().unwrap()).collect();
         upstreams.learned("a.test", ips(&["10.0.0.2", "fd00::1"]));
         upstreams.learned("b.test", ips(&["10.0.0.1", "10.0.0.2"]));
@@ -1075,16 +1084,19 @@ mod tests {
         assert_eq!(addresses_in_turn(&pool), all, "each address once");
 
         // A connection goes on with the addresses that it began with.
-        let mut search = pool.search(0, LIMIT);
-        let lease = search.next().unwrap().succeeded();
+        let mut attempts = pool.attempts(0, LIMIT);
+        let counted = attempts.next().unwrap().succeeded();
         upstreams.learned("a.test", ips(&["fd00::1", "fd00::2"]));
         upstreams.learned("b.test", ips(&["10.0.0.1"]));
-        assert_eq!(search.next().unwrap().lease.address().to_string(), all[1]);
+        assert_eq!(
+            attempts.next().unwrap().counted.address().to_string(),
+            all[1]
+        );
         let now = ["[fd00::1]:1", "[fd00::2]:1", "10.0.0.1:1"];
         assert_eq!(addresses_in_turn(&pool), now);
-        drop(search);
+        drop(attempts);
         assert_eq!(upstreams.in_use().len(), 4, "one has a connection only");
-        drop(lease);
+        drop(counted);
         assert_eq!(upstreams.in_use().len(), 3);
 
         // What is known of an address stays while it is in an answer.

@@ -28,12 +28,12 @@ struct Places {
 impl Admission {
     /// Admits a connection from `source`, if it is within all limits. `None`: the source is not known
     /// yet, and must be told by [`Admission::attribute`]. Where the limits of the whole server are
-    /// reached, `make_room` may end another connection; it says whether it has.
+    /// reached, `evict` may end another connection; it says whether it has.
     pub(crate) fn ask(
         shared: &Arc<Shared>,
         site: &Site,
         source: Option<IpAddr>,
-        mut make_room: impl FnMut() -> bool,
+        mut evict: impl FnMut() -> bool,
     ) -> Result<Self, Refusal> {
         // The source's limit comes first: a source that has reached it must not close connections
         // of others.
@@ -54,7 +54,7 @@ impl Admission {
                         in_handshake: true,
                     });
                 }
-                Err(_) if make_room() => {}
+                Err(_) if evict() => {}
                 Err(why) => {
                     refusal = why;
                     break;

@@ -7,7 +7,7 @@
 
 use rustls::{AlertDescription, InvalidMessage, PeerIncompatible, PeerMisbehaved, ProtocolVersion};
 
-use crate::front::offer::Offer;
+use crate::front::client_hello::ClientHelloSummary;
 use crate::handshaker::ProcessFailure;
 use crate::observe::access_log::Alert;
 
@@ -46,13 +46,13 @@ pub(crate) fn is_goodbye(bytes: &[u8]) -> bool {
 pub(crate) fn finish(
     words: &mut Vec<u8>,
     failure: &ProcessFailure,
-    offer: Offer,
+    summary: ClientHelloSummary,
     agreed: Option<ProtocolVersion>,
 ) {
     match (at_end(words), failure) {
         (None, _) => words.extend(record(failure).into_iter().flatten()),
         (Some(_), ProcessFailure::Tls(error)) => {
-            if let (Some(due), Some(last)) = (instead(error, offer, agreed), words.last_mut()) {
+            if let (Some(due), Some(last)) = (instead(error, summary, agreed), words.last_mut()) {
                 *last = due.into();
             }
         }
@@ -63,7 +63,7 @@ pub(crate) fn finish(
 /// The alert that is due where rustls sends another one.
 fn instead(
     error: &rustls::Error,
-    offer: Offer,
+    summary: ClientHelloSummary,
     agreed: Option<ProtocolVersion>,
 ) -> Option<AlertDescription> {
     use AlertDescription as Alert;
@@ -73,13 +73,13 @@ fn instead(
         // RFC 8446, section 9.2.
         rustls::Error::PeerIncompatible(KeyShareExtensionRequired) => Some(Alert::MissingExtension),
         rustls::Error::PeerIncompatible(NoKxGroupsInCommon)
-            if agreed == Some(ProtocolVersion::TLSv1_3) && offer.lacks_groups =>
+            if agreed == Some(ProtocolVersion::TLSv1_3) && summary.lacks_groups =>
         {
             Some(Alert::MissingExtension)
         }
         // rustls looks for this extension first, before the version is known.
         rustls::Error::PeerIncompatible(SignatureAlgorithmsExtensionRequired) => {
-            match offer.version {
+            match summary.version {
                 Some(ProtocolVersion::TLSv1_3) => Some(Alert::MissingExtension),
                 // RFC 5246, appendix E.1.
                 Some(version) if u16::from(version) < u16::from(ProtocolVersion::TLSv1_2) => {
@@ -245,11 +245,11 @@ mod tests {
         let own = UserCanceled;
         let finished = |error: rustls::Error, offered, lacks_groups, agreed| {
             let mut words = [22, 3, 3, 0, 1, 2, ALERT, 3, 3, 0, 2, FATAL, own.into()].to_vec();
-            let offer = Offer {
+            let summary = ClientHelloSummary {
                 version: offered,
                 lacks_groups,
             };
-            finish(&mut words, &ProcessFailure::Tls(error), offer, agreed);
+            finish(&mut words, &ProcessFailure::Tls(error), summary, agreed);
             assert_eq!(words.len(), 13);
             at_end(&words).unwrap()
         };

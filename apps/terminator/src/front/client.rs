@@ -203,6 +203,7 @@ fn lost() -> io::Error {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use std::io::Read;
     use std::net::TcpStream as Peer;
 
     use super::*;
@@ -227,7 +228,7 @@ mod tests {
         peer.write_all(b"hello").unwrap();
         assert_eq!(read(&mut client).await, b"hello");
         let words = [IoSlice::new(b"to "), IoSlice::new(b"you")];
-        let written = poll_fn(|cx| client.poll_write_vectored(cx, &words)).await;
+        let written = poll_fn(|cx| client.poll_send(cx, &words)).await;
         assert_eq!(written.unwrap(), 6);
         assert!(client.is_bare());
         let mut heard = [0; 6];
@@ -258,7 +259,7 @@ mod tests {
         let mut written = 0;
         while reader.is_none() {
             let write = poll_fn(|cx| {
-                let poll = client.poll_write_vectored(cx, &words);
+                let poll = client.poll_send(cx, &words);
                 if poll.is_pending() && reader.is_none() {
                     let mut peer = peer.try_clone().unwrap();
                     reader = Some(std::thread::spawn(move || {

@@ -34,68 +34,68 @@ use std::time::Duration;
 use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::back::relay::{Session, Told};
+use crate::back::relay::{ProxiedAddresses, Session};
 use crate::front::admission::Admission;
 use crate::front::alert;
 use crate::front::client::Client;
-use crate::front::evictable::{Guest, Kind, MadeRoom};
+use crate::front::client_hello::ClientHelloSummary;
 use crate::front::gate::Permit;
-use crate::front::introduction;
-use crate::front::nearby::Expected;
-use crate::front::offer::Offer;
+use crate::front::idle_queue::{Evicted, Kind, PendingClient};
 use crate::front::opening::{FIRST_READ, Opening, TOO_LONG};
+use crate::front::proxy_header;
+use crate::front::read_ahead::Expected;
 use crate::front::site::Site;
 use crate::handshaker::{Handshake, ProcessFailure};
 use crate::io::{PollSocket, read_tls, write_tls};
-use crate::local::Local;
-use crate::observe::access_log::{Alert, Note};
+use crate::observe::access_log::{Alert, LogEntry};
 use crate::observe::reason;
 use crate::observe::stats::{End, Failure, Refusal};
 use crate::turn::Turn;
+use crate::worker_state::WorkerState;
 
 /// Serves one accepted connection to its end.
 pub(crate) async fn serve(
     mut client: Client,
     peer: SocketAddr,
     site: Arc<Site>,
-    local: &Local,
+    worker: &WorkerState,
     mut announced: Handshake,
-    guest: Guest,
-    mut note: Note,
+    pending: PendingClient,
+    mut log: LogEntry,
 ) {
     let accepted = Instant::now();
-    let mut told = Told::default();
+    let mut proxied = ProxiedAddresses::default();
     let (mut admission, permit, (tls, mut opening)) = {
         let silence_ends = accepted + site.limits.first_byte.min(site.limits.handshake);
         let first = match site.has_proxy(peer.ip()) {
-            false => timeout_at(silence_ends, first_bytes(&mut client, local, &guest)).await,
+            false => timeout_at(silence_ends, first_bytes(&mut client, worker, &pending)).await,
             // Most listeners have no proxies, and their tasks must not be larger for them.
             true => {
-                let first = introduced(&mut client, peer, &mut told, &site, local, &guest);
+                let first = behind_proxy(&mut client, peer, &mut proxied, &site, worker, &pending);
                 timeout_at(silence_ends, Box::pin(first)).await
             }
         };
         let begun = match first.unwrap_or_else(|_| Err(too_late(&site))) {
             Ok(early) => {
                 let ends = accepted + site.limits.handshake;
-                begin(&mut client, early, &site, local, guest, ends).await
+                begin(&mut client, early, &site, worker, pending, ends).await
             }
             Err(not_begun) => Err(not_begun),
         };
-        let peer = told.client(peer);
-        note.client(peer);
+        let peer = proxied.client(peer);
+        log.client(peer);
         match begun {
             Ok(begun) => begun,
             Err(NotBegun::Failed(failure)) => {
-                local.stats.failed(failure);
-                note.failed(failure);
+                worker.stats.failed(failure);
+                log.failed(failure);
                 let failure = failure.label();
                 tracing::debug!(%peer, failure, "closed before the handshake began");
                 return;
             }
             Err(NotBegun::Refused(refusal)) => {
-                local.stats.refused(refusal);
-                note.refused(refusal);
+                worker.stats.refused(refusal);
+                log.refused(refusal);
                 let limit = refusal.label();
                 tracing::debug!(%peer, limit, "refused: a limit of the source");
                 return;
@@ -109,8 +109,8 @@ pub(crate) async fn serve(
         &mut opening,
         speaks_first,
         &mut announced,
-        local,
-        &mut note,
+        worker,
+        &mut log,
     );
     // In memory of its own: a connection that is past it must not keep room for it.
     let shaken = timeout_at(accepted + site.limits.handshake, Box::pin(shaken));
@@ -121,79 +121,79 @@ pub(crate) async fn serve(
     // It is under way no more: jobs of others need not wait for its jobs.
     drop(announced);
     if let Some(name) = opening.odd_name() {
-        let peer = told.client(peer);
+        let peer = proxied.client(peer);
         tracing::debug!(%peer, name, "a client asks for what is no host name; it counts as a client that names none");
     }
     admission.handshake_failed();
     let (tls, presence) = match shaken {
         Ok(shaken) => shaken,
         Err(error) => {
-            if fail(error, told.client(peer), &mut note, local) {
-                linger(&mut client, local, admission, true).await;
+            if fail(error, proxied.client(peer), &mut log, worker) {
+                linger(&mut client, worker, admission, true).await;
             }
             return;
         }
     };
     admission.handshake_done();
-    local.stats.handshake(
+    worker.stats.handshake(
         tls.protocol_version(),
         tls.handshake_kind(),
         accepted.elapsed(),
     );
     let is_resumed = tls.handshake_kind() == Some(HandshakeKind::Resumed);
-    local.handshaker.count(is_resumed);
-    note.complete(&tls);
+    worker.handshaker.count(is_resumed);
+    log.complete(&tls);
     if presence == Presence::Gone {
-        local.stats.closed_without_request.fetch_add(1, Relaxed);
-        note.unused();
+        worker.stats.closed_without_request.fetch_add(1, Relaxed);
+        log.unused();
         return;
     }
     let Ok(client) = client.into_stream() else {
-        local.stats.ended(End::Client);
-        note.ended(End::Client);
+        worker.stats.ended(End::Client);
+        log.ended(End::Client);
         return;
     };
     let mut session = Session {
         client,
         tls,
-        lease: None,
+        counted: None,
     };
     // As the handshake.
-    let reached = Box::pin(session.reach_backend(peer, &told, &site, local, &mut note)).await;
-    let (end, told_all) = match reached {
+    let reached = Box::pin(session.reach_backend(peer, &proxied, &site, worker, &mut log)).await;
+    let (end, is_answered) = match reached {
         Ok(backend) => {
             let idle = site.limits.idle;
             // A connection that lives long must not keep addresses that a reload has taken out.
             drop(site);
-            session.relay(backend, idle, local, &mut note).await
+            session.relay(backend, idle, worker, &mut log).await
         }
         // Without close_notify, which a client could take for the end of an empty answer.
         Err(end) => (end, false),
     };
     // The connection to the backend is closed; the client's may last a while.
-    session.lease = None;
-    local.stats.ended(end);
-    note.ended(end);
-    tracing::debug!(peer = %told.client(peer), how = end.label(), "connection ended");
+    session.counted = None;
+    worker.stats.ended(end);
+    log.ended(end);
+    tracing::debug!(peer = %proxied.client(peer), how = end.label(), "connection ended");
     let is_bounded = match end {
         // The client may be about to send more, and has an end or an alert to read.
         End::Client | End::BackendUnreachable | End::BackendTimeout | End::NoBackend => true,
         // It has a whole answer to read, and perhaps sends all of a large body first.
-        End::Backend if told_all => false,
+        End::Backend if is_answered => false,
         _ => return,
     };
     let mut client = Client::from(session.client);
     let _ = client.shut_down();
-    linger(&mut client, local, admission, is_bounded).await;
+    linger(&mut client, worker, admission, is_bounded).await;
 }
 
 /// Waits for the client's first bytes.
 async fn first_bytes(
     client: &mut Client,
-    local: &Local,
-    guest: &Guest,
+    worker: &WorkerState,
+    pending: &PendingClient,
 ) -> Result<Vec<u8>, NotBegun> {
-    let received = guest.until(|cx| poll_bytes(client, local, cx, <[u8]>::to_vec));
+    let received = pending.until(|cx| poll_bytes(client, worker, cx, <[u8]>::to_vec));
     Ok(received.await??)
 }
 
@@ -203,8 +203,8 @@ async fn begin(
     client: &mut Client,
     early: Vec<u8>,
     site: &Site,
-    local: &Local,
-    guest: Guest,
+    worker: &WorkerState,
+    pending: PendingClient,
     ends: Instant,
 ) -> Result<(Admission, Permit, Started), NotBegun> {
     if alert::is_goodbye(&early) {
@@ -215,8 +215,10 @@ async fn begin(
         let rest = async {
             let mut is_enough = false;
             while !is_enough {
-                let more = guest.until(|cx| {
-                    poll_bytes(client, local, cx, |bytes| is_enough = opening.gather(bytes))
+                let more = pending.until(|cx| {
+                    poll_bytes(client, worker, cx, |bytes| {
+                        is_enough = opening.gather(bytes)
+                    })
                 });
                 more.await??;
             }
@@ -226,19 +228,19 @@ async fn begin(
         let rest = timeout_at(ends, Box::pin(rest)).await;
         rest.unwrap_or(Err(NotBegun::Failed(Failure::Timeout)))?;
     }
-    let admission = guest.leave()?;
-    let permit = local.gate.enter(admission.source(), client, ends).await?;
+    let admission = pending.leave()?;
+    let permit = worker.gate.enter(admission.source(), client, ends).await?;
     Ok((admission, permit, start_tls(site, opening)?))
 }
 
 /// Reads once and has `take` take the bytes.
 fn poll_bytes<T>(
     client: &mut Client,
-    local: &Local,
+    worker: &WorkerState,
     cx: &mut Context<'_>,
     mut take: impl FnMut(&[u8]) -> T,
 ) -> Poll<Result<T, Failure>> {
-    let mut scratch = local.scratch.borrow_mut();
+    let mut scratch = worker.scratch.borrow_mut();
     Poll::Ready(
         match ready!(client.poll_receive(cx, &mut scratch[..FIRST_READ])) {
             Ok(0) | Err(_) => Err(Failure::Closed),
@@ -249,21 +251,21 @@ fn poll_bytes<T>(
 
 /// Behind a load balancer, which first says in a PROXY header who the client is and which address it has connected
 /// to: waits for the client's first bytes after that.
-async fn introduced(
+async fn behind_proxy(
     client: &mut Client,
     proxy: SocketAddr,
-    told: &mut Told,
+    proxied: &mut ProxiedAddresses,
     site: &Site,
-    local: &Local,
-    guest: &Guest,
+    worker: &WorkerState,
+    pending: &PendingClient,
 ) -> Result<Vec<u8>, NotBegun> {
-    let mut bytes = first_bytes(client, local, guest).await?;
+    let mut bytes = first_bytes(client, worker, pending).await?;
     let header = loop {
-        match introduction::parse(&bytes) {
+        match proxy_header::parse(&bytes) {
             Ok(None) => {}
             Ok(Some(header)) => break header,
             Err(problem) => {
-                if local.may_complain() {
+                if worker.outages.may_log().is_some() {
                     tracing::warn!(
                         %proxy,
                         %problem,
@@ -274,18 +276,18 @@ async fn introduced(
                 return Err(Failure::ProxyHeader.into());
             }
         }
-        let received =
-            guest.until(|cx| poll_bytes(client, local, cx, |more| bytes.extend_from_slice(more)));
+        let received = pending
+            .until(|cx| poll_bytes(client, worker, cx, |more| bytes.extend_from_slice(more)));
         received.await??;
     };
-    told.0 = header.ends.map(Box::new);
-    guest
-        .attribute(site, told.client(proxy).ip())?
+    proxied.0 = header.ends.map(Box::new);
+    pending
+        .attribute(site, proxied.client(proxy).ip())?
         .map_err(NotBegun::Refused)?;
     bytes.drain(..header.length);
     match bytes.is_empty() {
         // The balancer was faster than its client.
-        true => first_bytes(client, local, guest).await,
+        true => first_bytes(client, worker, pending).await,
         false => Ok(bytes),
     }
 }
@@ -304,8 +306,8 @@ enum NotBegun {
     Refused(Refusal),
 }
 
-impl From<MadeRoom> for NotBegun {
-    fn from(_: MadeRoom) -> Self {
+impl From<Evicted> for NotBegun {
+    fn from(_: Evicted) -> Self {
         Self::Failed(Failure::MadeRoom)
     }
 }
@@ -355,8 +357,8 @@ async fn handshake(
     opening: &mut Opening,
     speaks_first: bool,
     announced: &mut Handshake,
-    local: &Local,
-    note: &mut Note,
+    worker: &WorkerState,
+    log: &mut LogEntry,
 ) -> Result<(Box<ServerConnection>, Presence), HandshakeError> {
     let mut permit = Some(permit);
     let closed = |_: io::Error| HandshakeError::from(Failure::Closed);
@@ -371,7 +373,7 @@ async fn handshake(
             if reads % READS_A_TURN == 0 {
                 tokio::task::yield_now().await;
             }
-            let received = poll_fn(|cx| opening.poll_receive(client, &mut tls, local, cx)).await;
+            let received = poll_fn(|cx| opening.poll_receive(client, &mut tls, worker, cx)).await;
             if received.map_err(closed)? == 0 {
                 return Err(Failure::Closed.into());
             }
@@ -390,9 +392,9 @@ async fn handshake(
         }
         // What a handshake costs is done for the most part. A client may be slow to read or to answer.
         drop(permit.take());
-        note.handshake(&tls);
+        log.handshake(&tls);
         if let Err(failure) = result {
-            note.alert(refuse(client, &mut tls, &failure, opening.offer, spoken).await);
+            log.alert(refuse(client, &mut tls, &failure, opening.summary, spoken).await);
             return Err(blame(failure));
         }
         if tls.is_handshaking() {
@@ -403,15 +405,15 @@ async fn handshake(
                 poll_fn(|cx| write_tls(client, &mut tls, cx))
                     .await
                     .map_err(closed)?;
-                let expected = local.nearby.expect_answer(client).await;
+                let expected = worker.read_ahead.expect_answer(client).await;
                 answer = Some(expected.map_err(closed)?);
             }
         }
     }
     if let Some(why) = announced.refused_ticket() {
-        local.stats.ticket_refused(why);
+        worker.stats.ticket_refused(why);
     }
-    match look_again(client, &mut tls, speaks_first, local).await {
+    match look_again(client, &mut tls, speaks_first, worker).await {
         Ok(Presence::Here) => {
             poll_fn(|cx| write_tls(client, &mut tls, cx))
                 .await
@@ -420,7 +422,7 @@ async fn handshake(
         }
         Ok(Presence::Gone) => Ok((tls, Presence::Gone)),
         Err(error) => {
-            note.alert(alert::of(&error, true));
+            log.alert(alert::of(&error, true));
             say_goodbye(client, &mut tls).await;
             Err(blame(ProcessFailure::Tls(error)))
         }
@@ -435,7 +437,7 @@ async fn look_again(
     client: &mut Client,
     tls: &mut ServerConnection,
     speaks_first: bool,
-    local: &Local,
+    worker: &WorkerState,
 ) -> Result<Presence, rustls::Error> {
     if has_plaintext(tls) {
         return Ok(Presence::Here);
@@ -455,7 +457,7 @@ async fn look_again(
             }
         }
     }
-    if said_goodbye(tls) && (!speaks_first || has_closed(client, local).await) {
+    if said_goodbye(tls) && (!speaks_first || has_closed(client, worker).await) {
         // An orderly close. The client may have come for the tickets. Dropping the socket ends it.
         tls.send_close_notify();
         send_last_words(client, tls);
@@ -466,12 +468,12 @@ async fn look_again(
 
 /// Whether a client that has sent close_notify has closed its socket as well. rustls reads no further
 /// then, and what a client sends behind its close_notify is ignored.
-async fn has_closed(client: &mut Client, local: &Local) -> bool {
+async fn has_closed(client: &mut Client, worker: &WorkerState) -> bool {
     // The end often comes right behind close_notify, in a segment of its own. A socket that the event
     // loop does not watch is simply read.
     tokio::task::yield_now().await;
     let read = poll_once(|cx| {
-        let mut scratch = local.scratch.borrow_mut();
+        let mut scratch = worker.scratch.borrow_mut();
         client.poll_receive(cx, &mut scratch[..FIRST_READ])
     });
     matches!(read.await, Poll::Ready(Ok(0) | Err(_)))
@@ -484,7 +486,7 @@ async fn refuse(
     client: &mut Client,
     tls: &mut ServerConnection,
     failure: &ProcessFailure,
-    offer: Offer,
+    summary: ClientHelloSummary,
     spoken: bool,
 ) -> Option<Alert> {
     let mut alert = match failure {
@@ -494,7 +496,7 @@ async fn refuse(
     if is_in_plain(tls, spoken) {
         let mut words = Vec::new();
         while tls.wants_write() && tls.write_tls(&mut words).is_ok_and(|n| n > 0) {}
-        alert::finish(&mut words, failure, offer, tls.protocol_version());
+        alert::finish(&mut words, failure, summary, tls.protocol_version());
         alert = alert::at_end(&words).map(Alert::Sent).or(alert);
         // The socket's buffer has room for a server's first flights.
         let _ = client.last_words().write_all(&words);
@@ -540,31 +542,31 @@ fn blame(failure: ProcessFailure) -> HandshakeError {
 }
 
 /// Counts and tells a handshake that failed. Returns whether the client may have something to read, and to send.
-fn fail(error: HandshakeError, peer: SocketAddr, note: &mut Note, local: &Local) -> bool {
+fn fail(error: HandshakeError, peer: SocketAddr, log: &mut LogEntry, worker: &WorkerState) -> bool {
     let (failure, error) = match error {
         HandshakeError::Failed(failure, error) => (failure, error),
         HandshakeError::Overloaded => {
-            local.stats.refused(Refusal::Engine);
-            note.refused(Refusal::Engine);
+            worker.stats.refused(Refusal::Engine);
+            log.refused(Refusal::Engine);
             tracing::debug!(%peer, "refused: the engine's queue is full");
             return true;
         }
     };
-    local.stats.failed(failure);
-    note.failed(failure);
+    worker.stats.failed(failure);
+    log.failed(failure);
     let (result, reason) = (failure.label(), error.as_deref().map(reason::of));
     // Of certificates the log always tells, since the operator has chosen who may come; of all else, which anybody can
     // cause, only on demand.
     match failure {
         Failure::Certificate => {
-            if let Some(untold) = local.certificates.tell() {
+            if let Some(untold) = worker.certificates.may_log() {
                 let reason = reason.as_deref();
                 tracing::info!(%peer, reason, untold, "a client is refused for its certificate");
             }
         }
         _ => tracing::debug!(%peer, result, reason = reason.as_deref(), "handshake failed"),
     }
-    note.reason(reason);
+    log.reason(reason);
     failure != Failure::Timeout
 }
 
@@ -586,14 +588,14 @@ async fn say_goodbye(client: &mut Client, tls: &mut ServerConnection) {
 /// Reads what the client still sends, for a while and, if `is_bounded`, not much, and drops it. A socket
 /// that is closed with unread bytes in it sends a reset, by which the client may lose the alert that came
 /// before.
-async fn linger(client: &mut Client, local: &Local, admission: Admission, is_bounded: bool) {
+async fn linger(client: &mut Client, worker: &WorkerState, admission: Admission, is_bounded: bool) {
     let mut left = if is_bounded { LINGER_BYTES } else { usize::MAX };
-    let guest = local.evictable.enter(Kind::Lingering, admission);
-    let drained = guest.until(|cx| {
+    let pending = worker.idle.enter(Kind::Lingering, admission);
+    let drained = pending.until(|cx| {
         let mut turn = Turn::default();
         while left > 0 {
             ready!(turn.poll(cx));
-            let mut scratch = local.scratch.borrow_mut();
+            let mut scratch = worker.scratch.borrow_mut();
             match ready!(client.poll_receive(cx, &mut scratch)) {
                 Ok(0) | Err(_) => break,
                 Ok(read) => {

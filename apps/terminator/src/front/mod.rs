@@ -3,13 +3,13 @@
 pub(crate) mod admission;
 pub(crate) mod alert;
 pub(crate) mod client;
+pub(crate) mod client_hello;
 pub(crate) mod connection;
-pub(crate) mod evictable;
 pub(crate) mod gate;
-pub(crate) mod introduction;
-pub(crate) mod nearby;
-pub(crate) mod offer;
+pub(crate) mod idle_queue;
 pub(crate) mod opening;
+pub(crate) mod proxy_header;
+pub(crate) mod read_ahead;
 pub(crate) mod short_nonces;
 pub(crate) mod site;
 pub(crate) mod sockets;

@@ -1,7 +1,7 @@
 //! What a client sends before the server has answered, on its way to rustls.
 //!
 //! A ClientHello is read whole before rustls gets it, in whatever pieces it comes: what it offers decides which
-//! alert is due ([`Offer`]), a host name that rustls cannot parse is hidden from it
+//! alert is due ([`ClientHelloSummary`]), a host name that rustls cannot parse is hidden from it
 //! ([`transcript`](crate::front::transcript)), and one that is longer than rustls takes is refused here. Records are only
 //! the form in which messages come (RFC 8446, section 5.1), so a message of several records gets new ones. All else
 //! goes to rustls as it comes.
@@ -12,20 +12,22 @@ use std::task::{Context, Poll, ready};
 use rustls::{HandshakeKind, InvalidMessage, ServerConnection};
 
 use crate::front::client::Client;
-use crate::front::offer::{CLIENT_HELLO, HANDSHAKE, Hello, Offer, RECORD_HEADER};
+use crate::front::client_hello::{
+    CLIENT_HELLO, ClientHelloSummary, HANDSHAKE, Hello, RECORD_HEADER,
+};
 use crate::front::transcript::Changed;
 use crate::io::{PollSocket, read_tls};
-use crate::local::Local;
+use crate::worker_state::WorkerState;
 
 /// The first messages of one client. The default: nothing has come.
 #[derive(Debug, Default)]
 pub(crate) struct Opening {
-    pub(crate) offer: Offer,
+    pub(crate) summary: ClientHelloSummary,
     stage: Stage,
     /// The server has asked for another ClientHello.
     is_retried: bool,
     /// What has come and not gone to rustls. `None`: nothing, as with most clients.
-    held: Option<Box<Held>>,
+    buffered: Option<Box<Buffered>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +42,7 @@ enum Stage {
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct Buffered {
     /// For rustls, of which it has taken some.
     ready: Vec<u8>,
     taken: usize,
@@ -63,7 +65,7 @@ impl Opening {
     pub(crate) fn gather(&mut self, bytes: &[u8]) -> bool {
         let direct = self.sort(bytes);
         if !direct.is_empty() {
-            self.held().ready.extend_from_slice(direct);
+            self.buffered().ready.extend_from_slice(direct);
         }
         self.stage != Stage::Awaited
     }
@@ -74,7 +76,7 @@ impl Opening {
             mut direct @ [_, ..] => {
                 let taken = tls.read_tls(&mut direct)?;
                 if !direct.is_empty() {
-                    self.held().ready.extend_from_slice(direct);
+                    self.buffered().ready.extend_from_slice(direct);
                 }
                 Ok(taken)
             }
@@ -87,17 +89,21 @@ impl Opening {
         &mut self,
         client: &mut Client,
         tls: &mut ServerConnection,
-        local: &Local,
+        worker: &WorkerState,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            if self.held.as_ref().is_some_and(|held| held.is_ready()) {
+            if self
+                .buffered
+                .as_ref()
+                .is_some_and(|buffered| buffered.is_ready())
+            {
                 return Poll::Ready(self.give(tls));
             }
             if self.stage != Stage::Awaited {
                 return read_tls(client, tls, cx);
             }
-            let mut scratch = local.scratch.borrow_mut();
+            let mut scratch = worker.scratch.borrow_mut();
             let read = ready!(client.poll_receive(cx, &mut scratch[..FIRST_READ]))?;
             let given = match read {
                 0 => return Poll::Ready(Ok(0)),
@@ -116,9 +122,9 @@ impl Opening {
             self.is_retried = true;
             self.stage = Stage::Awaited;
             // What came behind the first one goes the same way as what comes now.
-            if let Some(held) = &mut self.held {
-                let rest = held.ready.split_off(held.taken);
-                (held.ready, held.taken) = (Vec::new(), 0);
+            if let Some(buffered) = &mut self.buffered {
+                let rest = buffered.ready.split_off(buffered.taken);
+                (buffered.ready, buffered.taken) = (Vec::new(), 0);
                 self.part(&rest);
             }
         }
@@ -131,23 +137,30 @@ impl Opening {
 
     /// What rustls gets in place of what the client has sent. Once for each ClientHello.
     pub(crate) fn changed(&mut self) -> Option<Changed> {
-        self.held.as_mut()?.changed.take()
+        self.buffered.as_mut()?.changed.take()
     }
 
     /// What the client asks for in place of a host name, for people.
     pub(crate) fn odd_name(&self) -> Option<&str> {
-        self.held.as_ref()?.odd_name.as_deref()
+        self.buffered.as_ref()?.odd_name.as_deref()
     }
 
-    /// The bytes that rustls may have as they are. If there are none, it may have what is held.
+    /// The bytes that rustls may have as they are. If there are none, it may have what is buffered.
     fn sort<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         match self.stage {
-            Stage::Over if self.held.as_ref().is_none_or(|held| !held.is_ready()) => return bytes,
-            Stage::Awaited if self.held.is_none() => {
+            Stage::Over
+                if self
+                    .buffered
+                    .as_ref()
+                    .is_none_or(|buffered| !buffered.is_ready()) =>
+            {
+                return bytes;
+            }
+            Stage::Awaited if self.buffered.is_none() => {
                 if let Some((hello, _)) = Hello::in_record(bytes)
                     && hello.odd_name.is_none()
                 {
-                    self.offer = hello.offer;
+                    self.summary = hello.summary;
                     self.stage = Stage::Over;
                     return bytes;
                 }
@@ -162,27 +175,27 @@ impl Opening {
         while !bytes.is_empty() {
             match self.stage {
                 Stage::Awaited => {}
-                Stage::Over => return self.held().ready.extend_from_slice(bytes),
+                Stage::Over => return self.buffered().ready.extend_from_slice(bytes),
                 Stage::TooLong => return,
             }
-            let held = self.held();
-            let wanted = match held.left {
-                0 => RECORD_HEADER - held.header.len(),
+            let buffered = self.buffered();
+            let wanted = match buffered.left {
+                0 => RECORD_HEADER - buffered.header.len(),
                 left => left,
             };
             let (now, later) = bytes.split_at(wanted.min(bytes.len()));
             bytes = later;
-            if held.left == 0 {
-                held.header.extend_from_slice(now);
+            if buffered.left == 0 {
+                buffered.header.extend_from_slice(now);
                 self.look_at_header();
                 continue;
             }
-            held.left -= now.len();
-            match held.is_message {
-                true => held.message.extend_from_slice(now),
-                false => held.ready.extend_from_slice(now),
+            buffered.left -= now.len();
+            match buffered.is_message {
+                true => buffered.message.extend_from_slice(now),
+                false => buffered.ready.extend_from_slice(now),
             }
-            if held.left == 0 && held.is_message {
+            if buffered.left == 0 && buffered.is_message {
                 self.look_at_message();
             }
         }
@@ -191,16 +204,16 @@ impl Opening {
     /// The header of a record has come, or a part of it.
     fn look_at_header(&mut self) {
         let is_retried = self.is_retried;
-        let held = self.held();
-        match held.header[..] {
+        let buffered = self.buffered();
+        match buffered.header[..] {
             [kind, ref rest @ ..] if kind != HANDSHAKE => {
                 // change_cipher_spec, or early data: not before the first message, nor within any.
-                if !is_retried || !held.message.is_empty() {
+                if !is_retried || !buffered.message.is_empty() {
                     self.hand_over();
                 } else if let [3, _, high, low] = *rest {
-                    held.left = usize::from(u16::from_be_bytes([high, low]));
-                    held.is_message = false;
-                    held.ready.append(&mut held.header);
+                    buffered.left = usize::from(u16::from_be_bytes([high, low]));
+                    buffered.is_message = false;
+                    buffered.ready.append(&mut buffered.header);
                 }
             }
             [_, major, ..] if major != 3 => self.hand_over(),
@@ -209,10 +222,10 @@ impl Opening {
                 if !(1..=LONGEST_RECORD).contains(&length) {
                     return self.hand_over();
                 }
-                held.left = length;
-                held.is_message = true;
-                held.version = version;
-                held.header.clear();
+                buffered.left = length;
+                buffered.is_message = true;
+                buffered.version = version;
+                buffered.header.clear();
             }
             _ => {}
         }
@@ -220,23 +233,23 @@ impl Opening {
 
     /// A record with a part of the message has come.
     fn look_at_message(&mut self) {
-        let held = self.held();
-        let &[kind, high, middle, low, ..] = &held.message[..] else {
+        let buffered = self.buffered();
+        let &[kind, high, middle, low, ..] = &buffered.message[..] else {
             return;
         };
         let length = 4 + u32::from_be_bytes([0, high, middle, low]) as usize;
-        if kind != CLIENT_HELLO || held.message.len() > length {
+        if kind != CLIENT_HELLO || buffered.message.len() > length {
             return self.hand_over();
         }
         if length > LONGEST_HELLO {
             self.stage = Stage::TooLong;
-        } else if held.message.len() == length {
-            if let Some(hello) = Hello::parse(&held.message) {
+        } else if buffered.message.len() == length {
+            if let Some(hello) = Hello::parse(&buffered.message) {
                 if let Some(name) = hello.odd_name {
-                    held.odd_name = Some(name.text(&held.message));
-                    held.changed = Some(name.hide(&mut held.message));
+                    buffered.odd_name = Some(name.text(&buffered.message));
+                    buffered.changed = Some(name.hide(&mut buffered.message));
                 }
-                self.offer = hello.offer;
+                self.summary = hello.summary;
             }
             self.hand_over();
         }
@@ -245,29 +258,29 @@ impl Opening {
     /// Lets rustls have what has come, and all that comes.
     fn hand_over(&mut self) {
         self.stage = Stage::Over;
-        let held = self.held();
-        let message = std::mem::take(&mut held.message);
+        let buffered = self.buffered();
+        let message = std::mem::take(&mut buffered.message);
         for part in message.chunks(LONGEST_RECORD) {
             let length = (part.len() as u16).to_be_bytes();
-            let header = [HANDSHAKE, 3, held.version, length[0], length[1]];
-            held.ready.extend_from_slice(&header);
-            held.ready.extend_from_slice(part);
+            let header = [HANDSHAKE, 3, buffered.version, length[0], length[1]];
+            buffered.ready.extend_from_slice(&header);
+            buffered.ready.extend_from_slice(part);
         }
-        held.ready.append(&mut held.header);
+        buffered.ready.append(&mut buffered.header);
     }
 
     /// Hands rustls some of what it may have.
     pub(crate) fn give(&mut self, tls: &mut ServerConnection) -> io::Result<usize> {
-        let Some(held) = &mut self.held else {
+        let Some(buffered) = &mut self.buffered else {
             return Ok(0);
         };
-        if !held.is_ready() {
+        if !buffered.is_ready() {
             return Ok(0);
         }
-        let given = tls.read_tls(&mut &held.ready[held.taken..])?;
-        held.taken += given;
-        if !held.is_ready() {
-            (held.ready, held.taken) = (Vec::new(), 0);
+        let given = tls.read_tls(&mut &buffered.ready[buffered.taken..])?;
+        buffered.taken += given;
+        if !buffered.is_ready() {
+            (buffered.ready, buffered.taken) = (Vec::new(), 0);
         }
         Ok(given)
     }
@@ -281,19 +294,19 @@ impl Opening {
         let mut passed = Vec::new();
         for piece in pieces {
             passed.extend_from_slice(self.sort(piece));
-            if let Some(held) = &mut self.held {
-                passed.append(&mut held.ready);
+            if let Some(buffered) = &mut self.buffered {
+                passed.append(&mut buffered.ready);
             }
         }
         (passed, self.changed())
     }
 
-    fn held(&mut self) -> &mut Held {
-        self.held.get_or_insert_default()
+    fn buffered(&mut self) -> &mut Buffered {
+        self.buffered.get_or_insert_default()
     }
 }
 
-impl Held {
+impl Buffered {
     fn is_ready(&self) -> bool {
         self.taken < self.ready.len()
     }
@@ -354,14 +367,14 @@ mod tests {
             for size in 1..=bytes.len() {
                 let (opening, given, changed) = given(bytes, size);
                 assert_eq!(given, bytes);
-                assert!(opening.offer.lacks_groups && opening.stage == Stage::Over);
+                assert!(opening.summary.lacks_groups && opening.stage == Stage::Over);
                 assert_eq!(changed, None);
             }
         }
         for size in [1, 7, 100] {
             let (opening, given, _) = given(&records(&message, size), 50);
             assert_eq!(given, whole, "its records do not count");
-            assert!(opening.offer.lacks_groups);
+            assert!(opening.summary.lacks_groups);
         }
     }
 

@@ -23,7 +23,7 @@ use crate::privileges;
 
 /// The contents of one listener's files.
 #[derive(Debug)]
-pub(crate) struct Material {
+pub(crate) struct Files {
     /// Those of the configuration in its order, and behind them those of its directories.
     pub(crate) certificates: Vec<Pair>,
     pub(crate) client_ca: Authorities,
@@ -71,7 +71,7 @@ impl Authorities {
 }
 
 /// Reads the files of every listener.
-pub(crate) fn read(config: &Config) -> Result<Vec<Material>, Fault> {
+pub(crate) fn read(config: &Config) -> Result<Vec<Files>, Fault> {
     // A fault of the account is reported where it is needed.
     let account = privileges::lookup(config).ok().flatten();
     let user = account.map(|account| account.uid());
@@ -81,7 +81,7 @@ pub(crate) fn read(config: &Config) -> Result<Vec<Material>, Fault> {
         .collect()
 }
 
-fn read_listener(key: &str, listener: &Listener, user: Option<u32>) -> Result<Material, Fault> {
+fn read_listener(key: &str, listener: &Listener, user: Option<u32>) -> Result<Files, Fault> {
     let mut certificates = Vec::new();
     for (index, files) in listener.certificates.iter().enumerate() {
         let key = format!("{key}.certificate[{index}]");
@@ -97,7 +97,7 @@ fn read_listener(key: &str, listener: &Listener, user: Option<u32>) -> Result<Ma
             certificates.push(read_pair(at, &directories, &files)?);
         }
     }
-    let mut material = Material {
+    let mut files = Files {
         certificates,
         client_ca: Authorities::none(),
         client_crl: Vec::new(),
@@ -113,20 +113,18 @@ fn read_listener(key: &str, listener: &Listener, user: Option<u32>) -> Result<Ma
         let tls = tls.as_ref();
         tls.map(|tls| read_client_files(&key, tls)).transpose()
     };
-    material.backend_tls = client_files(format!("{key}.backend_tls"), &listener.backend_tls)?;
+    files.backend_tls = client_files(format!("{key}.backend_tls"), &listener.backend_tls)?;
     for (index, route) in listener.routes.iter().enumerate() {
         let key = format!("{key}.route[{index}].backend_tls");
-        material
-            .route_tls
-            .push(client_files(key, &route.backend_tls)?);
+        files.route_tls.push(client_files(key, &route.backend_tls)?);
     }
     if let Some(client_auth) = &listener.client_auth {
-        material.client_ca = read_authorities(&format!("{key}.client_auth.ca"), &client_auth.ca)?;
+        files.client_ca = read_authorities(&format!("{key}.client_auth.ca"), &client_auth.ca)?;
         if let Some(path) = &client_auth.crl {
-            material.client_crl = read_lists(&format!("{key}.client_auth.crl"), path)?;
+            files.client_crl = read_lists(&format!("{key}.client_auth.crl"), path)?;
         }
     }
-    Ok(material)
+    Ok(files)
 }
 
 fn read_pair(at: At, ocsp_key: &str, files: &Certificate) -> Result<Pair, Fault> {

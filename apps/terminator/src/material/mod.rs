@@ -1,6 +1,5 @@
 //! Files of the configuration, and what handshakes need of them: certificates, keys, tickets, OCSP responses.
 
-pub(crate) mod candidate;
 pub(crate) mod certificate;
 pub(crate) mod certificate_directory;
 pub(crate) mod files;
@@ -10,6 +9,7 @@ pub(crate) mod ocsp;
 pub(crate) mod pinned;
 pub(crate) mod read;
 pub(crate) mod resumption;
+pub(crate) mod served_certificate;
 pub(crate) mod stapling;
 pub(crate) mod ticket_files;
 pub(crate) mod ticket_key;

@@ -43,10 +43,10 @@ use crate::observe::stats::TicketRefusal;
 
 /// What one connection's handshake knows about its session. Small while that is nothing.
 #[derive(Default)]
-pub(crate) struct Session(Option<Box<Known>>);
+pub(crate) struct Session(Option<Box<SessionState>>);
 
 #[derive(Default)]
-struct Known {
+struct SessionState {
     /// From the last ticket that was accepted.
     resumed: Option<Origin>,
     /// The chain that the client has shown in this handshake.
@@ -107,7 +107,7 @@ impl Session {
         self.known().changed = Some(changed);
     }
 
-    fn known(&mut self) -> &mut Known {
+    fn known(&mut self) -> &mut SessionState {
         self.0.get_or_insert_default()
     }
 
@@ -115,11 +115,11 @@ impl Session {
     fn origin(&self, now: u64) -> (u64, &[CertificateDer<'static>]) {
         match self.0.as_deref() {
             None => (now, &[]),
-            Some(Known {
+            Some(SessionState {
                 resumed: Some(origin),
                 ..
             }) => (origin.began, &origin.chain),
-            Some(Known { shown, .. }) => (now, shown),
+            Some(SessionState { shown, .. }) => (now, shown),
         }
     }
 }

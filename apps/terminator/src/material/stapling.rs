@@ -6,7 +6,7 @@ use rustls_pki_types::UnixTime;
 
 use crate::config::{Certificate, Document, OcspSource};
 use crate::material::files::Pair;
-use crate::material::ocsp::{self, Staple, Staples, Store, Wanted};
+use crate::material::ocsp::{self, Renewable, Staple, Staples, Store};
 use crate::privileges::Account;
 
 /// A certificate for which OCSP responses are wanted.
@@ -129,7 +129,7 @@ pub(crate) fn find(
             staple.offer_kept(kept, UnixTime::now());
         }
         fetched = responder.is_some();
-        next.want(Wanted {
+        next.want(Renewable {
             staple: staple.clone(),
             responder,
             must_staple: must,

@@ -214,12 +214,12 @@ impl TicketDirectory {
         let mut keys: Vec<TicketFile> = Vec::new();
         for path in paths {
             let file = path.file_name().unwrap_or_default().to_string_lossy();
-            let Some(held) = self.read(&file)? else {
+            let Some(stored) = self.read(&file)? else {
                 continue;
             };
-            let name = held.bytes.name();
+            let name = stored.bytes.name();
             if keys.iter().all(|key| key.name != name) {
-                let (file, age) = (file.into_owned(), held.age());
+                let (file, age) = (file.into_owned(), stored.age());
                 keys.push(TicketFile { file, name, age });
             }
         }
@@ -259,7 +259,7 @@ impl TicketDirectory {
     }
 
     /// A key, or `None` if the file does not exist.
-    fn read(&self, file: &str) -> Result<Option<Held>, TicketFilesError> {
+    fn read(&self, file: &str) -> Result<Option<StoredKey>, TicketFilesError> {
         let path = self.0.join(file);
         let read = || -> io::Result<_> {
             let mut opened = read::open(&path)?;
@@ -275,7 +275,7 @@ impl TicketDirectory {
             remedy: GIVE_KEYS.into(),
         })?;
         let bytes = keys.swap_remove(0);
-        Ok(Some(Held { bytes, metadata }))
+        Ok(Some(StoredKey { bytes, metadata }))
     }
 
     /// One rotation at a time.
@@ -292,12 +292,12 @@ impl TicketDirectory {
     }
 }
 
-struct Held {
+struct StoredKey {
     bytes: KeyBytes,
     metadata: fs::Metadata,
 }
 
-impl Held {
+impl StoredKey {
     fn age(&self) -> Option<Duration> {
         let written = self.metadata.modified().ok()?;
         SystemTime::now().duration_since(written).ok()

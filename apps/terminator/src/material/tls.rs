@@ -10,10 +10,10 @@ use crate::config::{
 };
 use crate::crypto::Crypto;
 use crate::front::suites;
-use crate::material::candidate::Candidate;
-use crate::material::files::Material;
+use crate::material::files::Files;
 use crate::material::pinned::Pinned;
 use crate::material::resumption::{Noting, TicketKeys, TicketScope, Tickets};
+use crate::material::served_certificate::ServedCertificate;
 use crate::observe::reason;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::server::danger::ClientCertVerifier;
@@ -34,7 +34,7 @@ use rustls_pki_types::DnsName;
 pub(crate) fn build(
     key: &str,
     listener: &Listener,
-    mut material: Material,
+    mut files: Files,
     crypto: &Crypto,
     clock: Arc<dyn TimeProvider>,
     before: &TicketKeys,
@@ -43,10 +43,10 @@ pub(crate) fn build(
     let provider = Arc::new(restrict(key, listener, crypto)?);
     let verifier = match &listener.client_auth {
         None => None,
-        Some(wanted) => Some(client_verifier(key, wanted, &material, &provider)?),
+        Some(wanted) => Some(client_verifier(key, wanted, &files, &provider)?),
     };
-    let ticket_keys = std::mem::take(&mut material.ticket_keys);
-    let resolver = resolver(key, listener, material, &provider, clock.clone())?;
+    let ticket_keys = std::mem::take(&mut files.ticket_keys);
+    let resolver = resolver(key, listener, files, &provider, clock.clone())?;
     check_versions(key, listener, &provider, &resolver.default)?;
     let builder = ServerConfig::builder_with_details(provider.clone(), clock)
         .with_protocol_versions(&protocol_versions(&listener.versions))
@@ -141,7 +141,7 @@ fn check_versions(
     key: &str,
     listener: &Listener,
     provider: &CryptoProvider,
-    certificates: &[Arc<Candidate>],
+    certificates: &[Arc<ServedCertificate>],
 ) -> Result<(), Fault> {
     let versions = protocol_versions(&listener.versions);
     let faults: Vec<Fault> = (versions.iter().copied())
@@ -162,7 +162,7 @@ fn unusable(
     key: &str,
     version: &'static SupportedProtocolVersion,
     provider: &CryptoProvider,
-    certificates: &[Arc<Candidate>],
+    certificates: &[Arc<ServedCertificate>],
 ) -> Option<Fault> {
     let is_tls12 = version.version == ProtocolVersion::TLSv1_2;
     let (name, suite, other) = match is_tls12 {
@@ -173,7 +173,7 @@ fn unusable(
     let suites: Vec<_> = suites.filter(|one| one.version() == version).collect();
     let mut groups = provider.kx_groups.iter();
     // Suites of TLS 1.3 are for every kind of key, and those of TLS 1.2 for none of ML-DSA.
-    let fits = |certificate: &Arc<Candidate>| {
+    let fits = |certificate: &Arc<ServedCertificate>| {
         let algorithm = certificate.plain.key.algorithm();
         let mut suites = suites.iter();
         !is_tls12
@@ -276,18 +276,18 @@ fn suite_rank(suite: CipherSuite) -> u8 {
 fn client_verifier(
     key: &str,
     wanted: &ClientAuth,
-    material: &Material,
+    files: &Files,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
     let builder = WebPkiClientVerifier::builder_with_provider(
-        Arc::new(material.client_ca.roots.clone()),
+        Arc::new(files.client_ca.roots.clone()),
         provider.clone(),
     );
     let builder = match wanted.mode {
         ClientAuthMode::Optional => builder.allow_unauthenticated(),
         ClientAuthMode::Required => builder,
     };
-    let names = material.client_ca.roots.roots.iter();
+    let names = files.client_ca.roots.roots.iter();
     // Each name is a SEQUENCE behind two bytes of length.
     let length: usize = names.map(|one| 2 + sequence(one.subject.len())).sum();
     let builder = if length > MOST_NAMES {
@@ -296,14 +296,14 @@ fn client_verifier(
              {length} bytes, and a request for a certificate has room for {MOST_NAMES}; clients are asked for one \
              without these names, and some of those that have several may choose a wrong one; name fewer authorities",
             wanted.ca.display(),
-            material.client_ca.roots.len(),
+            files.client_ca.roots.len(),
         );
         builder.clear_root_hint_subjects()
     } else {
         builder
     };
     let builder = builder
-        .with_crls(material.client_crl.iter().cloned())
+        .with_crls(files.client_crl.iter().cloned())
         .enforce_revocation_expiration();
     let verifier = builder.build().map_err(|error| match error {
         VerifierBuilderError::InvalidCrl(error) => Fault::new(
@@ -317,7 +317,7 @@ fn client_verifier(
             "give CA certificates (X.509, PEM)",
         ),
     })?;
-    let (listed, lists) = (material.client_ca.listed.clone(), &material.client_crl);
+    let (listed, lists) = (files.client_ca.listed.clone(), &files.client_crl);
     Ok(Arc::new(Pinned::new(verifier, listed, lists)))
 }
 
@@ -335,7 +335,7 @@ fn sequence(contents: usize) -> usize {
 fn resolver(
     key: &str,
     listener: &Listener,
-    material: Material,
+    files: Files,
     provider: &CryptoProvider,
     clock: Arc<dyn TimeProvider>,
 ) -> Result<BySni, Fault> {
@@ -350,7 +350,7 @@ fn resolver(
         clock,
     };
     let mut all = Vec::new();
-    for pair in material.certificates {
+    for pair in files.certificates {
         let facts = pair.identity.facts.clone();
         let certified = pair.identity.certify(provider)?;
         let names = match &pair.files.names[..] {
@@ -361,7 +361,7 @@ fn resolver(
             hosts: names.iter().map(|name| asked_for(name)).collect(),
             addresses: facts.addresses,
         };
-        let candidate = Arc::new(Candidate::new(certified, pair.staple));
+        let candidate = Arc::new(ServedCertificate::new(certified, pair.staple));
         all.push((candidate.clone(), pair.files.cert));
         resolver.add(names, candidate);
     }
@@ -393,10 +393,10 @@ fn resolver(
 /// companion of it (a certificate that has all its names and IP addresses). If the client can verify
 /// none of these, it gets any certificate that it can verify.
 struct BySni {
-    exact: HashMap<String, Vec<Arc<Candidate>>>,
+    exact: HashMap<String, Vec<Arc<ServedCertificate>>>,
     /// The key is the name without `*.`.
-    wildcard: HashMap<String, Vec<Arc<Candidate>>>,
-    default: Vec<Arc<Candidate>>,
+    wildcard: HashMap<String, Vec<Arc<ServedCertificate>>>,
+    default: Vec<Arc<ServedCertificate>>,
     /// Of the first certificate.
     first: Names,
     /// The length of the part of `default` that has all these names: it comes first.
@@ -431,7 +431,7 @@ impl Names {
 }
 
 impl BySni {
-    fn add(&mut self, names: Names, candidate: Arc<Candidate>) {
+    fn add(&mut self, names: Names, candidate: Arc<ServedCertificate>) {
         if self.default.is_empty() {
             self.first.clone_from(&names);
         }
@@ -453,7 +453,7 @@ impl BySni {
 
     /// Sorts the candidates of each name by kind of key; equal kinds keep the order of the file.
     fn prefer(&mut self, kinds: &[KeyKind]) {
-        let sort = |candidates: &mut [Arc<Candidate>]| {
+        let sort = |candidates: &mut [Arc<ServedCertificate>]| {
             candidates.sort_by_key(|candidate| {
                 let kind = kind(&candidate.plain);
                 let rank = kinds.iter().position(|wanted| kind == Some(*wanted));
@@ -468,7 +468,7 @@ impl BySni {
     }
 
     /// The files of certificates that stand behind another one for each name, whatever the client verifies.
-    fn never_shown<'a>(&self, all: &'a [(Arc<Candidate>, PathBuf)]) -> Vec<&'a PathBuf> {
+    fn never_shown<'a>(&self, all: &'a [(Arc<ServedCertificate>, PathBuf)]) -> Vec<&'a PathBuf> {
         let kinds: HashMap<_, _> = all
             .iter()
             .map(|(one, _)| (Arc::as_ptr(one), schemes(&one.plain)))
@@ -483,11 +483,12 @@ impl BySni {
                 }
             }
         }
-        let is_hidden = |(one, _): &&(Arc<Candidate>, _)| !shown.contains(&Arc::as_ptr(one));
+        let is_hidden =
+            |(one, _): &&(Arc<ServedCertificate>, _)| !shown.contains(&Arc::as_ptr(one));
         all.iter().filter(is_hidden).map(|(_, file)| file).collect()
     }
 
-    fn candidates(&self, name: Option<&str>) -> &[Arc<Candidate>] {
+    fn candidates(&self, name: Option<&str>) -> &[Arc<ServedCertificate>] {
         match name.and_then(|name| self.named(&asked_for(name))) {
             Some(found) => found,
             None if self.refuses_unknown => &[],
@@ -495,7 +496,7 @@ impl BySni {
         }
     }
 
-    fn named(&self, name: &str) -> Option<&Vec<Arc<Candidate>>> {
+    fn named(&self, name: &str) -> Option<&Vec<Arc<ServedCertificate>>> {
         let wildcard = || {
             let (_, parent) = name.split_once('.')?;
             self.wildcard.get(parent)
@@ -506,7 +507,7 @@ impl BySni {
 
 impl ResolvesServerCert for BySni {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let certified = |one: &Arc<Candidate>| one.certified(&*self.clock);
+        let certified = |one: &Arc<ServedCertificate>| one.certified(&*self.clock);
         let several = match self.candidates(hello.server_name()) {
             [only] => return Some(certified(only)),
             several => several,

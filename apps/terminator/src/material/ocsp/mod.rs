@@ -9,7 +9,7 @@ mod store;
 mod subject;
 
 pub(crate) use check::{LONGEST, Verdict, check, is_demanded};
-pub(crate) use renewal::{Renewal, Wanted};
+pub(crate) use renewal::{Renewable, Renewal};
 pub(crate) use staple::{FromFile, Response, Staple, Staples, report_unmet_demand};
 pub(crate) use store::Store;
 pub(crate) use subject::Subject;

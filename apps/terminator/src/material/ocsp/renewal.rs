@@ -18,7 +18,7 @@ use super::store::Store;
 
 /// A staple whose response is to be renewed, or only watched.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct Renewable {
     pub(crate) staple: Arc<Staple>,
     /// Whom to ask. `None`: the response comes from a file.
     pub(crate) responder: Option<String>,
@@ -29,11 +29,11 @@ pub(crate) struct Wanted {
 /// The thread, if there has been something for it to do. It ends when this is dropped; what it asks for at
 /// that moment takes some seconds more, and changes nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Renewal(Option<Sender<Vec<Wanted>>>);
+pub(crate) struct Renewal(Option<Sender<Vec<Renewable>>>);
 
 impl Renewal {
     /// Takes care of these from now on, and of no others.
-    pub(crate) fn follow(&mut self, wanted: Vec<Wanted>, store: Option<&Store>) {
+    pub(crate) fn follow(&mut self, wanted: Vec<Renewable>, store: Option<&Store>) {
         let wanted = match self.0.take() {
             None => wanted,
             Some(orders) => match orders.send(wanted) {
@@ -75,7 +75,7 @@ impl Drop for EndNotice {
     }
 }
 
-fn run(orders: &Receiver<Vec<Wanted>>, store: Option<&Store>) {
+fn run(orders: &Receiver<Vec<Renewable>>, store: Option<&Store>) {
     if let Some(store) = store {
         store.clean();
     }
@@ -101,7 +101,7 @@ type Ask<'a> = &'a mut dyn FnMut(&str, &[u8]) -> Result<Vec<u8>, Failure>;
 /// When a response is asked for, and what was said about it.
 #[derive(Debug)]
 struct Plan {
-    wanted: Wanted,
+    wanted: Renewable,
     /// In seconds since 1970.
     due: u64,
     failures: u32,
@@ -111,11 +111,11 @@ struct Plan {
 /// The plans for what is wanted: those from before, and new ones.
 fn follow(
     mut before: Vec<Plan>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<Renewable>,
     now: UnixTime,
     chance: fn() -> f64,
 ) -> Vec<Plan> {
-    let plan = |wanted: Wanted| {
+    let plan = |wanted: Renewable| {
         let same = |plan: &Plan| {
             Arc::ptr_eq(&plan.wanted.staple, &wanted.staple)
                 && plan.wanted.responder == wanted.responder
@@ -298,10 +298,10 @@ mod tests {
         UnixTime::since_unix_epoch(Duration::from_secs(seconds))
     }
 
-    fn wanted(specimen: &Specimen, responder: Option<&str>) -> Wanted {
+    fn wanted(specimen: &Specimen, responder: Option<&str>) -> Renewable {
         let chain = specimen.chain();
         let file = "a.pem";
-        Wanted {
+        Renewable {
             staple: Staples::default()
                 .get(file, &chain, &Staples::default())
                 .unwrap(),
@@ -373,7 +373,7 @@ mod tests {
         let again = again.get("a.pem", &chain, &Staples::default()).unwrap();
         let kept = store.read(again.fingerprint()).unwrap();
         again.offer_fetched(kept, at(half - 9)).unwrap();
-        let wanted = Wanted {
+        let wanted = Renewable {
             staple: again,
             responder: Some("http://a".into()),
             must_staple: false,
@@ -451,7 +451,7 @@ mod tests {
         (plans[0].due, plans[0].failures) = (NOW + 7, 3);
         let plans = follow(plans, vec![fetched.clone()], at(NOW), never);
         assert_eq!((plans.len(), plans[0].due), (1, NOW + 7));
-        let other = Wanted {
+        let other = Renewable {
             responder: Some("http://b".into()),
             ..fetched
         };

@@ -10,7 +10,7 @@ use arc_swap::{ArcSwapOption, Guard};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use super::check::{Refusal, Verdict, check, check_kept};
-use super::renewal::Wanted;
+use super::renewal::Renewable;
 use super::subject::{NoIssuer, Subject};
 use crate::config::Fault;
 
@@ -51,7 +51,7 @@ pub(crate) struct Staples {
     known: HashMap<(String, String), Arc<Staple>>,
     /// Responses from files, which wait until all of the configuration is known to be good.
     waiting: Vec<(Arc<Staple>, FromFile)>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<Renewable>,
 }
 
 /// What was read from a file that should have a response.
@@ -245,9 +245,9 @@ impl Staples {
     }
 
     /// Has the response of a certificate renewed or watched.
-    pub(crate) fn want(&mut self, wanted: Wanted) {
+    pub(crate) fn want(&mut self, wanted: Renewable) {
         // One certificate of several listeners is one question.
-        let same = |known: &Wanted| {
+        let same = |known: &Renewable| {
             Arc::ptr_eq(&known.staple, &wanted.staple) && known.responder == wanted.responder
         };
         if !self.wanted.iter().any(same) {
@@ -256,7 +256,7 @@ impl Staples {
     }
 
     /// What is to be renewed or watched.
-    pub(crate) fn wanted(&self) -> Vec<Wanted> {
+    pub(crate) fn wanted(&self) -> Vec<Renewable> {
         self.wanted.clone()
     }
 

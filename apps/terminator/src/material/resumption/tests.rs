@@ -19,7 +19,7 @@ use super::*;
 use crate::config::{Backend, Batching, Certificate, ClientAuth, Config, Environment, Listener};
 use crate::crypto::Crypto;
 use crate::handshaker::{Handshaker, ProcessFailure};
-use crate::material::files::{Authorities, Material, Pair};
+use crate::material::files::{Authorities, Files, Pair};
 use crate::material::identity::Identity;
 
 /// When the tests begin, in seconds since 1970.
@@ -85,7 +85,7 @@ impl World {
         let key = PrivateKeyDer::try_from(self.server.1.serialize_der()).unwrap();
         let mut client_ca = Authorities::none();
         client_ca.roots.add(self.authority.der().clone()).unwrap();
-        let material = Material {
+        let files = Files {
             backend_tls: None,
             route_tls: Vec::new(),
             certificates: vec![Pair {
@@ -112,7 +112,7 @@ impl World {
         let built = crate::material::tls::build(
             "listener[0]",
             &self.listener,
-            material,
+            files,
             &crypto,
             self.clock.clone(),
             &self.keys,

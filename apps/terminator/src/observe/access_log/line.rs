@@ -15,10 +15,10 @@ use crate::config::LogFormat;
 use crate::front::alert;
 use crate::material::tls::{group_name, iana_name};
 
-use super::note::{Alert, Entry, Side};
+use super::entry::{Alert, Fields, Side};
 
 /// Appends the line of a connection.
-pub(super) fn connection(out: &mut Vec<u8>, format: LogFormat, entry: &Entry) {
+pub(super) fn connection(out: &mut Vec<u8>, format: LogFormat, entry: &Fields) {
     let mut line = Line::begin(out, format, entry.time);
     line.word("client", Some(address(entry.client)));
     line.word("listener", Some(address(entry.listener)));
@@ -204,16 +204,16 @@ mod tests {
 
     use super::*;
 
-    fn entry() -> Entry {
+    fn entry() -> Fields {
         let [client, listener] = ["[::ffff:192.0.2.7]:5", "[2001:db8::1]:443"];
-        let mut entry = Entry::new(client.parse().unwrap(), listener.parse().unwrap());
+        let mut entry = Fields::new(client.parse().unwrap(), listener.parse().unwrap());
         // 2026-11-25 is day 20782.
         entry.time = SystemTime::UNIX_EPOCH + Duration::from_millis(20_782 * 86_400_000 + 61_009);
         entry.duration = Duration::from_micros(1_234_567);
         entry
     }
 
-    fn line(format: LogFormat, entry: &Entry) -> String {
+    fn line(format: LogFormat, entry: &Fields) -> String {
         let mut out = Vec::new();
         connection(&mut out, format, entry);
         String::from_utf8(out).unwrap()

@@ -1,12 +1,12 @@
 //! The access log: a line for each client connection when it ends.
 //!
-//! A connection takes notes ([`Note`]) while it lasts. When it ends, its worker puts them into a queue of
-//! fixed size, and one thread writes them down (`writer`). A worker never waits, unless the server stops: if
+//! A connection fills a [`LogEntry`] while it lasts. When it ends, its worker puts that into a queue of
+//! fixed size, and one thread writes it down (`writer`). A worker never waits, unless the server stops: if
 //! the queue is full, the line is lost and counted. Without an access log there is neither thread nor queue,
-//! and a note is empty.
+//! and an entry is empty.
 
+mod entry;
 mod line;
-mod note;
 mod output;
 mod writer;
 
@@ -23,8 +23,8 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::config::{Config, Fault, LogFormat, LogTarget};
 
-use note::Entry;
-pub(crate) use note::{Alert, Note, Side};
+use entry::Fields;
+pub(crate) use entry::{Alert, LogEntry, Side};
 use output::Output;
 use writer::Writer;
 
@@ -51,7 +51,7 @@ pub(crate) struct Sink {
 /// A log that is open, and not used before [`AccessLog::adopt`].
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    wanted: Wanted,
+    destination: Destination,
     /// `None`: connections are not logged.
     pub(crate) sink: Option<Arc<Sink>>,
 }
@@ -64,7 +64,7 @@ struct Counts {
 
 #[derive(Debug)]
 enum Message {
-    Ended(Box<Entry>),
+    Ended(Box<Fields>),
     /// There is an order.
     Look,
 }
@@ -93,7 +93,7 @@ struct Orders {
 #[derive(Debug, Default)]
 struct Given {
     /// The last one counts.
-    wanted: Option<Wanted>,
+    destination: Option<Destination>,
     reopen: bool,
     /// Not to gather lines any more.
     hurry: bool,
@@ -103,7 +103,7 @@ struct Given {
 
 /// Where lines go from now on.
 #[derive(Debug)]
-enum Wanted {
+enum Destination {
     /// As before.
     Same,
     /// Into the same file, opened anew, in this format.
@@ -132,22 +132,25 @@ impl AccessLog {
         let mut running = lock(&self.running);
         let (target, format) = (&config.access_log, config.access_log_format);
         if *target == LogTarget::Off {
-            let wanted = match *running {
-                Some(_) => Wanted::Off,
-                None => Wanted::Same,
+            let destination = match *running {
+                Some(_) => Destination::Off,
+                None => Destination::Same,
             };
-            return Ok(Prepared { wanted, sink: None });
+            return Ok(Prepared {
+                destination,
+                sink: None,
+            });
         }
-        let wanted = match &*running {
-            Some(before) if before.target == *target => Wanted::Reopened(format),
-            _ => Wanted::Opened(open(target)?, format),
+        let destination = match &*running {
+            Some(before) if before.target == *target => Destination::Reopened(format),
+            _ => Destination::Opened(open(target)?, format),
         };
         let running = match &mut *running {
             Some(running) => running,
             none => none.insert(self.start()?),
         };
         Ok(Prepared {
-            wanted,
+            destination,
             sink: Some(running.sink.clone()),
         })
     }
@@ -159,7 +162,7 @@ impl AccessLog {
             .as_ref()
             .filter(|running| running.target != LogTarget::Off);
         Prepared {
-            wanted: Wanted::Same,
+            destination: Destination::Same,
             sink: running.map(|running| running.sink.clone()),
         }
     }
@@ -167,20 +170,20 @@ impl AccessLog {
     /// Uses a log for all lines that come from now on.
     pub(crate) fn adopt(&self, prepared: Prepared, config: &Config) {
         if let Some(running) = &mut *lock(&self.running) {
-            if matches!(prepared.wanted, Wanted::Same) {
+            if matches!(prepared.destination, Destination::Same) {
                 return;
             }
             running.target = config.access_log.clone();
             running.format = config.access_log_format;
             running.order(|given| {
-                let wanted = match (given.wanted.take(), prepared.wanted) {
+                let destination = match (given.destination.take(), prepared.destination) {
                     // The thread has not taken it yet.
-                    (Some(Wanted::Opened(output, _)), Wanted::Reopened(format)) => {
-                        Wanted::Opened(output, format)
+                    (Some(Destination::Opened(output, _)), Destination::Reopened(format)) => {
+                        Destination::Opened(output, format)
                     }
-                    (_, wanted) => wanted,
+                    (_, destination) => destination,
                 };
-                given.wanted = Some(wanted);
+                given.destination = Some(destination);
             });
         }
     }
@@ -270,8 +273,8 @@ impl AccessLog {
 
 impl Sink {
     /// Takes the notes of a connection that has ended. Never waits, but when the server stops.
-    fn offer(&self, entry: Box<Entry>) {
-        let mut message = Message::Ended(entry);
+    fn offer(&self, fields: Box<Fields>) {
+        let mut message = Message::Ended(fields);
         loop {
             match self.queue.try_send(message) {
                 Ok(()) => return,
@@ -322,7 +325,7 @@ impl Orders {
 
 impl Given {
     fn is_empty(&self) -> bool {
-        self.wanted.is_none() && !self.reopen && !self.hurry && self.stop.is_none()
+        self.destination.is_none() && !self.reopen && !self.hurry && self.stop.is_none()
     }
 }
 
@@ -478,9 +481,9 @@ mod tests {
         }
     }
 
-    fn note(sink: &Arc<Sink>) -> Note {
+    fn entry(sink: &Arc<Sink>) -> LogEntry {
         let address = "192.0.2.1:1000".parse().unwrap();
-        Note::new(Some(sink), address, address)
+        LogEntry::new(Some(sink), address, address)
     }
 
     /// Uses what a configuration says, and waits until the thread does. Returns where notes go then.
@@ -502,7 +505,7 @@ mod tests {
             let log = AccessLog::default();
             let sink = adopt(&log, &to_file("/dev/full".as_ref())).unwrap();
             for _ in 0..lines {
-                drop(note(&sink));
+                drop(entry(&sink));
             }
             assert!(adopt(&log, &Config::default()).is_none());
             log.stop();
@@ -517,7 +520,7 @@ mod tests {
         let log = AccessLog::default();
         let sink = adopt(&log, &to_file(&path)).unwrap();
         for _ in 0..1000 {
-            drop(note(&sink));
+            drop(entry(&sink));
         }
         adopt(&log, &Config::default());
         log.stop();
@@ -535,9 +538,9 @@ mod tests {
             ..AccessLog::default()
         };
         let sink = adopt(&log, &to_file(&path)).unwrap();
-        let notes: Vec<Note> = (0..1000).map(|_| note(&sink)).collect();
+        let entries: Vec<LogEntry> = (0..1000).map(|_| entry(&sink)).collect();
         log.hurry();
-        drop(notes);
+        drop(entries);
         log.stop();
         assert_eq!(log.counts(), [1000, 0]);
         assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1000);
@@ -551,9 +554,9 @@ mod tests {
             ..AccessLog::default()
         };
         let sink = adopt(&log, &to_file("/dev/full".as_ref())).unwrap();
-        let notes: Vec<Note> = (0..5000).map(|_| note(&sink)).collect();
+        let entries: Vec<LogEntry> = (0..5000).map(|_| entry(&sink)).collect();
         log.hurry();
-        drop(notes);
+        drop(entries);
         log.stop();
         // A line that tells of lost ones is one itself.
         let [written, lost] = log.counts();
@@ -578,21 +581,21 @@ mod tests {
         let backend = "127.0.0.1:8080".parse().unwrap();
         let begin = Instant::now();
         for _ in 0..LINES {
-            let mut note = Note::new(Some(&sink), client, listener);
-            note.backend(&backend);
-            note.received(1000);
-            note.sent(10_000);
-            note.closed(Side::Client);
-            note.ended(crate::observe::stats::End::Clean);
+            let mut entry = LogEntry::new(Some(&sink), client, listener);
+            entry.backend(&backend);
+            entry.received(1000);
+            entry.sent(10_000);
+            entry.closed(Side::Client);
+            entry.ended(crate::observe::stats::End::Clean);
         }
         let worker = begin.elapsed() / LINES;
         let mut bytes = Vec::new();
         let begin = Instant::now();
         for message in inbox.try_iter() {
-            let Message::Ended(entry) = message else {
+            let Message::Ended(fields) = message else {
                 continue;
             };
-            line::connection(&mut bytes, LogFormat::Json, &entry);
+            line::connection(&mut bytes, LogFormat::Json, &fields);
         }
         let writer = begin.elapsed() / LINES;
         println!("{worker:?} of a worker, {writer:?} of the thread for a line, without its write");

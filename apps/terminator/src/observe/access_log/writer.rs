@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::config::LogFormat;
 
 use super::output::Output;
-use super::{Counts, Message, Orders, Wanted, line};
+use super::{Counts, Destination, Message, Orders, line};
 
 pub(super) struct Writer {
     inbox: Receiver<Message>,
@@ -188,19 +188,19 @@ impl Writer {
     /// the last lines, if it is time to stop.
     fn obey(&mut self, patience: Duration) -> Option<Instant> {
         let given = self.orders.take(patience);
-        match given.wanted {
-            None | Some(Wanted::Same) => {}
-            Some(Wanted::Off) => {
+        match given.destination {
+            None | Some(Destination::Same) => {}
+            Some(Destination::Off) => {
                 self.write_waiting();
                 self.give_up();
                 self.switch(None);
             }
-            Some(Wanted::Opened(output, format)) => {
+            Some(Destination::Opened(output, format)) => {
                 self.change_format(format);
                 self.write();
                 self.switch(Some(output));
             }
-            Some(Wanted::Reopened(format)) => {
+            Some(Destination::Reopened(format)) => {
                 self.change_format(format);
                 self.reopen();
             }
@@ -413,8 +413,8 @@ mod tests {
             writer.unwritten.bytes = b"one\ntwo\nthree\n".to_vec();
             // A disk that has just become full has the beginning of the first line.
             writer.unwritten.taken = 2;
-            let wanted = Wanted::Opened(open(&path), format);
-            super::super::lock(&orders.given).wanted = Some(wanted);
+            let destination = Destination::Opened(open(&path), format);
+            super::super::lock(&orders.given).destination = Some(destination);
             assert_eq!(writer.obey(Duration::ZERO), None);
             assert_eq!(counts.lost.load(Relaxed), lost);
             writer.write_waiting();

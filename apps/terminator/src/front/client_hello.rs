@@ -9,7 +9,7 @@ use crate::front::transcript::Changed;
 
 /// What a client offers. The default: it has sent no ClientHello.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Offer {
+pub(crate) struct ClientHelloSummary {
     /// The newest version, at most TLS 1.3.
     pub(crate) version: Option<ProtocolVersion>,
     /// There is no extension supported_groups.
@@ -19,7 +19,7 @@ pub(crate) struct Offer {
 /// A ClientHello that was looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hello {
-    pub(crate) offer: Offer,
+    pub(crate) summary: ClientHelloSummary,
     /// A host name that rustls cannot parse.
     pub(crate) odd_name: Option<OddName>,
 }
@@ -63,7 +63,7 @@ impl Hello {
         for width in [1, 2, 1] {
             vector(message, &mut at, width)?;
         }
-        let mut offer = Offer {
+        let mut summary = ClientHelloSummary {
             version: Some(ProtocolVersion::from(legacy.min(TLS_1_2))),
             lacks_groups: true,
         };
@@ -87,13 +87,13 @@ impl Hello {
                     names += 1;
                     odd_name = odd_name_in(message, content).map(|name| (type_at, name));
                 }
-                SUPPORTED_GROUPS => offer.lacks_groups = false,
+                SUPPORTED_GROUPS => summary.lacks_groups = false,
                 SUPPORTED_VERSIONS => {
                     let versions = message[content].get(1..)?.chunks_exact(2);
                     let versions = versions.map(|one| u16::from_be_bytes([one[0], one[1]]));
                     // Above are those that are made up to keep servers tolerant (RFC 8701).
                     let newest = versions.filter(|version| *version <= TLS_1_3).max();
-                    offer.version = newest.map(ProtocolVersion::from);
+                    summary.version = newest.map(ProtocolVersion::from);
                 }
                 _ => {}
             }
@@ -106,7 +106,7 @@ impl Hello {
                 other_type: unused_type(message, extensions)?,
             })
         });
-        Some(Self { offer, odd_name })
+        Some(Self { summary, odd_name })
     }
 }
 
@@ -241,12 +241,12 @@ mod tests {
             (0x0303, &[versions(&[0])], None, true),
         ] {
             let bytes = hello(legacy, extensions);
-            let expected = Offer {
+            let expected = ClientHelloSummary {
                 version,
                 lacks_groups,
             };
             let (hello, end) = Hello::in_record(&bytes).unwrap();
-            assert_eq!(hello.offer, expected, "{bytes:x?}");
+            assert_eq!(hello.summary, expected, "{bytes:x?}");
             assert_eq!(end, bytes.len());
         }
     }
@@ -289,7 +289,7 @@ mod tests {
                     .filter(|(one, other)| one != other);
                 assert_eq!(differ.count(), 2);
                 let hidden = Hello::parse(&given).unwrap();
-                assert_eq!((hidden.odd_name, hidden.offer), (None, hello.offer));
+                assert_eq!((hidden.odd_name, hidden.summary), (None, hello.summary));
                 name.text(&message)
             })
         };

@@ -9,7 +9,7 @@ use ppp::{PartialResult, v1, v2};
 
 /// A header that is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Introduction {
+pub(crate) struct ProxyHeader {
     /// How many bytes it has. What follows is the client's.
     pub(crate) length: usize,
     /// The client, and the address that it has connected to. `None`: the proxy speaks for itself
@@ -23,7 +23,7 @@ pub(crate) struct Introduction {
 pub(crate) struct Malformed(String);
 
 /// Reads a header. `None`: there is more to come.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Introduction>, Malformed> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Option<ProxyHeader>, Malformed> {
     let begins = |word: &[u8]| bytes.starts_with(word) || word.starts_with(bytes);
     match () {
         () if begins(WORD_OF_VERSION_1) => parse_line(bytes),
@@ -33,7 +33,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Introduction>, Malformed> {
 }
 
 /// Version 1. `ppp` takes some parts of a line for whole and bad ones, so it gets whole lines only.
-fn parse_line(bytes: &[u8]) -> Result<Option<Introduction>, Malformed> {
+fn parse_line(bytes: &[u8]) -> Result<Option<ProxyHeader>, Malformed> {
     let first = &bytes[..bytes.len().min(LONGEST_LINE)];
     let Some(end) = first.windows(2).position(|both| both == b"\r\n") else {
         return match bytes.len() >= LONGEST_LINE {
@@ -48,7 +48,7 @@ fn parse_line(bytes: &[u8]) -> Result<Option<Introduction>, Malformed> {
     {
         // Whatever stands there up to the end of the line is ignored (section 2.1), and `ppp` would want addresses.
         let length = line.len();
-        return Ok(Some(Introduction { length, ends: None }));
+        return Ok(Some(ProxyHeader { length, ends: None }));
     }
     // Digits without zeros before them (section 2.1); `ppp` also takes a sign.
     let is_number = |word: &[u8]| {
@@ -73,13 +73,13 @@ fn parse_line(bytes: &[u8]) -> Result<Option<Introduction>, Malformed> {
             (ends.destination_address, ends.destination_port).into(),
         ]),
     };
-    Ok(Some(Introduction {
+    Ok(Some(ProxyHeader {
         length: line.len(),
         ends,
     }))
 }
 
-fn parse_binary(bytes: &[u8]) -> Result<Option<Introduction>, Malformed> {
+fn parse_binary(bytes: &[u8]) -> Result<Option<ProxyHeader>, Malformed> {
     let Some((fixed, rest)) = bytes.split_at_checked(FIXED) else {
         return Ok(None);
     };
@@ -90,7 +90,7 @@ fn parse_binary(bytes: &[u8]) -> Result<Option<Introduction>, Malformed> {
     let is_whole = rest.len() >= length - FIXED;
     if fixed[FIXED - 4] == VERSION_2_LOCAL {
         // What follows has no meaning then, and `ppp` would want addresses of the family.
-        return Ok(is_whole.then_some(Introduction { length, ends: None }));
+        return Ok(is_whole.then_some(ProxyHeader { length, ends: None }));
     }
     let header = v2::Header::try_from(bytes);
     if header.is_incomplete() {
@@ -98,7 +98,7 @@ fn parse_binary(bytes: &[u8]) -> Result<Option<Introduction>, Malformed> {
     }
     let header = header.map_err(|error| Malformed(error.to_string()))?;
     let ends = proxied(&header)?;
-    Ok(Some(Introduction { length, ends }))
+    Ok(Some(ProxyHeader { length, ends }))
 }
 
 fn proxied(header: &v2::Header<'_>) -> Result<Option<[SocketAddr; 2]>, Malformed> {
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn headers_are_read_in_any_pieces_and_end_where_they_end() {
         for (header, ends) in good() {
-            let expected = Introduction {
+            let expected = ProxyHeader {
                 length: header.len(),
                 ends,
             };

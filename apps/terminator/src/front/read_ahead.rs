@@ -11,11 +11,11 @@ use crate::front::client::Client;
 
 /// What one worker has learnt.
 #[derive(Debug)]
-pub(crate) struct Nearby {
+pub(crate) struct ReadAhead {
     record: Cell<Record>,
 }
 
-impl Nearby {
+impl ReadAhead {
     pub(crate) fn new() -> Self {
         Self {
             record: Cell::new(Record::NEW),
@@ -40,14 +40,14 @@ impl Nearby {
 
 /// An answer that is to be read next.
 #[must_use]
-pub(crate) struct Expected<'a>(Option<&'a Nearby>);
+pub(crate) struct Expected<'a>(Option<&'a ReadAhead>);
 
 impl Expected<'_> {
     /// The answer has been read from `client`.
     pub(crate) fn came(self, client: &Client) {
-        if let Some(nearby) = self.0 {
-            let record = nearby.record.get();
-            nearby.record.set(record.with(client.is_bare()));
+        if let Some(read_ahead) = self.0 {
+            let record = read_ahead.record.get();
+            read_ahead.record.set(record.with(client.is_bare()));
         }
     }
 }

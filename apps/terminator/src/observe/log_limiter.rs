@@ -1,4 +1,4 @@
-//! How often one thing is told in the log: what clients cause must not fill it.
+//! A limit for messages of one kind: what others cause must not fill the log.
 
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
@@ -6,38 +6,39 @@ use std::time::Instant;
 
 use crate::number::{Number, update};
 
-/// When something was told last, and how often it was not told since. All workers share it.
+/// Lets a message through once in an interval, and counts those that are left out. All workers may share it.
 #[derive(Debug, Default)]
-pub(crate) struct Complaints {
-    /// The millisecond after which it may be told again.
+pub(crate) struct LogLimiter {
+    /// The millisecond from which on a message may be logged.
     next: AtomicU64,
-    untold: AtomicU64,
+    /// Messages left out since the last one.
+    left_out: AtomicU64,
 }
 
-impl Complaints {
-    /// Whether to tell it now: how often it was not told before.
-    pub(crate) fn tell(&self) -> Option<u64> {
+impl LogLimiter {
+    /// Number of messages that were left out, if one may be logged now.
+    pub(crate) fn may_log(&self) -> Option<u64> {
         static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
         let now = BEGAN.elapsed().as_millis();
-        self.tell_at(u64::try_from(now).unwrap_or(u64::MAX))
+        self.may_log_at(u64::try_from(now).unwrap_or(u64::MAX))
     }
 
-    /// The same at a moment, in milliseconds since some beginning.
-    pub(crate) fn tell_at(&self, now: u64) -> Option<u64> {
-        tell(&self.next, &self.untold, now)
+    /// As [`Self::may_log`], at a moment in milliseconds since some beginning.
+    pub(crate) fn may_log_at(&self, now: u64) -> Option<u64> {
+        may_log(&self.next, &self.left_out, now)
     }
 }
 
-fn tell(next: &impl Number, untold: &impl Number, now: u64) -> Option<u64> {
+fn may_log(next: &impl Number, left_out: &impl Number, now: u64) -> Option<u64> {
     let may = update(next, |next| {
         (next <= now).then(|| now.saturating_add(INTERVAL))
     });
     if may.is_none() {
-        update(untold, |before| Some(before.saturating_add(1)));
+        update(left_out, |before| Some(before.saturating_add(1)));
         return None;
     }
     let mut before = 0;
-    update(untold, |now| {
+    update(left_out, |now| {
         before = now;
         (now > 0).then_some(0)
     });
@@ -55,11 +56,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_told_once_in_an_interval_with_the_number_of_those_before() {
-        let complaints = Complaints::default();
+    fn one_message_is_logged_in_an_interval_with_the_number_of_those_left_out() {
+        let limiter = LogLimiter::default();
         let told: Vec<_> = [0, 1, 999, 1000, 1500, 9000, 10_000]
             .into_iter()
-            .map(|now| complaints.tell_at(now))
+            .map(|now| limiter.may_log_at(now))
             .collect();
         let expected = [Some(0), None, None, Some(2), None, Some(1), Some(0)];
         assert_eq!(told, expected);
@@ -71,8 +72,8 @@ mod tests {
         loom::model(|| {
             let shared = Arc::new((ModelU64::new(0), ModelU64::new(0)));
             let other = shared.clone();
-            let thread = loom::thread::spawn(move || tell(&other.0, &other.1, 5));
-            let mine = tell(&shared.0, &shared.1, 5);
+            let thread = loom::thread::spawn(move || may_log(&other.0, &other.1, 5));
+            let mine = may_log(&shared.0, &shared.1, 5);
             let theirs = thread.join().unwrap();
             assert!(mine.is_some() ^ theirs.is_some(), "one of two");
             let told = mine.or(theirs).unwrap();

@@ -17,7 +17,7 @@ use crate::observe::stats::Refusal;
 
 /// The connections of one worker that can make room, in the order in which they do.
 #[derive(Debug, Default)]
-pub(crate) struct Evictable {
+pub(crate) struct IdleQueue {
     next: Cell<u64>,
     waiting: RefCell<BTreeMap<(Kind, u64), Waiting>>,
 }
@@ -39,18 +39,18 @@ struct Waiting {
 
 /// One of these connections. Its places are given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Guest {
-    list: Rc<Evictable>,
+pub(crate) struct PendingClient {
+    list: Rc<IdleQueue>,
     place: (Kind, u64),
 }
 
 /// A connection's places were needed by another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MadeRoom;
+pub(crate) struct Evicted;
 
-impl Evictable {
+impl IdleQueue {
     /// Adds a connection.
-    pub(crate) fn enter(self: &Rc<Self>, kind: Kind, admission: Admission) -> Guest {
+    pub(crate) fn enter(self: &Rc<Self>, kind: Kind, admission: Admission) -> PendingClient {
         let place = (kind, self.next.get());
         self.next.set(place.1 + 1);
         let waiting = Waiting {
@@ -58,14 +58,14 @@ impl Evictable {
             waker: None,
         };
         self.waiting.borrow_mut().insert(place, waiting);
-        Guest {
+        PendingClient {
             list: self.clone(),
             place,
         }
     }
 
     /// Ends a connection and gives back its places. `false`: there is none.
-    pub(crate) fn make_room(&self) -> bool {
+    pub(crate) fn evict(&self) -> bool {
         let first = self.waiting.borrow_mut().pop_first();
         let Some((_, Waiting { admission, waker })) = first else {
             return false;
@@ -78,15 +78,15 @@ impl Evictable {
     }
 }
 
-impl Guest {
+impl PendingClient {
     /// Waits until `receive` is done with what the client sends.
     pub(crate) async fn until<T>(
         &self,
         mut receive: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Result<T, MadeRoom> {
+    ) -> Result<T, Evicted> {
         let received = poll_fn(|cx| match receive(cx) {
             Poll::Ready(received) => Poll::Ready(Ok(received)),
-            Poll::Pending => self.poll_made_room(cx).map(|()| Err(MadeRoom)),
+            Poll::Pending => self.poll_evicted(cx).map(|()| Err(Evicted)),
         });
         received.await
     }
@@ -96,18 +96,18 @@ impl Guest {
         &self,
         site: &Site,
         source: IpAddr,
-    ) -> Result<Result<(), Refusal>, MadeRoom> {
+    ) -> Result<Result<(), Refusal>, Evicted> {
         let mut waiting = self.list.waiting.borrow_mut();
-        let waiting = waiting.get_mut(&self.place).ok_or(MadeRoom)?;
+        let waiting = waiting.get_mut(&self.place).ok_or(Evicted)?;
         Ok(waiting.admission.attribute(site, source))
     }
 
     /// The connection needs to make room no more.
-    pub(crate) fn leave(self) -> Result<Admission, MadeRoom> {
-        self.take().ok_or(MadeRoom)
+    pub(crate) fn leave(self) -> Result<Admission, Evicted> {
+        self.take().ok_or(Evicted)
     }
 
-    fn poll_made_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_evicted(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self.list.waiting.borrow_mut().get_mut(&self.place) {
             None => Poll::Ready(()),
             Some(waiting) => {
@@ -126,7 +126,7 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for PendingClient {
     fn drop(&mut self) {
         drop(self.take());
     }

@@ -16,11 +16,11 @@ use super::Sink;
 
 /// The notes of one connection, which go to the log when this is dropped. Empty without a log.
 #[derive(Debug)]
-pub(crate) struct Note(Option<Box<Entry>>);
+pub(crate) struct LogEntry(Option<Box<Fields>>);
 
 /// What a line says.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct Fields {
     /// Where it goes. `None`: it is there.
     sink: Option<Arc<Sink>>,
     accepted: Instant,
@@ -84,11 +84,11 @@ enum Ending {
     Stopped,
 }
 
-impl Note {
+impl LogEntry {
     /// Of a connection that was just accepted.
     pub(crate) fn new(sink: Option<&Arc<Sink>>, client: SocketAddr, listener: SocketAddr) -> Self {
         Self(sink.map(|sink| {
-            let mut entry = Entry::new(client, listener);
+            let mut entry = Fields::new(client, listener);
             entry.sink = Some(sink.clone());
             Box::new(entry)
         }))
@@ -166,14 +166,14 @@ impl Note {
         self.with(|entry| entry.closed_first = entry.closed_first.or(Some(side)));
     }
 
-    fn with(&mut self, note: impl FnOnce(&mut Entry)) {
+    fn with(&mut self, note: impl FnOnce(&mut Fields)) {
         if let Some(entry) = &mut self.0 {
             note(entry);
         }
     }
 }
 
-impl Drop for Note {
+impl Drop for LogEntry {
     fn drop(&mut self) {
         if let Some(mut entry) = self.0.take()
             && let Some(sink) = entry.sink.take()
@@ -185,7 +185,7 @@ impl Drop for Note {
     }
 }
 
-impl Entry {
+impl Fields {
     pub(super) fn new(client: SocketAddr, listener: SocketAddr) -> Self {
         Self {
             sink: None,

@@ -3,42 +3,40 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
 use crate::back::pace::{MOST_READ, PLAIN_BYTES};
 use crate::buffer::Buffer;
-use crate::front::evictable::Evictable;
 use crate::front::gate::Gate;
-use crate::front::nearby::Nearby;
+use crate::front::idle_queue::IdleQueue;
+use crate::front::read_ahead::ReadAhead;
 use crate::handshaker::Handshaker;
-use crate::observe::complaints::Complaints;
+use crate::observe::log_limiter::LogLimiter;
 use crate::observe::stats::Stats;
 use crate::shared::Shared;
 use crate::turn::Probe;
 
 /// What the connections of one worker share, on its thread only.
-pub(crate) struct Local {
+pub(crate) struct WorkerState {
     pub(crate) handshaker: Handshaker,
     /// All reads of sockets go in here; it is free again at the end of a poll.
     pub(crate) scratch: RefCell<Buffer>,
     /// Decrypted bytes on their way to a backend, within one poll.
     pub(crate) plain: RefCell<Buffer>,
     pub(crate) stats: Arc<Stats>,
-    pub(crate) nearby: Nearby,
+    pub(crate) read_ahead: ReadAhead,
     pub(crate) probe: Probe,
     /// Connections that can make room for others.
-    pub(crate) evictable: Rc<Evictable>,
+    pub(crate) idle: Rc<IdleQueue>,
     /// Where handshakes wait for their turn.
     pub(crate) gate: Rc<Gate>,
-    /// When this worker last complained about a backend or a load balancer: an outage must not flood
-    /// the log.
-    complained: Cell<Option<Instant>>,
+    /// Backends and load balancers that fail: an outage must not flood the log. The metrics count each case.
+    pub(crate) outages: LogLimiter,
     /// Clients that were refused for their certificates.
-    pub(crate) certificates: Complaints,
-    /// Its number.
-    pub(crate) worker: usize,
+    pub(crate) certificates: LogLimiter,
+    /// Index of the worker.
+    pub(crate) index: usize,
     /// Counts searches for a backend, so that equal addresses are taken in turn.
     turn: Cell<usize>,
     pub(crate) live: Cell<usize>,
@@ -49,27 +47,27 @@ pub(crate) struct Local {
     pub(crate) shrunk: Notify,
 }
 
-impl Local {
-    pub(crate) fn new(shared: &Shared, worker: usize) -> Self {
-        let stats = &shared.stats[worker];
+impl WorkerState {
+    pub(crate) fn new(shared: &Shared, index: usize) -> Self {
+        let stats = &shared.stats[index];
         Self {
             handshaker: Handshaker::new(&shared.crypto),
             scratch: RefCell::new(Buffer::for_plaintext(MOST_READ)),
             plain: RefCell::new(Buffer::for_decrypted(PLAIN_BYTES)),
             stats: stats.clone(),
-            nearby: Nearby::new(),
+            read_ahead: ReadAhead::new(),
             probe: Probe::default(),
-            evictable: Rc::default(),
+            idle: Rc::default(),
             gate: Gate::new(
                 shared.handshake_wait,
                 shared.most_patient,
                 shared.crypto.together(),
                 stats.clone(),
             ),
-            complained: Cell::new(None),
-            certificates: Complaints::default(),
-            worker,
-            turn: Cell::new(worker),
+            outages: LogLimiter::default(),
+            certificates: LogLimiter::default(),
+            index,
+            turn: Cell::new(index),
             live: Cell::new(0),
             emptied: Notify::new(),
             peak: Cell::new(0),
@@ -82,29 +80,17 @@ impl Local {
         self.turn.set(turn.wrapping_add(1));
         turn
     }
-
-    /// Whether a complaint about other programs may be logged: at most one a second. The metrics count
-    /// each case.
-    pub(crate) fn may_complain(&self) -> bool {
-        let now = Instant::now();
-        let before = self.complained.get();
-        let may = before.is_none_or(|before| now.duration_since(before) >= COMPLAINT_INTERVAL);
-        if may {
-            self.complained.set(Some(now));
-        }
-        may
-    }
 }
 
 /// A task that keeps its worker from ending.
-pub(crate) struct Alive(pub(crate) Rc<Local>);
+pub(crate) struct Alive(pub(crate) Rc<WorkerState>);
 
 impl Alive {
-    pub(crate) fn new(local: &Rc<Local>) -> Self {
-        let live = local.live.get() + 1;
-        local.live.set(live);
-        local.peak.set(local.peak.get().max(live));
-        Self(local.clone())
+    pub(crate) fn new(worker: &Rc<WorkerState>) -> Self {
+        let live = worker.live.get() + 1;
+        worker.live.set(live);
+        worker.peak.set(worker.peak.get().max(live));
+        Self(worker.clone())
     }
 }
 
@@ -125,4 +111,3 @@ impl Drop for Alive {
 
 /// Fewer connections leave too little memory to care about: 10 kB each.
 const MANY: usize = 128;
-const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use crate::material::ocsp::{Response, Staple};
 
 /// A certificate, its key and its staple.
 #[derive(Debug)]
-pub(crate) struct Candidate {
+pub(crate) struct ServedCertificate {
     /// Without a response.
     pub(crate) plain: Arc<CertifiedKey>,
     staple: Option<Arc<Staple>>,
@@ -25,7 +25,7 @@ struct Stapled {
     certified: Arc<CertifiedKey>,
 }
 
-impl Candidate {
+impl ServedCertificate {
     pub(crate) fn new(plain: CertifiedKey, staple: Option<Arc<Staple>>) -> Self {
         Self {
             plain: Arc::new(plain),
@@ -91,8 +91,8 @@ mod tests {
         let plain = CertifiedKey::from_der(chain.clone(), key, &default_provider()).unwrap();
         let mut staples = Staples::default();
         let staple = staples.get("a.pem", &chain, &Staples::default()).unwrap();
-        let candidate = Candidate::new(plain, Some(staple.clone()));
-        let shown = |now| candidate.certified(&Clock(Some(now))).ocsp.clone();
+        let certificate = ServedCertificate::new(plain, Some(staple.clone()));
+        let shown = |now| certificate.certified(&Clock(Some(now))).ocsp.clone();
         assert_eq!(shown(NOW), None);
 
         let until = |until, status| {
@@ -108,11 +108,11 @@ mod tests {
         assert_eq!(shown(NOW + 100), None, "it has expired");
         assert_eq!(shown(NOW), Some(first.clone()), "the clock was set back");
         assert_eq!(
-            candidate.certified(&Clock(None)).ocsp,
+            certificate.certified(&Clock(None)).ocsp,
             None,
             "there is no clock"
         );
-        let [one, other] = [1, 2].map(|_| candidate.certified(&Clock(Some(NOW))));
+        let [one, other] = [1, 2].map(|_| certificate.certified(&Clock(Some(NOW))));
         assert!(Arc::ptr_eq(&one, &other), "it is made once");
 
         // What is not good does not replace what is.
