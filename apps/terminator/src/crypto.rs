@@ -3,8 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use rustls::crypto::{CryptoProvider, KeyProvider, SupportedKxGroup, aws_lc_rs};
@@ -18,8 +17,8 @@ use zeroize::Zeroizing;
 
 use crate::config::{Config, Environment, Fault};
 use crate::lending::Borrowers;
+use crate::observe::encode;
 use crate::observe::page;
-use crate::observe::stats::encode_plain;
 
 /// The cryptography of a server.
 pub(crate) struct Crypto {
@@ -139,7 +138,7 @@ impl Crypto {
     pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let enabled = ConstGauge::new(i64::from(self.engine.is_some()));
         let help = "1 if public-key operations are batched";
-        encode_plain(encoder, [("widelane_batching", help, enabled)])?;
+        encode::plain(encoder, [("widelane_batching", help, enabled)])?;
         let Some(engine) = &self.engine else {
             return Ok(());
         };
@@ -167,7 +166,7 @@ impl Crypto {
             ),
         ];
         let gauges = gauges.map(|(name, help, value)| (name, help, ConstGauge::new(value)));
-        encode_plain(encoder, gauges)?;
+        encode::plain(encoder, gauges)?;
         let counters = [
             (
                 "widelane_vector_core_gives",
@@ -186,15 +185,13 @@ impl Crypto {
             ),
         ];
         let counters = counters.map(|(name, help, value)| (name, help, ConstCounter::new(value)));
-        encode_plain(encoder, counters)?;
+        encode::plain(encoder, counters)?;
         let operations = engine.counters();
         for (name, help, value) in SERIES {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for operation in &operations {
-                family
-                    .encode_family(&[("operation", operation.name)])?
-                    .encode_counter::<NoLabelSet, _, u64>(&value(operation), None)?;
-            }
+            let values = operations
+                .iter()
+                .map(|one| ([("operation", one.name)], value(one)));
+            encode::counters(encoder, name, help, values)?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use rustls::{AlertDescription, CertificateError, ClientConnection, HandshakeKind
 use rustls_pki_types::ServerName;
 
 use crate::handshaker::ProcessFailure;
+use crate::observe::labels::labelled;
 use crate::observe::reason;
 
 /// How handshakes with one address have ended.
@@ -26,31 +27,32 @@ pub(crate) struct TlsFailure {
     remedy: String,
 }
 
-/// The same for metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
-    /// No authority that we know has signed its certificate.
-    UnknownCa,
-    /// Its certificate is for another name.
-    WrongName,
-    /// Its certificate has expired, or is not valid yet.
-    Expired,
-    /// Its certificate is bad in another way.
-    Certificate,
-    /// What it sends is no TLS.
-    NotTls,
-    /// It does not speak the application protocol that the client has agreed on.
-    Alpn,
-    /// It has sent an alert.
-    Alert,
-    /// It has closed the connection.
-    Closed,
-    /// It did not answer in time.
-    Timeout,
-    /// It breaks the protocol, or nothing could be agreed on.
-    Protocol,
-    /// Our own fault: the engine's queue is full, or memory is short.
-    Internal,
+labelled! {
+    /// The same for metrics.
+    pub(crate) enum Reason {
+        /// No authority that we know has signed its certificate.
+        UnknownCa = "unknown_ca",
+        /// Its certificate is for another name.
+        WrongName = "wrong_name",
+        /// Its certificate has expired, or is not valid yet.
+        Expired = "expired",
+        /// Its certificate is bad in another way.
+        Certificate = "certificate",
+        /// What it sends is no TLS.
+        NotTls = "not_tls",
+        /// It does not speak the application protocol that the client has agreed on.
+        Alpn = "alpn",
+        /// It has sent an alert.
+        Alert = "alert",
+        /// It has closed the connection.
+        Closed = "closed",
+        /// It did not answer in time.
+        Timeout = "timeout",
+        /// It breaks the protocol, or nothing could be agreed on.
+        Protocol = "protocol",
+        /// Our own fault: the engine's queue is full, or memory is short.
+        Internal = "internal",
+    }
 }
 
 impl Handshakes {
@@ -228,38 +230,6 @@ impl fmt::Display for TlsFailure {
         match &self.remedy[..] {
             "" => f.write_str(&self.problem),
             remedy => write!(f, "{}; {remedy}", self.problem),
-        }
-    }
-}
-
-impl Reason {
-    pub(crate) const ALL: [Self; 11] = [
-        Self::UnknownCa,
-        Self::WrongName,
-        Self::Expired,
-        Self::Certificate,
-        Self::NotTls,
-        Self::Alpn,
-        Self::Alert,
-        Self::Closed,
-        Self::Timeout,
-        Self::Protocol,
-        Self::Internal,
-    ];
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::UnknownCa => "unknown_ca",
-            Self::WrongName => "wrong_name",
-            Self::Expired => "expired",
-            Self::Certificate => "certificate",
-            Self::NotTls => "not_tls",
-            Self::Alpn => "alpn",
-            Self::Alert => "alert",
-            Self::Closed => "closed",
-            Self::Timeout => "timeout",
-            Self::Protocol => "protocol",
-            Self::Internal => "internal",
         }
     }
 }

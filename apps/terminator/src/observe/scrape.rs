@@ -15,9 +15,8 @@ use rustls_pki_types::UnixTime;
 use crate::back::upstream::{Name, Upstream};
 use crate::material::ocsp::Verdict;
 use crate::material::stapling::StapleStatus;
-use crate::observe::stats::{
-    BOUNDS_US, BUCKETS, End, Failure, Refusal, Stats, TicketRefusal, encode_plain,
-};
+use crate::observe::encode::{self, counters, gauges};
+use crate::observe::stats::{BOUNDS_US, BUCKETS, End, Failure, Refusal, Stats, TicketRefusal};
 use crate::shared::Shared;
 
 /// Sums over all workers, rendered at each scrape.
@@ -33,35 +32,20 @@ impl Scrape {
     }
 
     fn handshakes(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut family = encoder.encode_descriptor(
-            "widelane_handshakes",
-            "Handshakes by result, version and resumption",
-            None,
-            MetricType::Counter,
-        )?;
-        for (index, (version, resumed)) in
-            [("1.3", "no"), ("1.3", "yes"), ("1.2", "no"), ("1.2", "yes")]
-                .into_iter()
-                .enumerate()
-        {
-            let labels = [("result", "ok"), ("version", version), ("resumed", resumed)];
-            let value = self.sum(|stats| &stats.handshakes[index]);
-            family
-                .encode_family(&labels)?
-                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
-        }
-        for failure in Failure::ALL {
-            let labels = [
-                ("result", failure.label()),
-                ("version", ""),
-                ("resumed", ""),
-            ];
-            let value = self.sum(|stats| &stats.failures[failure as usize]);
-            family
-                .encode_family(&labels)?
-                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
-        }
-        Ok(())
+        let kinds = [("1.3", "no"), ("1.3", "yes"), ("1.2", "no"), ("1.2", "yes")];
+        let good = kinds
+            .into_iter()
+            .enumerate()
+            .map(|(index, (version, resumed))| {
+                let labels = [("result", "ok"), ("version", version), ("resumed", resumed)];
+                (labels, self.sum(|stats| &stats.handshakes[index]))
+            });
+        let failed = Failure::ALL.into_iter().map(|why| {
+            let labels = [("result", why.label()), ("version", ""), ("resumed", "")];
+            (labels, self.sum(|stats| &stats.failures[why as usize]))
+        });
+        let help = "Handshakes by result, version and resumption";
+        counters(encoder, "widelane_handshakes", help, good.chain(failed))
     }
 
     fn histogram(
@@ -86,129 +70,90 @@ impl Scrape {
             .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
     }
 
-    fn labelled(
-        &self,
-        encoder: &mut DescriptorEncoder<'_>,
-        (name, help): (&str, &str),
-        label: &'static str,
-        values: impl IntoIterator<Item = (&'static str, u64)>,
-    ) -> fmt::Result {
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (value, count) in values {
-            family
-                .encode_family(&[(label, value)])?
-                .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
-        }
-        Ok(())
-    }
-
     fn backends(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let all = self.0.upstreams.in_use();
-        let mut family = encoder.encode_descriptor(
+        let connects = all.iter().flat_map(|one| {
+            let [ok, failed, timeout] = [&one.connected, &one.refused, &one.timed_out];
+            let results = [("ok", ok), ("failed", failed), ("timeout", timeout)];
+            results.map(|(result, count)| {
+                by_result("backend", &one.address, result, count.load(Relaxed))
+            })
+        });
+        counters(
+            encoder,
             "widelane_backend_connects",
             "Attempts to connect to an address of a backend, by result",
-            None,
-            MetricType::Counter,
+            connects,
         )?;
-        for upstream in &all {
-            let backend = upstream.address.to_string();
-            for (result, count) in [
-                ("ok", &upstream.connected),
-                ("failed", &upstream.refused),
-                ("timeout", &upstream.timed_out),
-            ] {
-                let labels = [("backend", backend.as_str()), ("result", result)];
-                family
-                    .encode_family(&labels)?
-                    .encode_counter::<NoLabelSet, _, u64>(&count.load(Relaxed), None)?;
-            }
-        }
-        let mut family = encoder.encode_descriptor(
+        let with_tls = all.iter().filter(|one| one.speaks_tls.load(Relaxed));
+        let handshakes = with_tls.flat_map(|one| {
+            let counts = one.handshakes.counts();
+            counts.map(|(result, count)| by_result("backend", &one.address, result, count))
+        });
+        counters(
+            encoder,
             "widelane_backend_tls_handshakes",
             "TLS handshakes with an address of a backend, by result",
-            None,
-            MetricType::Counter,
+            handshakes,
         )?;
-        for upstream in all.iter().filter(|one| one.speaks_tls.load(Relaxed)) {
-            let backend = upstream.address.to_string();
-            for (result, count) in upstream.handshakes.counts() {
-                let labels = [("backend", backend.as_str()), ("result", result)];
-                family
-                    .encode_family(&labels)?
-                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
-            }
-        }
-        let mut family = encoder.encode_descriptor(
+        let checked = all.iter().filter(|one| one.checks() != [0, 0]);
+        let checks = checked.flat_map(|one| {
+            let [ok, failed] = one.checks();
+            let results = [("ok", ok), ("failed", failed)];
+            results.map(|(result, count)| by_result("backend", &one.address, result, count))
+        });
+        counters(
+            encoder,
             "widelane_backend_checks",
             "Checks of an address of a backend, by result",
-            None,
-            MetricType::Counter,
+            checks,
         )?;
-        for upstream in all.iter().filter(|one| one.checks() != [0, 0]) {
-            let backend = upstream.address.to_string();
-            for (result, count) in ["ok", "failed"].into_iter().zip(upstream.checks()) {
-                let labels = [("backend", backend.as_str()), ("result", result)];
-                family
-                    .encode_family(&labels)?
-                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
-            }
-        }
-        let mut gauge = |name: &str, help: &str, value: &dyn Fn(&Upstream) -> i64| {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for upstream in &all {
-                let labels = [("backend", upstream.address.to_string())];
-                family
-                    .encode_family(&labels)?
-                    .encode_gauge(&value(upstream))?;
-            }
-            Ok(())
+        let values = |value: &dyn Fn(&Upstream) -> i64| -> Vec<_> {
+            let label = |one: &Upstream| [("backend", one.address.to_string())];
+            all.iter().map(|one| (label(one), value(one))).collect()
         };
-        gauge(
+        gauges(
+            encoder,
             "widelane_backend_connections",
             "Connections to an address of a backend that are open or being opened",
-            &|upstream| upstream.connections() as i64,
+            values(&|one| one.connections() as i64),
         )?;
-        gauge(
+        gauges(
+            encoder,
             "widelane_backend_up",
             "0 from an attempt to reach an address of a backend that failed until one succeeds, and while checks \
              find that it is down",
-            &|upstream| i64::from(self.0.upstreams.is_up(upstream)),
+            values(&|one| i64::from(self.0.upstreams.is_up(one))),
         )
     }
 
     fn names(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let names = self.0.upstreams.names();
-        let mut family = encoder.encode_descriptor(
+        let lookups = names.iter().flat_map(|(host, name)| {
+            let results = [("ok", name.succeeded), ("failed", name.failed)];
+            results.map(|(result, count)| by_result("name", host, result, count))
+        });
+        counters(
+            encoder,
             "widelane_backend_name_lookups",
             "Lookups of the host names of backends, by result",
-            None,
-            MetricType::Counter,
+            lookups,
         )?;
-        for (host, name) in &names {
-            for (result, count) in [("ok", name.succeeded), ("failed", name.failed)] {
-                let labels = [("name", host.as_str()), ("result", result)];
-                family
-                    .encode_family(&labels)?
-                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
-            }
-        }
-        let mut gauge = |metric: &str, help: &str, value: &dyn Fn(&Name) -> i64| {
-            let mut family = encoder.encode_descriptor(metric, help, None, MetricType::Gauge)?;
-            for (host, name) in &names {
-                let labels = [("name", host.as_str())];
-                family.encode_family(&labels)?.encode_gauge(&value(name))?;
-            }
-            Ok(())
+        let values = |value: fn(&Name) -> i64| {
+            let all = names.iter();
+            all.map(move |(host, name)| ([("name", host.as_str())], value(name)))
         };
-        gauge(
+        gauges(
+            encoder,
             "widelane_backend_name_addresses",
             "Addresses that a host name of a backend has",
-            &|name| name.addresses.len() as i64,
+            values(|name| name.addresses.len() as i64),
         )?;
-        gauge(
+        gauges(
+            encoder,
             "widelane_backend_name_current",
             "0 while lookups of a host name fail, so that the addresses from before are in use",
-            &|name| i64::from(name.fault.is_none()),
+            values(|name| i64::from(name.fault.is_none())),
         )
     }
 
@@ -278,19 +223,17 @@ impl Scrape {
             "0 if the last OCSP response from the certificate's source was not taken",
             staples().map(|(label, staple)| (label, i64::from(staple.is_current()))),
         )?;
-        let mut family = encoder.encode_descriptor(
+        let fetches = staples().flat_map(|([(_, file)], staple)| {
+            let [ok, failed] = staple.fetches();
+            let results = [("ok", ok), ("failed", failed)];
+            results.map(|(result, count)| by_result("file", &file, result, count))
+        });
+        counters(
+            encoder,
             "widelane_ocsp_fetches",
             "OCSP responses asked for, by what became of it",
-            None,
-            MetricType::Counter,
+            fetches,
         )?;
-        for ([(_, file)], staple) in staples() {
-            for (result, count) in ["ok", "failed"].into_iter().zip(staple.fetches()) {
-                family
-                    .encode_family(&[("file", &file[..]), ("result", result)])?
-                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
-            }
-        }
         let of_responses: [(_, _, OfVerdict); 3] = [
             (
                 "widelane_ocsp_revoked",
@@ -320,24 +263,23 @@ impl Scrape {
 type OfStaple = fn(&StapleStatus, UnixTime) -> bool;
 type OfVerdict = fn(&Verdict) -> i64;
 
-/// Values of things that labels name.
-fn gauges<const LABELS: usize>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    values: impl Iterator<Item = ([(&'static str, String); LABELS], i64)>,
-) -> fmt::Result {
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (labels, value) in values {
-        family.encode_family(&labels)?.encode_gauge(&value)?;
-    }
-    Ok(())
+/// A count of something that has a name, by result.
+fn by_result(
+    label: &'static str,
+    name: &impl ToString,
+    result: &str,
+    count: u64,
+) -> ([(&'static str, String); 2], u64) {
+    (
+        [(label, name.to_string()), ("result", result.to_owned())],
+        count,
+    )
 }
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let [written, lost] = self.0.access_log.counts();
-        let counters: [(_, _, u64); 10] = [
+        let counts: [(_, _, u64); 10] = [
             (
                 "widelane_connections_accepted",
                 "Connections accepted",
@@ -389,9 +331,9 @@ impl Collector for Scrape {
                 lost,
             ),
         ];
-        let counters = counters.map(|(name, help, value)| (name, help, ConstCounter::new(value)));
-        encode_plain(&mut encoder, counters)?;
-        let gauges: [(_, _, i64); 5] = [
+        let counts = counts.map(|(name, help, value)| (name, help, ConstCounter::new(value)));
+        encode::plain(&mut encoder, counts)?;
+        let levels: [(_, _, i64); 5] = [
             (
                 "widelane_connections",
                 "Live connections",
@@ -418,8 +360,8 @@ impl Collector for Scrape {
                 i64::from(self.0.is_current.load(Relaxed)),
             ),
         ];
-        let gauges = gauges.map(|(name, help, value)| (name, help, ConstGauge::new(value)));
-        encode_plain(&mut encoder, gauges)?;
+        let levels = levels.map(|(name, help, value)| (name, help, ConstGauge::new(value)));
+        encode::plain(&mut encoder, levels)?;
         let now = SystemTime::now();
         let looks = self.0.stats.iter().map(|stats| stats.longest_look.get(now));
         let longest = looks.max().unwrap_or_default().as_secs_f64();
@@ -429,7 +371,7 @@ impl Collector for Scrape {
              again",
             ConstGauge::new(longest),
         );
-        encode_plain(&mut encoder, [longest])?;
+        encode::plain(&mut encoder, [longest])?;
         self.handshakes(&mut encoder)?;
         let took = (
             "widelane_handshake_duration_seconds",
@@ -445,40 +387,34 @@ impl Collector for Scrape {
         self.histogram(&mut encoder, waited, |stats| {
             (&stats.waits, &stats.wait_sum_us)
         })?;
-        let refusals =
-            Refusal::ALL.map(|why| (why.label(), self.sum(|stats| &stats.refusals[why as usize])));
-        self.labelled(
+        let refusals = Refusal::ALL.map(|why| {
+            let count = self.sum(|stats| &stats.refusals[why as usize]);
+            ([("limit", why.label())], count)
+        });
+        counters(
             &mut encoder,
-            (
-                "widelane_refused",
-                "Connections refused for overload, by the limit that was hit",
-            ),
-            "limit",
+            "widelane_refused",
+            "Connections refused for overload, by the limit that was hit",
             refusals,
         )?;
-        let ends = End::ALL.map(|how| (how.label(), self.sum(|stats| &stats.ends[how as usize])));
-        self.labelled(
+        let ends = End::ALL.map(|how| {
+            let count = self.sum(|stats| &stats.ends[how as usize]);
+            ([("how", how.label())], count)
+        });
+        counters(
             &mut encoder,
-            (
-                "widelane_connections_ended",
-                "Connections past their handshake, by how they ended",
-            ),
-            "how",
+            "widelane_connections_ended",
+            "Connections past their handshake, by how they ended",
             ends,
         )?;
         let refusals = TicketRefusal::ALL.map(|why| {
-            (
-                why.label(),
-                self.sum(|stats| &stats.tickets_refused[why as usize]),
-            )
+            let count = self.sum(|stats| &stats.tickets_refused[why as usize]);
+            ([("why", why.label())], count)
         });
-        self.labelled(
+        counters(
             &mut encoder,
-            (
-                "widelane_tickets_refused",
-                "Full handshakes of clients that offered a ticket, by what was wrong with it",
-            ),
-            "why",
+            "widelane_tickets_refused",
+            "Full handshakes of clients that offered a ticket, by what was wrong with it",
             refusals,
         )?;
         self.backends(&mut encoder)?;

@@ -2,13 +2,12 @@
 //!
 //! Every worker counts in its own cache lines; a scrape adds them up.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use rustls::{HandshakeKind, ProtocolVersion};
 
+use crate::observe::labels::labelled;
 use crate::turn::Longest;
 
 /// What one worker counts.
@@ -38,80 +37,84 @@ pub(crate) struct Stats {
     pub(crate) overloads: AtomicU64,
 }
 
-/// Why a handshake did not come to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// The limit `handshake_seconds`.
-    Timeout,
-    /// The limit `first_byte_seconds`.
-    Silent,
-    /// All places were taken, this client had sent nothing, and a new connection needed its place.
-    MadeRoom,
-    /// The client went away.
-    Closed,
-    /// The client went away while it waited for its turn.
-    GaveUp,
-    /// Under overload the client has waited for longer than clients do, and was refused.
-    Overload,
-    /// A load balancer has sent no PROXY header, or a bad one.
-    ProxyHeader,
-    /// The client's bytes are not TLS, or not a TLS that we speak.
-    Protocol,
-    /// The client has named no host that a certificate has, and `unknown_names` refuses that.
-    UnknownName,
-    /// The client's certificate is missing or bad.
-    Certificate,
-    /// Our own fault: a signature that could not be made.
-    Internal,
+labelled! {
+    /// Why a handshake did not come to its end.
+    pub(crate) enum Failure {
+        /// The limit `handshake_seconds`.
+        Timeout = "timeout",
+        /// The limit `first_byte_seconds`.
+        Silent = "silent",
+        /// All places were taken, this client had sent nothing, and a new connection needed its place.
+        MadeRoom = "made_room",
+        /// The client went away.
+        Closed = "closed",
+        /// The client went away while it waited for its turn.
+        GaveUp = "gave_up",
+        /// Under overload the client has waited for longer than clients do, and was refused.
+        Overload = "overload",
+        /// A load balancer has sent no PROXY header, or a bad one.
+        ProxyHeader = "proxy_header",
+        /// The client's bytes are not TLS, or not a TLS that we speak.
+        Protocol = "protocol",
+        /// The client has named no host that a certificate has, and `unknown_names` refuses that.
+        UnknownName = "unknown_name",
+        /// The client's certificate is missing or bad.
+        Certificate = "certificate",
+        /// Our own fault: a signature that could not be made.
+        Internal = "internal",
+    }
 }
 
-/// Why a connection was not served at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// The limit `connections`.
-    Connections,
-    /// The limit `handshakes`.
-    Handshakes,
-    /// The limit `source.handshakes`.
-    SourceHandshakes,
-    /// The limit `source.connections`.
-    SourceConnections,
-    /// The limit `source.connections_per_second`.
-    SourceRate,
-    /// The engine's queue is full.
-    Engine,
+labelled! {
+    /// Why a connection was not served at all.
+    pub(crate) enum Refusal {
+        /// The limit `connections`.
+        Connections = "connections",
+        /// The limit `handshakes`.
+        Handshakes = "handshakes",
+        /// The limit `source.handshakes`.
+        SourceHandshakes = "source_handshakes",
+        /// The limit `source.connections`.
+        SourceConnections = "source_connections",
+        /// The limit `source.connections_per_second`.
+        SourceRate = "source_rate",
+        /// The engine's queue is full.
+        Engine = "engine",
+    }
 }
 
-/// How a connection ended whose handshake was complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// Both sides said that they were done.
-    Clean,
-    /// The client closed without saying so: what it sent may be cut short.
-    Truncated,
-    /// The client's connection broke, or its bytes were bad.
-    Client,
-    /// The backend's connection broke.
-    Backend,
-    /// The backend could not be reached.
-    BackendUnreachable,
-    /// The backend could not be reached within `backend_connect_seconds`.
-    BackendTimeout,
-    /// There is no backend for the client's host name and protocol.
-    NoBackend,
-    /// The limit `idle_seconds`.
-    Idle,
+labelled! {
+    /// How a connection ended whose handshake was complete.
+    pub(crate) enum End {
+        /// Both sides said that they were done.
+        Clean = "clean",
+        /// The client closed without saying so: what it sent may be cut short.
+        Truncated = "truncated",
+        /// The client's connection broke, or its bytes were bad.
+        Client = "client",
+        /// The backend's connection broke.
+        Backend = "backend",
+        /// The backend could not be reached.
+        BackendUnreachable = "backend_unreachable",
+        /// The backend could not be reached within `backend_connect_seconds`.
+        BackendTimeout = "backend_timeout",
+        /// There is no backend for the client's host name and protocol.
+        NoBackend = "no_backend",
+        /// The limit `idle_seconds`.
+        Idle = "idle",
+    }
 }
 
-/// Why a ticket does not resume its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TicketRefusal {
-    /// No key that is in force has made it, or it is damaged.
-    Key,
-    /// The full handshake is too long ago, or in the future.
-    Age,
-    /// The client's certificate is no longer good, or is missing now.
-    Certificate,
+labelled! {
+    /// Why a ticket does not resume its session.
+    pub(crate) enum TicketRefusal {
+        /// No key that is in force has made it, or it is damaged.
+        Key = "key",
+        /// The full handshake is too long ago, or in the future.
+        Age = "age",
+        /// The client's certificate is no longer good, or is missing now.
+        Certificate = "certificate",
+    }
 }
 
 impl Stats {
@@ -149,116 +152,12 @@ impl Stats {
     }
 }
 
-impl Failure {
-    pub(crate) const ALL: [Self; 11] = [
-        Self::Timeout,
-        Self::Silent,
-        Self::MadeRoom,
-        Self::Closed,
-        Self::GaveUp,
-        Self::Overload,
-        Self::ProxyHeader,
-        Self::Protocol,
-        Self::UnknownName,
-        Self::Certificate,
-        Self::Internal,
-    ];
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Silent => "silent",
-            Self::MadeRoom => "made_room",
-            Self::Closed => "closed",
-            Self::GaveUp => "gave_up",
-            Self::Overload => "overload",
-            Self::ProxyHeader => "proxy_header",
-            Self::Protocol => "protocol",
-            Self::UnknownName => "unknown_name",
-            Self::Certificate => "certificate",
-            Self::Internal => "internal",
-        }
-    }
-}
-
-impl Refusal {
-    pub(crate) const ALL: [Self; 6] = [
-        Self::Connections,
-        Self::Handshakes,
-        Self::SourceHandshakes,
-        Self::SourceConnections,
-        Self::SourceRate,
-        Self::Engine,
-    ];
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Connections => "connections",
-            Self::Handshakes => "handshakes",
-            Self::SourceHandshakes => "source_handshakes",
-            Self::SourceConnections => "source_connections",
-            Self::SourceRate => "source_rate",
-            Self::Engine => "engine",
-        }
-    }
-}
-
-impl End {
-    pub(crate) const ALL: [Self; 8] = [
-        Self::Clean,
-        Self::Truncated,
-        Self::Client,
-        Self::Backend,
-        Self::BackendUnreachable,
-        Self::BackendTimeout,
-        Self::NoBackend,
-        Self::Idle,
-    ];
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Clean => "clean",
-            Self::Truncated => "truncated",
-            Self::Client => "client",
-            Self::Backend => "backend",
-            Self::BackendUnreachable => "backend_unreachable",
-            Self::BackendTimeout => "backend_timeout",
-            Self::NoBackend => "no_backend",
-            Self::Idle => "idle",
-        }
-    }
-}
-
-impl TicketRefusal {
-    pub(crate) const ALL: [Self; 3] = [Self::Key, Self::Age, Self::Certificate];
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Key => "key",
-            Self::Age => "age",
-            Self::Certificate => "certificate",
-        }
-    }
-}
-
 /// Adds a duration to a histogram.
 fn add(histogram: &[AtomicU64; BUCKETS + 1], sum_us: &AtomicU64, took: Duration) {
     let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     let bucket = BOUNDS_US.partition_point(|&bound| bound < took_us);
     histogram[bucket].fetch_add(1, Relaxed);
     sum_us.fetch_add(took_us, Relaxed);
-}
-
-/// Encodes metrics without labels: name, help and value of each.
-pub(crate) fn encode_plain<M: EncodeMetric>(
-    encoder: &mut DescriptorEncoder<'_>,
-    metrics: impl IntoIterator<Item = (&'static str, &'static str, M)>,
-) -> fmt::Result {
-    for (name, help, metric) in metrics {
-        let kind = metric.metric_type();
-        metric.encode(encoder.encode_descriptor(name, help, None, kind)?)?;
-    }
-    Ok(())
 }
 
 /// Upper bounds in microseconds: from a loopback's 250 us to the default handshake limit.
