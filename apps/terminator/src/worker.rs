@@ -323,7 +323,9 @@ fn welcome(
             worker.probe.begin(Instant::now(), &worker.stats);
             // Before its task runs, so that jobs of other handshakes wait for its jobs.
             let announced = worker.handshaker.handshake();
+            worker.gate.expects();
             spawn_local(async move {
+                alive.0.gate.runs();
                 connection::serve(client, peer, site, &alive.0, announced, pending, log).await;
             });
         }
@@ -350,7 +352,8 @@ const MEMORY_PAUSE: Duration = Duration::from_secs(1);
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
 /// As many as a queue holds: see `listen(2)`, which takes one more than it is told.
 const MOST_QUEUED: usize = BACKLOG as usize + 1;
-const ACCEPTS_A_TURN: usize = 32;
+/// About two milliseconds. What the kernel queues has no age that the worker knows, so it accepts more than it can begin.
+const ACCEPTS_A_TURN: usize = 128;
 
 #[cfg(test)]
 mod tests {
@@ -398,11 +401,8 @@ mod tests {
 
     #[test]
     fn accepting_at_the_end_lets_other_tasks_run() {
-        let (accepted, turns) = accept_beside_a_task(100, MOST_QUEUED);
-        assert_eq!(accepted, 100);
-        assert!(
-            turns >= 100 / ACCEPTS_A_TURN,
-            "{turns} turns of another task"
-        );
+        let (accepted, turns) = accept_beside_a_task(ACCEPTS_A_TURN, MOST_QUEUED);
+        assert_eq!(accepted, ACCEPTS_A_TURN);
+        assert!(turns > 0, "another task has had no turn");
     }
 }

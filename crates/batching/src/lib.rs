@@ -2,7 +2,7 @@
 //! more jobs, and when to refuse work.
 //!
 //! Every function here is pure and total: it looks at counts, times and sequence numbers, uses no clock,
-//! thread or I/O, and returns an answer for every input. The engine calls exactly these
+//! thread or I/O (the crate is `no_std`), and returns an answer for every input. The engine calls exactly these
 //! functions and decides nothing itself, so their tests show what runs. Only [`Line`] allocates.
 //!
 //! It is *not* the mechanism. Queues, threads, wake-ups and counters live in `widelane-engine`.
@@ -25,7 +25,10 @@
 //! [`Idleness`] decide how many vector cores are at work. [`Overload`] tells when more handshakes arrive
 //! than are finished, and [`Line`] who is next then.
 
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
 
 mod clock;
 mod cores;
@@ -39,7 +42,7 @@ pub use clock::{Clock, ClockPenalty, Core, Records, Width, records, width};
 pub use cores::{Idleness, Sleeper, VectorCores, passes, usual_rest, wake};
 pub use costs::{Costs, NEVER, Split, worth_in_either};
 pub use methods::{Methods, TRIAL_EVERY};
-pub use overload::{Line, Overload, Place, Turn, under_way, worth_queueing};
+pub use overload::{Line, Overload, Place, Turn, late, under_way, worth_queueing};
 pub use passes::{BYPASS_LIMIT, Idle, Lead, Pass, Waiting, admit, lead, next_pass, quiet};
 pub use placement::{
     Form, Placement, PlacementChoice, PlacementError, Topology, TransferCosts, form, placement,

@@ -1,5 +1,8 @@
 //! Which of several ways to run passes is the fastest at the moment.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 /// The methods of one operation on one backend: all give the same answers, and one of them is in
 /// use.
 ///

@@ -12,9 +12,11 @@
 //! give up while they wait. Once it has begun, arrivals are held back, so growth says nothing any more; it ends when
 //! the queue has been empty once in each interval of a second.
 //!
-//! [`Line`] is the queue: oldest first in calm; under overload newest first, the sources of connections in turn.
+//! [`Line`] is the queue: oldest first in calm; under overload newest first, the sources of connections in turn. Once
+//! so few are accepted that all of them can be served in time, each source's oldest goes first: otherwise some would be
+//! accepted, wait until they are late, and be refused, which costs a tenth of a handshake each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet};
 
 /// Whether more handshakes arrive than are finished. All times are in nanoseconds of one clock.
 #[derive(Clone, Debug)]
@@ -63,9 +65,6 @@ impl Overload {
 
     /// The same under overload, which must not slow down connections that are established.
     pub const LOOK: u64 = MILLISECOND * 3 / 2;
-
-    /// One that has waited for so many targets is late, for [`Line::age`].
-    pub const LATE_TARGETS: u64 = 5;
 
     /// What the kernel queues under overload, in targets, for [`worth_queueing`].
     pub const QUEUED_TARGETS: u64 = 2;
@@ -137,7 +136,7 @@ impl Overload {
         self.losing = if is_lost { self.losing + 1 } else { 0 };
         // A worker that had nothing to do did not look.
         let intervals = u32::try_from(lasted / Self::INTERVAL).unwrap_or(u32::MAX);
-        self.emptied = match std::mem::take(&mut self.was_empty) {
+        self.emptied = match core::mem::take(&mut self.was_empty) {
             true => self.emptied.saturating_add(intervals),
             false => 0,
         };
@@ -187,6 +186,15 @@ pub fn worth_queueing(cost: u64, wait: u64) -> usize {
     usize::try_from(most)
         .unwrap_or(usize::MAX)
         .clamp(LEAST_QUEUED, MOST_QUEUED)
+}
+
+/// How long one may wait before it is late, for [`Line::age`], if a handshake takes `cost` nanoseconds and may wait for
+/// `target`: some targets, and longer than a queue takes that [`worth_queueing`] allows.
+pub fn late(cost: u64, target: u64) -> u64 {
+    let queue = cost.saturating_mul(worth_queueing(cost, target) as u64);
+    target
+        .saturating_mul(LATE_TARGETS)
+        .max(queue.saturating_mul(2))
 }
 
 /// The place of one in a [`Line`].
@@ -258,9 +266,10 @@ impl<S: Ord + Copy, T> Line<S, T> {
         Some((place.since, self.remove(place)?))
     }
 
-    /// The newest of the next source that has fresh ones, or else the newest of all.
-    pub fn pop_newest(&mut self) -> Option<(u64, T)> {
-        use std::ops::Bound::{Excluded, Unbounded};
+    /// The next under overload, if `most` can be served in time: the newest of the next source that has fresh ones,
+    /// or its oldest where no more than `most` are fresh; or else the newest of all.
+    pub fn pop_fresh(&mut self, most: usize) -> Option<(u64, T)> {
+        use core::ops::Bound::{Excluded, Unbounded};
         let next = self.last.and_then(|last| {
             let mut later = self.fresh.range((Excluded(last), Unbounded));
             later.next()
@@ -269,7 +278,10 @@ impl<S: Ord + Copy, T> Line<S, T> {
         let place = match next {
             Some((source, places)) => {
                 self.last = Some(*source);
-                *places.last()?
+                match self.fresh_count <= most {
+                    true => *places.first()?,
+                    false => *places.last()?,
+                }
             }
             None => *self.waiting.last_key_value()?.0,
         };
@@ -282,7 +294,7 @@ impl<S: Ord + Copy, T> Line<S, T> {
         if until <= self.fresh_from {
             return;
         }
-        let from = std::mem::replace(&mut self.fresh_from, until);
+        let from = core::mem::replace(&mut self.fresh_from, until);
         let aged = self.waiting.range(from..until);
         for (place, (source, item)) in aged {
             if remove_from(&mut self.fresh, *source, *place) {
@@ -349,6 +361,8 @@ const GROWING: u32 = 5;
 const LOSING: u32 = 2;
 /// A second without a standing queue.
 const EMPTIED: u32 = 10;
+/// CoDel's interval has so many of its targets, and some.
+const LATE_TARGETS: u64 = 5;
 /// A client that gives up before it has waited for this many targets has another reason.
 const LEAST_PATIENCE: u64 = 10;
 /// Few enough that some wait as soon as there are many, so that the cost is measured.
@@ -399,7 +413,7 @@ mod tests {
             self.turns.extend(self.overload.look(self.now, oldest));
             loop {
                 let next = match self.overload.is_on() {
-                    true => self.line.pop_newest(),
+                    true => self.line.pop_fresh(0),
                     false => self.line.pop_oldest(),
                 };
                 let (since, _) = next?;
@@ -498,10 +512,35 @@ mod tests {
         }
         line.push(100, b'b', 100);
         line.push(101, b'a', 101);
-        let mut order: Vec<_> = (0..3).filter_map(|_| line.pop_newest()).collect();
+        let mut order: Vec<_> = (0..3).filter_map(|_| line.pop_fresh(0)).collect();
         order.extend(line.pop_oldest());
         let order: Vec<_> = order.into_iter().map(|(_, item)| item).collect();
         assert_eq!(order, [101, 100, 99, 0]);
+    }
+
+    #[test]
+    fn none_waits_for_ever_where_all_can_be_served() {
+        let mut line = Line::new();
+        for at in 0..3 {
+            line.push(at, b'a', at);
+        }
+        // More come than are served, one for each that goes.
+        let mut order = Vec::new();
+        for at in 3..9 {
+            order.extend(line.pop_fresh(3).map(|(_, item)| item));
+            line.push(at, b'a', at);
+        }
+        assert_eq!(order, [0, 1, 2, 3, 4, 5]);
+        line.push(9, b'a', 9);
+        assert_eq!(line.pop_fresh(3), Some((9, 9)));
+    }
+
+    #[test]
+    fn a_queue_that_is_allowed_is_never_late() {
+        assert_eq!(late(100_000, Overload::TARGET), 100 * MILLISECOND);
+        assert_eq!(late(0, Overload::TARGET), 100 * MILLISECOND);
+        assert_eq!(late(10_000_000, Overload::TARGET), 640 * MILLISECOND);
+        assert_eq!(late(u64::MAX, 1), u64::MAX);
     }
 
     #[test]
@@ -518,7 +557,7 @@ mod tests {
         assert_eq!(line.remove(places[4]), Some(4));
         assert_eq!(line.remove(places[1]), Some(1));
         assert_eq!(line.remove(places[1]), None);
-        let rest = std::iter::from_fn(|| line.pop_newest()).map(|(_, item)| item);
+        let rest = std::iter::from_fn(|| line.pop_fresh(0)).map(|(_, item)| item);
         assert_eq!(rest.collect::<Vec<_>>(), [5, 3, 2, 0]);
         assert_eq!((line.fresh(), line.len()), (0, 0));
     }
@@ -579,7 +618,7 @@ mod tests {
                     }
                     Step::Newest => {
                         let before = line.waiting.keys().copied().collect::<Vec<_>>();
-                        let popped = line.pop_newest();
+                        let popped = line.pop_fresh(0);
                         prop_assert_eq!(popped.is_some(), !before.is_empty());
                         inside.retain(|(place, _)| line.waiting.contains_key(place));
                     }

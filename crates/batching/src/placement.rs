@@ -1,7 +1,9 @@
 //! Where passes run, and how a call of wide code reaches a vector core.
 
-use std::fmt;
-use std::str::FromStr;
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use core::fmt;
+use core::str::FromStr;
 
 use widelane_affinity::Cpus;
 

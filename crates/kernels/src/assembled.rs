@@ -473,4 +473,79 @@ mod tests {
         }
         on_every_target!(token => products(token));
     }
+
+    /// Bits that stay in the vector and mask registers when `wipe` returns, where all were set before.
+    fn left(registers: Registers, wipe: unsafe extern "sysv64" fn()) -> u64 {
+        let mut left: u64;
+        match registers {
+            // SAFETY: the caller has a token for these registers. `wipe` is a function without arguments that follows
+            // its calling convention, and what that lets it change is declared.
+            Registers::Avx512 => unsafe {
+                asm!(
+                    ".irp i, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
+                    "vpternlogq zmm\\i, zmm\\i, zmm\\i, 255",
+                    ".endr",
+                    ".irp i, 0,1,2,3,4,5,6,7",
+                    "kxnorw k\\i, k\\i, k\\i",
+                    ".endr",
+                    "call {wipe}",
+                    ".irp i, 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
+                    "vporq zmm0, zmm0, zmm\\i",
+                    ".endr",
+                    "vextracti64x4 ymm1, zmm0, 1",
+                    "vpor ymm0, ymm0, ymm1",
+                    "vextracti128 xmm1, ymm0, 1",
+                    "vpor xmm0, xmm0, xmm1",
+                    "vpsrldq xmm1, xmm0, 8",
+                    "vpor xmm0, xmm0, xmm1",
+                    "vmovq rax, xmm0",
+                    ".irp i, 0,1,2,3,4,5,6,7",
+                    "kmovw ecx, k\\i",
+                    "or rax, rcx",
+                    ".endr",
+                    "vzeroupper",
+                    wipe = in(reg) wipe,
+                    out("rax") left,
+                    out("rcx") _,
+                    clobber_abi("sysv64"),
+                );
+            },
+            // SAFETY: as for the other registers.
+            Registers::Avx2 => unsafe {
+                asm!(
+                    ".irp i, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+                    "vpcmpeqd ymm\\i, ymm\\i, ymm\\i",
+                    ".endr",
+                    "call {wipe}",
+                    ".irp i, 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
+                    "vpor ymm0, ymm0, ymm\\i",
+                    ".endr",
+                    "vextracti128 xmm1, ymm0, 1",
+                    "vpor xmm0, xmm0, xmm1",
+                    "vpsrldq xmm1, xmm0, 8",
+                    "vpor xmm0, xmm0, xmm1",
+                    "vmovq rax, xmm0",
+                    "vzeroupper",
+                    wipe = in(reg) wipe,
+                    out("rax") left,
+                    clobber_abi("sysv64"),
+                );
+            },
+        }
+        left
+    }
+
+    #[test]
+    fn a_wipe_leaves_nothing_in_registers() {
+        unsafe extern "sysv64" fn nothing() {}
+        on_every_target!(token => {
+            let registers = token.target().registers();
+            let wipe = match registers {
+                Registers::Avx512 => widelane_wipe_registers,
+                Registers::Avx2 => widelane_wipe_ymm_registers,
+            };
+            assert_eq!(left(registers, nothing), u64::MAX, "{}", token.target());
+            assert_eq!(left(registers, wipe), 0, "{}", token.target());
+        });
+    }
 }

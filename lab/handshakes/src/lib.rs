@@ -17,8 +17,6 @@
 //! [`Condition`] says otherwise: TLS 1.3 with AES-128-GCM, no session tickets, and a client that says
 //! close_notify with its last flight, so that neither side reaches for a backend or a page.
 //!
-//! [`renew`] writes figures of records into documents, and [`faults`] finds others there.
-//!
 //! Start with [`Stage`], what all runs have in common. Other experiments with real servers use it too,
 //! and [`Server`], [`output`] and [`Record`]. Everything started is stopped and
 //! everything written is removed when the [`Stage`] is dropped, also after Ctrl-C.
@@ -32,7 +30,6 @@ mod curve;
 mod demo;
 mod drive;
 mod error;
-mod figures;
 mod interrupt;
 mod lanes;
 mod machine;
@@ -59,7 +56,6 @@ pub use condition::Condition;
 pub use curve::{CurvePlan, curve};
 pub use demo::{DemoPlan, demo};
 pub use error::TrialError;
-pub use figures::{faults, renew};
 pub use interrupt::Interrupt;
 pub use options::{Options, find_program};
 pub use pair::{PairPlan, pair};

@@ -10,9 +10,10 @@ use widelane_cli::failure::Failure;
 use widelane_cli::output::{self, hiding};
 use widelane_handshakes::{
     BenchPlan, Condition, CurvePlan, DemoPlan, Options, PairPlan, Record, RelayPlan, ScalingPlan,
-    Side, Software, SpeedPlan, Stage, Traffic, TrialError, WaysInPlan, bench, curve, demo, faults,
-    pair, relay, renew, scaling, speed, timing, ways_in,
+    Side, Software, SpeedPlan, Stage, Traffic, TrialError, WaysInPlan, bench, curve, demo, pair,
+    relay, scaling, speed, timing, ways_in,
 };
+use widelane_samples::{faults, renew};
 
 /// TLS handshakes and relayed bytes of `widelane serve` beside its peers, on one core of this machine
 #[derive(clap::Args)]
@@ -419,18 +420,20 @@ fn figures(write: bool, documents: &[PathBuf]) -> Result<String, TrialError> {
     let root = Path::new("");
     let mut text = String::new();
     let documents_to_write = if write { documents } else { &[] };
+    let wrong = |document: &PathBuf, reason| TrialError::Document {
+        document: document.clone(),
+        reason,
+    };
     for document in documents_to_write {
-        if renew(root, document)? {
+        if renew(root, document).map_err(|reason| wrong(document, reason))? {
             text.push_str(&format!("{}: renewed\n", document.display()));
         }
     }
     for document in documents {
-        let faults = faults(root, document)?;
+        let faults = faults(root, document).map_err(|reason| wrong(document, reason))?;
         if !faults.is_empty() {
-            return Err(TrialError::Document {
-                document: document.clone(),
-                reason: format!("figures without a record\n{}", faults.join("\n")),
-            });
+            let reason = format!("figures without a record\n{}", faults.join("\n"));
+            return Err(wrong(document, reason));
         }
     }
     Ok(text)

@@ -209,7 +209,7 @@ impl Kind {
     }
 
     /// Cells with the values of a row's keys.
-    fn keys_of(&self, record: &Record, group: &Group<'_>) -> Vec<Cell> {
+    pub(crate) fn keys_of(&self, record: &Record, group: &Group<'_>) -> Vec<Cell> {
         let mut cells: Vec<Cell> = Vec::new();
         for ((key, heading), value) in self.keys.iter().zip(&group.key) {
             let word = value.as_str().unwrap_or_default();

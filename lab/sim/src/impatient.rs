@@ -300,7 +300,7 @@ impl<'a> World<'a> {
         }
         while self.granted.len() < self.most() {
             let next = match self.is_overloaded() {
-                true => self.line.pop_newest(),
+                true => self.line.pop_fresh(self.worth_queueing(1)),
                 false => self.line.pop_oldest(),
             };
             let Some((_, attempt)) = next else { break };
@@ -394,7 +394,7 @@ impl<'a> World<'a> {
     }
 
     fn late(&self) -> u64 {
-        self.impatient.wait * Overload::LATE_TARGETS
+        batching::late(self.impatient.cost, self.impatient.wait)
     }
 }
 

@@ -6,7 +6,7 @@
 //! computed, so a client that is slow to read or to answer holds no place.
 //!
 //! `widelane_batching::Overload` tells when the queue stands and grows. From then on
-//! - the newest go first, the networks of clients in turn;
+//! - the newest go first until all that wait can be served in time, the networks of clients in turn;
 //! - a worker accepts no more than it can begin soon, and has the kernel queue only little: what cannot be
 //!   served in time is refused by the kernel, without a cost;
 //! - a client that has waited for long is watched, so that its place is free as soon as it gives up, and is refused
@@ -39,6 +39,8 @@ pub(crate) struct Gate {
     /// Those that wait, by the cell of their source (`sources.rs`).
     line: RefCell<Line<u16, Rc<Waiter>>>,
     under_way: Cell<usize>,
+    /// Connections that were accepted and whose tasks have not run yet.
+    expected: Cell<usize>,
     /// Since when the kernel has had connections for this worker; `None`: it has none.
     queued: Cell<Option<u64>>,
     /// Whether the newest go first.
@@ -113,6 +115,7 @@ impl Gate {
             began: Instant::now(),
             line: RefCell::default(),
             under_way: Cell::new(0),
+            expected: Cell::new(0),
             queued: Cell::new(None),
             is_overloaded: Cell::new(false),
             begun: Cell::new(0),
@@ -196,6 +199,16 @@ impl Gate {
             Some(since) if now.saturating_sub(since) > self.target => self.work.notify_one(),
             Some(_) => {}
         }
+    }
+
+    /// A connection has a task, which has not run yet.
+    pub(crate) fn expects(&self) {
+        self.expected.set(self.expected.get() + 1);
+    }
+
+    /// The task of a connection runs, and reads the ClientHello if that is there.
+    pub(crate) fn runs(&self) {
+        self.expected.set(self.expected.get() - 1);
     }
 
     /// A connection was refused by a limit.
@@ -298,7 +311,7 @@ impl Gate {
         }
         while self.has_place() {
             let next = match overload.is_on() {
-                true => line.pop_newest(),
+                true => line.pop_fresh(self.most_waiting()),
                 false => line.pop_oldest(),
             };
             let Some((_, waiter)) = next else { break };
@@ -352,7 +365,12 @@ impl Gate {
 
     fn is_full(&self) -> bool {
         self.is_overloaded.get()
-            && self.line.borrow().fresh() >= batching::worth_queueing(self.cost(), self.target)
+            && self.line.borrow().fresh() + self.expected.get() >= self.most_waiting()
+    }
+
+    /// How many can be served in time.
+    fn most_waiting(&self) -> usize {
+        batching::worth_queueing(self.cost(), self.target)
     }
 
     /// The most handshakes that may begin between two looks.
@@ -372,7 +390,7 @@ impl Gate {
 
     /// One that has waited for longer may have given up.
     fn late(&self) -> u64 {
-        self.target.saturating_mul(Overload::LATE_TARGETS)
+        batching::late(self.cost(), self.target)
     }
 
     fn now(&self) -> u64 {
@@ -603,6 +621,26 @@ mod tests {
             assert!(gate.line.borrow().is_empty());
             assert_eq!(gate.backlog(), BACKLOG);
             assert!(!gate.stats.overloaded.load(Relaxed));
+        });
+    }
+
+    #[test]
+    fn a_worker_accepts_no_more_than_can_be_served_in_time() {
+        on_a_worker(async {
+            let (gate, listener) = (gate(WAIT), listener());
+            overload(&gate, &listener).await;
+            while gate.line.borrow().fresh() > 0 {
+                sleep(WAIT).await;
+            }
+            assert!(gate.is_overloaded.get() && !gate.is_full());
+            // Their tasks have not run yet, so they are not in the line.
+            for _ in 0..gate.most_waiting() {
+                assert!(!gate.is_full());
+                gate.expects();
+            }
+            assert!(gate.is_full());
+            gate.runs();
+            assert!(!gate.is_full());
         });
     }
 

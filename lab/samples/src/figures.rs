@@ -1,54 +1,38 @@
-//! Figures in documents, each from a record: written by a program, so that none is typed.
+//! Tables of figures in documents, each from its records: written by a program, so that none is typed.
 //!
-//! A document marks a figure, or a table of them, by two comments that its readers do not see:
+//! A document marks a table by two comments that its readers do not see, each in a line of its own:
 //!
 //! ```text
-//! <!-- figures pair lab/records/2026-01-02-cpu-widelane-on-nginx-64.jsonl -->
+//! <!-- figures memory lab/records/2026-01-02-cpu.jsonl -->
 //! the table
 //! <!-- /figures -->
-//! <!-- figures quotient lab/records/… rsa-x25519 handshakes_per_s -->3.99<!-- /figures --> times
 //! ```
 //!
-//! [`renew`] writes what belongs between them, [`faults`] finds where something else stands, and
-//! numbers with units that no record is behind. What a mark can ask for is in `render.rs`.
+//! [`renew`] writes the tables, [`faults`] finds other tables there, and numbers with units that no record is behind.
+//! `render.rs` lists the marks.
 
 mod render;
 
-use crate::error::TrialError;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Faults of the figures in `document`, a path below `root`: one line each.
 ///
 /// # Errors
 ///
-/// [`TrialError::Document`] if it cannot be read, or a mark is wrong.
-pub fn faults(root: &Path, document: &Path) -> Result<Vec<String>, TrialError> {
+/// If the document cannot be read, or a mark is wrong.
+pub fn faults(root: &Path, document: &Path) -> Result<Vec<String>, String> {
     let text = read(root, document)?;
     let mut faults = Vec::new();
     let mut prose = String::new();
-    for piece in pieces(&text).map_err(|reason| wrong(document, reason))? {
+    for piece in pieces(&text)? {
         match piece {
             Piece::Prose(text) => prose.push_str(text),
-            Piece::Figures {
-                mark,
-                shown,
-                line,
-                starts_line,
-            } => {
-                // A mark keeps its place: the words before and after must not become one.
-                prose.push('\u{fffc}');
+            Piece::Figures { mark, shown, line } => {
                 prose.extend(shown.chars().filter(|c| *c == '\n'));
                 let meant = rendered(root, document, mark)?;
-                let place = format!("{}:{line}", document.display());
                 if let Some(fault) = difference(shown, &meant) {
-                    faults.push(format!("{place}: `{mark}`: {fault}"));
-                }
-                if starts_line && !meant.starts_with('\n') {
-                    faults.push(format!(
-                        "{place}: put a word before `{mark}`: Markdown takes a line that begins with \
-                         a comment for HTML"
-                    ));
+                    faults.push(format!("{}:{line}: `{mark}`: {fault}", document.display()));
                 }
             }
         }
@@ -62,15 +46,15 @@ pub fn faults(root: &Path, document: &Path) -> Result<Vec<String>, TrialError> {
     Ok(faults)
 }
 
-/// Writes into `document`, a path below `root`, what its records say; whether anything changed.
+/// Writes into `document`, a path below `root`, the tables of its records; returns true if anything changed.
 ///
 /// # Errors
 ///
-/// [`TrialError::Document`] if it cannot be read or written, or a mark is wrong.
-pub fn renew(root: &Path, document: &Path) -> Result<bool, TrialError> {
+/// If the document cannot be read or written, or a mark is wrong.
+pub fn renew(root: &Path, document: &Path) -> Result<bool, String> {
     let before = read(root, document)?;
     let mut after = String::new();
-    for piece in pieces(&before).map_err(|reason| wrong(document, reason))? {
+    for piece in pieces(&before)? {
         match piece {
             Piece::Prose(text) => after.push_str(text),
             Piece::Figures { mark, .. } => {
@@ -81,13 +65,12 @@ pub fn renew(root: &Path, document: &Path) -> Result<bool, TrialError> {
     }
     let changed = after != before;
     if changed {
-        fs::write(root.join(document), after)
-            .map_err(|error| wrong(document, error.to_string()))?;
+        fs::write(root.join(document), after).map_err(|error| error.to_string())?;
     }
     Ok(changed)
 }
 
-/// Text in which figures are marked.
+/// Text in which tables are marked.
 enum Piece<'a> {
     Prose(&'a str),
     Figures {
@@ -96,7 +79,6 @@ enum Piece<'a> {
         /// Text between the comments.
         shown: &'a str,
         line: usize,
-        starts_line: bool,
     },
 }
 
@@ -106,18 +88,20 @@ fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
     while let Some((prose, after)) = rest.split_once(OPEN) {
         let line = text[..text.len() - after.len()].lines().count();
         let not_closed = || format!("the mark in line {line} is not closed by `{CLOSE}`");
-        let not_ended = || format!("what the mark in line {line} begins has no `{END}`");
+        let not_ended = || format!("the table that the mark in line {line} begins has no `{END}`");
         let (mark, after) = after.split_once(CLOSE).ok_or_else(not_closed)?;
         let (shown, after) = after.split_once(END).ok_or_else(not_ended)?;
         if shown.contains(OPEN) {
             return Err(not_ended());
+        }
+        if !(prose.is_empty() || prose.ends_with('\n')) {
+            return Err(format!("line {line}: a mark begins its line"));
         }
         pieces.push(Piece::Prose(prose));
         pieces.push(Piece::Figures {
             mark: mark.trim(),
             shown,
             line,
-            starts_line: prose.is_empty() || prose.ends_with('\n'),
         });
         rest = after;
     }
@@ -125,11 +109,11 @@ fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
     Ok(pieces)
 }
 
-/// Text that must stand between the comments, from the record.
-fn rendered(root: &Path, document: &Path, mark: &str) -> Result<String, TrialError> {
+/// Text that must stand between the comments, from the records.
+fn rendered(root: &Path, document: &Path, mark: &str) -> Result<String, String> {
     // A document in a folder links upwards to the records.
     let up = "../".repeat(document.components().count().saturating_sub(1));
-    render::render(root, &up, mark).map_err(|reason| wrong(document, format!("`{mark}`: {reason}")))
+    render::render(root, &up, mark).map_err(|reason| format!("`{mark}`: {reason}"))
 }
 
 /// The first line that is not as in the record.
@@ -161,7 +145,7 @@ fn stray(prose: &str) -> Vec<(usize, String)> {
         let text: Vec<_> = line.split('`').step_by(2).collect();
         let text = text.join(" code ");
         let words: Vec<_> = text
-            .split(|c: char| c.is_whitespace() || "()[]|\u{fffc}".contains(c))
+            .split(|c: char| c.is_whitespace() || "()[]|".contains(c))
             .map(|word| word.trim_matches(|c: char| ".,;:!?\"'".contains(c)))
             .filter(|word| !word.is_empty())
             .collect();
@@ -187,15 +171,8 @@ fn stray(prose: &str) -> Vec<(usize, String)> {
     found
 }
 
-fn read(root: &Path, document: &Path) -> Result<String, TrialError> {
-    fs::read_to_string(root.join(document)).map_err(|error| wrong(document, error.to_string()))
-}
-
-fn wrong(document: &Path, reason: String) -> TrialError {
-    TrialError::Document {
-        document: PathBuf::from(document),
-        reason,
-    }
+fn read(root: &Path, document: &Path) -> Result<String, String> {
+    fs::read_to_string(root.join(document)).map_err(|error| error.to_string())
 }
 
 const OPEN: &str = "<!-- figures";
@@ -258,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_does_not_end_is_refused_with_its_line() {
+    fn a_mark_without_an_end_or_a_line_of_its_own_is_refused() {
         for (text, line) in [
             ("a\n<!-- figures pair x\nb", "line 2"),
             ("<!-- figures pair x -->1", "line 1"),
@@ -266,6 +243,7 @@ mod tests {
                 "<!-- figures a -->1\n<!-- figures b -->2<!-- /figures -->",
                 "line 1",
             ),
+            ("a\nb <!-- figures x -->1<!-- /figures -->", "line 2"),
         ] {
             let error = pieces(text).err().expect("refused");
             assert!(error.contains(line), "{error}");
