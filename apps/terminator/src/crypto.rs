@@ -22,7 +22,7 @@ use crate::observe::page;
 
 /// The cryptography of a server.
 pub(crate) struct Crypto {
-    /// For TLS configurations.
+    /// The provider of TLS configurations.
     pub(crate) provider: CryptoProvider,
     /// All key exchange groups, also those that are used only if the configuration names them.
     pub(crate) groups: Vec<&'static dyn SupportedKxGroup>,
@@ -30,7 +30,7 @@ pub(crate) struct Crypto {
     engine: Option<Engine>,
     /// The lanes of the engine's passes; 1: there are none.
     lanes: usize,
-    /// Whether a profile says what wide code does to the clock.
+    /// A profile says what wide code does to the clock.
     has_profile: bool,
 }
 
@@ -55,7 +55,7 @@ impl Crypto {
         Ok(crypto)
     }
 
-    /// With the provider's own cipher suites.
+    /// Starts the engine. The cipher suites are the provider's own.
     fn batched(
         config: &Config,
         environment: &Environment,

@@ -16,7 +16,7 @@ use crate::material::resumption::Session;
 use crate::observe::page;
 use crate::observe::stats::TicketRefusal;
 
-/// How a worker runs handshakes.
+/// Runs the handshakes of one worker.
 pub(crate) enum Handshaker {
     /// rustls does each operation at once.
     Plain,
@@ -33,7 +33,7 @@ pub(crate) struct Handshake {
 /// A handshake in progress in which this server is the client.
 pub(crate) struct ClientHandshake(Part);
 
-/// Who does the operations of a handshake.
+/// The code that does the operations of a handshake.
 enum Part {
     /// rustls, each at once.
     Plain(Observed),
@@ -41,7 +41,7 @@ enum Part {
     Batched(widelane_rustls::Handshake),
 }
 
-/// Why a handshake step failed.
+/// The reason for which a step of a handshake failed.
 #[derive(Debug)]
 pub(crate) enum ProcessFailure {
     /// The engine's queue is full.
@@ -53,7 +53,7 @@ pub(crate) enum ProcessFailure {
 }
 
 impl Handshaker {
-    /// For the calling thread. Call it inside the thread's event loop.
+    /// Makes one for the calling thread, inside its event loop.
     pub(crate) fn new(crypto: &Crypto) -> Self {
         match crypto.engine() {
             None => Self::Plain,
@@ -94,7 +94,7 @@ impl Handshaker {
 }
 
 impl Handshake {
-    /// Why a ticket that the client offered was refused, if none was accepted.
+    /// Returns why a ticket that the client offered was refused, if none was accepted.
     pub(crate) fn refused_ticket(&self) -> Option<TicketRefusal> {
         self.session.refused_ticket()
     }

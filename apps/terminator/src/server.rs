@@ -518,7 +518,7 @@ impl Drop for Server {
     }
 }
 
-/// What a reload changes.
+/// The part of a server that a reload changes.
 #[derive(Debug)]
 struct State {
     names: Names,
@@ -535,7 +535,7 @@ struct State {
     inherited: Inherited,
 }
 
-/// What is not in use although it is wanted.
+/// Refused changes, which the operator wants and which are not in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Refused {
     /// A new configuration. Files that have become good do not change that.
@@ -545,7 +545,7 @@ struct Refused {
 }
 
 impl State {
-    /// Of a server without a configuration. `document` is its first.
+    /// The state before the first configuration, `document`, is in use.
     fn new(
         document: &Document,
         files: Fingerprint,
@@ -567,7 +567,7 @@ impl State {
         }
     }
 
-    /// Has backends checked, if any are to be.
+    /// Starts the checks of backends, if any are to be checked.
     fn begin_checks(&mut self, config: &Config, shared: &Shared) -> Result<(), ServerError> {
         if !config.has_checks() {
             return Ok(());
@@ -673,7 +673,7 @@ fn check_next_start(
     }
 }
 
-/// As [`log_missing`], in a thread of its own: listeners need not wait for a DNS server that is silent.
+/// Runs [`log_missing`] in a thread of its own: listeners need not wait for a DNS server that is silent.
 fn log_missing_later(document: &Document, shared: &Shared) -> Result<(), ServerError> {
     if HostNames::by(document.config()).hosts.is_empty() {
         return Ok(());
@@ -700,7 +700,7 @@ fn no_names_thread(source: io::Error) -> ServerError {
     ServerError::no_thread("start the thread that looks up names")(source)
 }
 
-/// How often a server that stops checks whether all connections have ended.
+/// Time between two looks of a server that stops at whether all connections have ended.
 pub(crate) const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 #[cfg(test)]

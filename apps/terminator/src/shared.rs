@@ -1,4 +1,4 @@
-//! What the threads of a server share.
+//! State that the threads of a server share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -18,18 +18,18 @@ use crate::material::resumption::Keys;
 use crate::observe::access_log::AccessLog;
 use crate::observe::stats::Stats;
 
-/// What all threads of a server share.
+/// State that all threads of a server share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) stats: Vec<Arc<Stats>>,
     pub(crate) crypto: Crypto,
-    /// How long handshakes wait for their worker in calm; zero: there is no defence against overload.
+    /// Longest wait of handshakes for their worker in calm; zero: there is no defence against overload.
     pub(crate) handshake_wait: Duration,
     /// The longest time for which a client may wait.
     pub(crate) most_patient: Duration,
     pub(crate) reloads_ok: AtomicU64,
     pub(crate) reloads_failed: AtomicU64,
-    /// Whether the configuration in use is what was given last, with the files of now.
+    /// The configuration in use is the one that was given last, with the files of now.
     pub(crate) is_current: AtomicBool,
     pub(crate) connections: AtomicUsize,
     pub(crate) handshakes: AtomicUsize,
@@ -39,9 +39,9 @@ pub(crate) struct Shared {
     /// Gives free memory of the calling thread back to the system.
     pub(crate) give_back_memory: OnceLock<fn()>,
     pub(crate) draining: AtomicBool,
-    /// Those in use, for the worker that rolls them.
+    /// Keys in use, for the worker that rolls them.
     pub(crate) ticket_keys: watch::Sender<Vec<Arc<Keys>>>,
-    /// Those of all sites.
+    /// Files of all sites.
     pub(crate) files: ArcSwap<FilesInUse>,
 }
 

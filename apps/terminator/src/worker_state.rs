@@ -1,4 +1,4 @@
-//! What the connections of one worker share.
+//! State that the connections of one worker share.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use crate::observe::stats::Stats;
 use crate::shared::Shared;
 use crate::turn::Probe;
 
-/// What the connections of one worker share, on its thread only.
+/// State that the connections of one worker share, on its thread only.
 pub(crate) struct WorkerState {
     pub(crate) handshaker: Handshaker,
     /// All reads of sockets go in here; it is free again at the end of a poll.
@@ -29,7 +29,7 @@ pub(crate) struct WorkerState {
     pub(crate) probe: Probe,
     /// Connections that can make room for others.
     pub(crate) idle: Rc<IdleQueue>,
-    /// Where handshakes wait for their turn.
+    /// The place where handshakes wait for their turn.
     pub(crate) gate: Rc<Gate>,
     /// Backends and load balancers that fail: an outage must not flood the log. The metrics count each case.
     pub(crate) outages: LogLimiter,
@@ -41,9 +41,9 @@ pub(crate) struct WorkerState {
     turn: Cell<usize>,
     pub(crate) live: Cell<usize>,
     pub(crate) emptied: Notify,
-    /// As many tasks as there were since memory was last given back.
+    /// The most tasks since memory was last given back.
     pub(crate) peak: Cell<usize>,
-    /// Half of that many have ended.
+    /// Signals that half of that many have ended.
     pub(crate) shrunk: Notify,
 }
 

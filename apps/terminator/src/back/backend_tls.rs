@@ -22,11 +22,11 @@ use crate::material::files::{Authorities, ClientFiles};
 use crate::material::pinned::Pinned;
 use crate::material::tls::{protocol_versions, usual_groups};
 
-/// How one backend is spoken to.
+/// The configuration of TLS to one backend.
 pub(crate) struct BackendTlsConfig {
-    /// Without sessions and application protocols, which differ from one connection to the next.
+    /// All but sessions and application protocols, which differ from one connection to the next.
     base: ClientConfig,
-    /// As configured.
+    /// The configured name.
     name: Option<ServerName<'static>>,
     pass_alpn: bool,
     /// The sessions of each worker, by the address that gave them: another machine may not know them.
@@ -78,12 +78,12 @@ impl BackendTlsConfig {
         }))
     }
 
-    /// What the certificate of a backend must name that is `written` so in the configuration.
+    /// Returns what the certificate of a backend must name that is `written` so in the configuration.
     pub(crate) fn name_of(&self, written: &Backend) -> Option<ServerName<'static>> {
         self.name.clone().or_else(|| written.server_name())
     }
 
-    /// For a connection of this worker to `address`, whose client has agreed on `alpn`.
+    /// Returns the configuration for a connection of this worker to `address`, whose client has agreed on `alpn`.
     pub(crate) fn config(
         &self,
         worker: usize,
@@ -178,5 +178,5 @@ pub(crate) async fn shake(
     }
 }
 
-/// What one worker keeps of one address: rustls has eight tickets for one server.
+/// Sessions that one worker keeps of one address: rustls has eight tickets for one server.
 const SESSIONS: usize = 8;

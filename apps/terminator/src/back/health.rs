@@ -13,7 +13,7 @@ use crate::number::{Number, update};
 #[derive(Debug, Default)]
 pub(crate) struct Health(AtomicU64);
 
-/// What an attempt knew when it began. A failure that came to be known meanwhile is not counted twice.
+/// State of an address at the beginning of an attempt. A failure that came to be known meanwhile is not counted twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Observation(u64);
 

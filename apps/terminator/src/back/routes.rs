@@ -30,7 +30,7 @@ struct Route {
 }
 
 impl Routes {
-    /// `tls_configs`: how the listener's backend is spoken to, and then those of its routes.
+    /// Makes the routes. `tls_configs`: TLS to the listener's backend, and then to those of its routes.
     pub(crate) fn new(
         listener: &Listener,
         upstreams: &Upstreams,

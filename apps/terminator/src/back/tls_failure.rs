@@ -11,7 +11,7 @@ use crate::handshaker::ProcessFailure;
 use crate::observe::labels::labelled;
 use crate::observe::reason;
 
-/// How handshakes with one address have ended.
+/// Counts of handshakes with one address, by result.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     full: AtomicU64,
@@ -19,7 +19,7 @@ pub(crate) struct Handshakes {
     failed: [AtomicU64; Reason::ALL.len()],
 }
 
-/// Why a handshake with a backend has failed.
+/// A failed handshake with a backend: what was wrong, and what to do.
 #[derive(Debug)]
 pub(crate) struct TlsFailure {
     pub(crate) reason: Reason,
@@ -28,7 +28,7 @@ pub(crate) struct TlsFailure {
 }
 
 labelled! {
-    /// The same for metrics.
+    /// The reason of a failed handshake, as metrics show it.
     pub(crate) enum Reason {
         /// No authority that we know has signed its certificate.
         UnknownCa = "unknown_ca",
@@ -84,7 +84,7 @@ impl TlsFailure {
         self.reason == Reason::Timeout
     }
 
-    /// Whether the client can be the cause. Then one failure says nothing of the address.
+    /// Returns whether the client can be the cause. Then one failure says nothing of the address.
     pub(crate) fn may_be_the_clients(&self) -> bool {
         matches!(self.reason, Reason::Closed | Reason::Alpn)
     }
@@ -117,7 +117,7 @@ impl TlsFailure {
         }
     }
 
-    /// The same failure, of a handshake to which this PROXY header was the prelude.
+    /// Adds to the remedy of a failed handshake that a PROXY header came before it.
     pub(crate) fn behind(mut self, header: &[u8]) -> Self {
         if !header.is_empty()
             && matches!(

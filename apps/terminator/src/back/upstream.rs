@@ -133,7 +133,7 @@ pub(crate) struct Pool {
     awaits: watch::Sender<bool>,
 }
 
-/// The attempts of one connection to reach a backend, at the addresses that it had at the beginning.
+/// Attempts of one connection to reach a backend, at the addresses that it had at the beginning.
 #[derive(Debug)]
 pub(crate) struct ConnectAttempts {
     upstreams: Arc<Vec<Member>>,

@@ -21,7 +21,7 @@ pub struct Document {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Environment {
     clock: Option<Clock>,
-    /// Where fetched OCSP responses are kept for the next start. `None`: they are not.
+    /// The directory in which fetched OCSP responses are kept for the next start. `None`: they are not.
     pub(crate) ocsp_directory: Option<PathBuf>,
 }
 
@@ -100,7 +100,7 @@ impl Document {
         &self.environment
     }
 
-    /// Whether both say the same, wherever they come from.
+    /// Returns whether both say the same, wherever they come from.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (&self.config, &self.environment) == (&other.config, &other.environment)
     }
@@ -136,12 +136,12 @@ impl Document {
 }
 
 impl Environment {
-    /// What wide code does to the clock of this machine. Without a profile, nothing.
+    /// Effect of wide code on the clock of this machine. Without a profile, there is none.
     pub(crate) fn clock(&self) -> Clock {
         self.clock.unwrap_or_default()
     }
 
-    /// Whether a profile says what wide code does to the clock.
+    /// Returns whether a profile says what wide code does to the clock.
     pub(crate) fn has_profile(&self) -> bool {
         self.clock.is_some()
     }

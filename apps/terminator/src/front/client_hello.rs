@@ -1,4 +1,4 @@
-//! What a ClientHello offers, as far as rustls does not tell where it refuses one.
+//! The offers of a ClientHello that rustls does not tell of where it refuses one.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use rustls_pki_types::ServerName;
 
 use crate::front::transcript::Changed;
 
-/// What a client offers. The default: it has sent no ClientHello.
+/// The offers of a client. The default: it has sent no ClientHello.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClientHelloSummary {
     /// The newest version, at most TLS 1.3.

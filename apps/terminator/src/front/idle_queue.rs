@@ -22,7 +22,7 @@ pub(crate) struct IdleQueue {
     waiting: RefCell<BTreeMap<(Kind, u64), Waiting>>,
 }
 
-/// Why a connection can make room.
+/// The reason for which a connection can make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// It has had its answer; what its client still sends is dropped.

@@ -1,4 +1,4 @@
-//! What a trusted proxy in front says about a connection: a PROXY protocol header, version 1 or 2.
+//! Reads the header of the PROXY protocol, version 1 or 2, in which a trusted proxy says whose connection it is.
 //!
 //! The crate `ppp` knows the format ("The PROXY protocol", W. Tarreau). This module decides what is
 //! taken: where a header ends, what is refused, and whose addresses count.
@@ -10,7 +10,7 @@ use ppp::{PartialResult, v1, v2};
 /// A header that is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProxyHeader {
-    /// How many bytes it has. What follows is the client's.
+    /// Its length in bytes. The client's own follow.
     pub(crate) length: usize,
     /// The client, and the address that it has connected to. `None`: the proxy speaks for itself
     /// (health checks) or does not know.

@@ -1,4 +1,4 @@
-//! Whether the clients of a worker are so near that a handshake's next message is there by the time
+//! Tells whether the clients of a worker are so near that a handshake's next message is there by the time
 //! the worker has looked at its other sockets once.
 //!
 //! If it is, the event loop never has to watch the connection's socket, which saves two system
@@ -9,7 +9,7 @@ use std::io;
 
 use crate::front::client::Client;
 
-/// What one worker has learnt.
+/// The experience of one worker.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
     record: Cell<Record>,
@@ -52,7 +52,7 @@ impl Expected<'_> {
     }
 }
 
-/// How often the answer was there.
+/// Share of reads that found the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Record {
     /// The share of the last tries that paid, in parts of [`WHOLE`]; older ones count less.
@@ -84,7 +84,7 @@ impl Record {
 const WHOLE: u16 = 1024;
 /// A read in vain costs about a third of what a read that finds the answer saves.
 const ENOUGH: u16 = WHOLE / 4;
-/// So many tries are remembered, more or less.
+/// Number of tries that are remembered, more or less.
 const MEMORY: u16 = 16;
 /// Where it does not pay, one handshake of so many tries all the same: clients change.
 const RARELY: u16 = 64;

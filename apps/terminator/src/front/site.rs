@@ -1,4 +1,4 @@
-//! What new connections of a listener get.
+//! The state that new connections of a listener share.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::front::sources::SourceLimits;
 use crate::material::in_use::FilesInUse;
 use crate::observe::access_log::Sink;
 
-/// What new connections of one listener get. Replaced as a whole by a reload.
+/// State that new connections of one listener share. A reload replaces it as a whole.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) tls: Arc<ServerConfig>,
@@ -23,7 +23,7 @@ pub(crate) struct Site {
     pub(crate) proxy_header: Option<ProxyVersion>,
     /// `backend_speaks_first`.
     pub(crate) speaks_first: bool,
-    /// Where their lines go when they end. `None`: they have none.
+    /// Destination of their lines. `None`: they have none.
     pub(crate) access_log: Option<Arc<Sink>>,
     pub(crate) limits: Limits,
     /// `limits.connections`, or what stands for it.
@@ -42,7 +42,7 @@ pub(crate) struct Slot {
 }
 
 impl Site {
-    /// Whether connections from there begin with a PROXY header.
+    /// Returns whether connections from `peer` begin with a PROXY header.
     pub(crate) fn has_proxy(&self, peer: IpAddr) -> bool {
         self.proxies.iter().any(|proxy| proxy.contains(peer))
     }

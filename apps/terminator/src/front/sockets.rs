@@ -58,12 +58,12 @@ pub(crate) struct Sockets {
     pub(crate) of_workers: Vec<Vec<TcpListener>>,
 }
 
-/// How many workers accept.
+/// Numbers of workers that accept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Accepting {
     /// The first of them, which always do.
     pub(crate) regular: usize,
-    /// With those that accept at times.
+    /// All of them, with those that accept at times.
     pub(crate) all: usize,
 }
 

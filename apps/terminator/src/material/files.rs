@@ -24,13 +24,13 @@ use crate::privileges;
 /// The contents of one listener's files.
 #[derive(Debug)]
 pub(crate) struct Files {
-    /// Those of the configuration in its order, and behind them those of its directories.
+    /// Certificates of the configuration in its order, and behind them those of its directories.
     pub(crate) certificates: Vec<Pair>,
     pub(crate) client_ca: Authorities,
     pub(crate) client_crl: Vec<CertificateRevocationListDer<'static>>,
     /// The first encrypts. Empty: the process makes its own.
     pub(crate) ticket_keys: Vec<Arc<TicketKey>>,
-    /// For TLS to the listener's backend and to those of its routes.
+    /// Files for TLS to the listener's backend and to those of its routes.
     pub(crate) backend_tls: Option<ClientFiles>,
     pub(crate) route_tls: Vec<Option<ClientFiles>>,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Authorities {
     pub(crate) listed: Vec<CertificateDer<'static>>,
 }
 
-/// What this server needs as a client of a backend.
+/// Files that this server needs as a client of a backend.
 #[derive(Debug)]
 pub(crate) struct ClientFiles {
     pub(crate) authorities: Authorities,

@@ -11,7 +11,7 @@ use crate::material::ticket_key::TicketKey;
 #[derive(Debug, Default)]
 pub(crate) struct FilesInUse {
     pub(crate) certificates: Vec<CertificateFile>,
-    /// Without the keys: a connection that lives long holds its site, and old keys are to be erased.
+    /// Names of the keys, not the keys: a connection that lives long holds its site, and old keys are to be erased.
     pub(crate) ticket_keys: Vec<TicketKeyFile>,
     pub(crate) staples: Vec<StapleStatus>,
 }

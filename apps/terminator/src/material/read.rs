@@ -32,7 +32,7 @@ pub(crate) fn read_file(key: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, Fa
     }
 }
 
-/// Why a file of the configuration cannot be read.
+/// The fault of a file that cannot be read.
 pub(crate) fn unreadable(key: &str, path: &Path, error: &io::Error) -> Fault {
     let remedy = match error.kind() {
         io::ErrorKind::PermissionDenied => format!(
@@ -84,7 +84,7 @@ pub(crate) fn read_response(key: &str, path: &Path) -> Result<Vec<u8>, Fault> {
     Ok(response)
 }
 
-/// What is wrong with a PEM file, at the key that names it.
+/// The fault of a PEM file, at the key that names it.
 pub(crate) fn pem_fault(key: &str, path: &Path, fault: widelane_pem::Fault) -> Fault {
     Fault::new(key, fault.in_file(path), fault.remedy)
 }

@@ -11,7 +11,7 @@ use crate::material::ocsp::{Response, Staple};
 /// A certificate, its key and its staple.
 #[derive(Debug)]
 pub(crate) struct ServedCertificate {
-    /// Without a response.
+    /// The certificate without a response.
     pub(crate) plain: Arc<CertifiedKey>,
     staple: Option<Arc<Staple>>,
     stapled: ArcSwapOption<Stapled>,
@@ -34,7 +34,7 @@ impl ServedCertificate {
         }
     }
 
-    /// What a client gets at this moment. Without a time it gets no response, which may have expired.
+    /// Returns what a client gets at this moment. Without a time it gets no response, which may have expired.
     pub(crate) fn certified(&self, clock: &dyn TimeProvider) -> Arc<CertifiedKey> {
         let current = self.staple.as_ref().and_then(|staple| {
             let now = clock.current_time()?;

@@ -14,18 +14,18 @@ use crate::privileges::Account;
 pub(crate) struct StapleStatus {
     /// The certificate's file.
     pub(crate) file: String,
-    /// Whether the certificate itself wants one.
+    /// The certificate demands one (must-staple).
     pub(crate) must: bool,
-    /// Whether a responder is asked for it.
+    /// A responder is asked for it.
     pub(crate) fetched: bool,
     /// `None`: the configuration wants none, or it is not possible.
     pub(crate) staple: Option<Arc<Staple>>,
 }
 
-/// Whether a certificate has the response that it demands.
+/// State of the response that a certificate demands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
-    /// Also if it demands none.
+    /// There is one, or none is demanded.
     Met,
     /// There is none, because its responder has not answered for the first time.
     Awaited,
@@ -33,7 +33,7 @@ pub(crate) enum Demand {
 }
 
 impl StapleStatus {
-    /// Whether clients get a response now.
+    /// Returns whether clients get a response now.
     pub(crate) fn is_stapled(&self, now: UnixTime) -> bool {
         let staple = self.staple.as_ref();
         staple.is_some_and(|staple| staple.current(now).is_some())
@@ -62,7 +62,7 @@ impl StapleStatus {
     }
 }
 
-/// Where fetched OCSP responses are kept.
+/// The directory of fetched OCSP responses.
 pub(crate) fn store(document: &Document) -> Option<Store> {
     let directory = &document.environment().ocsp_directory;
     directory.clone().map(Store::new)

@@ -23,7 +23,7 @@ impl LogLimiter {
         self.may_log_at(u64::try_from(now).unwrap_or(u64::MAX))
     }
 
-    /// As [`Self::may_log`], at a moment in milliseconds since some beginning.
+    /// Decides as [`Self::may_log`] at a moment, in milliseconds since some beginning.
     pub(crate) fn may_log_at(&self, now: u64) -> Option<u64> {
         may_log(&self.next, &self.left_out, now)
     }

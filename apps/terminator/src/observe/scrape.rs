@@ -191,7 +191,7 @@ impl Scrape {
         Ok(())
     }
 
-    /// What is known about OCSP responses.
+    /// Writes what is known about OCSP responses.
     fn staples(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let now = UnixTime::now();
         let files = self.0.files.load();

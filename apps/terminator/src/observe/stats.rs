@@ -10,7 +10,7 @@ use rustls::{HandshakeKind, ProtocolVersion};
 use crate::observe::labels::labelled;
 use crate::turn::Longest;
 
-/// What one worker counts.
+/// Counters of one worker.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Stats {
@@ -38,7 +38,7 @@ pub(crate) struct Stats {
 }
 
 labelled! {
-    /// Why a handshake did not come to its end.
+    /// The reason for which a handshake did not come to its end.
     pub(crate) enum Failure {
         /// The limit `handshake_seconds`.
         Timeout = "timeout",
@@ -66,7 +66,7 @@ labelled! {
 }
 
 labelled! {
-    /// Why a connection was not served at all.
+    /// The reason for which a connection was not served at all.
     pub(crate) enum Refusal {
         /// The limit `connections`.
         Connections = "connections",
@@ -84,7 +84,7 @@ labelled! {
 }
 
 labelled! {
-    /// How a connection ended whose handshake was complete.
+    /// The end of a connection whose handshake was complete.
     pub(crate) enum End {
         /// Both sides said that they were done.
         Clean = "clean",
@@ -106,7 +106,7 @@ labelled! {
 }
 
 labelled! {
-    /// Why a ticket does not resume its session.
+    /// The reason for which a ticket does not resume its session.
     pub(crate) enum TicketRefusal {
         /// No key that is in force has made it, or it is damaged.
         Key = "key",

@@ -1,4 +1,4 @@
-//! What is noted about a connection while it lasts.
+//! The entry of a connection, filled while it lasts.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::observe::stats::{End, Failure, Refusal};
 
 use super::Sink;
 
-/// The notes of one connection, which go to the log when this is dropped. Empty without a log.
+/// The entry of one connection, which goes to the log when this is dropped. Empty without a log.
 #[derive(Debug)]
 pub(crate) struct LogEntry(Option<Box<Fields>>);
 
-/// What a line says.
+/// The fields of a line.
 #[derive(Debug)]
 pub(super) struct Fields {
-    /// Where it goes. `None`: it is there.
+    /// Its destination. `None`: it is there.
     sink: Option<Arc<Sink>>,
     accepted: Instant,
     /// When the connection ended.
@@ -42,7 +42,7 @@ pub(super) struct Fields {
     pub(super) certificate: Option<[u8; 32]>,
     /// The last one that was tried.
     pub(super) backend: Option<Backend>,
-    /// How many addresses were tried.
+    /// Number of addresses that were tried.
     pub(super) tries: u32,
     /// Decrypted bytes, as the backend gets them.
     pub(super) received: u64,
@@ -85,7 +85,7 @@ enum Ending {
 }
 
 impl LogEntry {
-    /// Of a connection that was just accepted.
+    /// Makes the entry of a connection that was just accepted.
     pub(crate) fn new(sink: Option<&Arc<Sink>>, client: SocketAddr, listener: SocketAddr) -> Self {
         Self(sink.map(|sink| {
             let mut entry = Fields::new(client, listener);
@@ -99,7 +99,7 @@ impl LogEntry {
         self.with(|entry| entry.client = client);
     }
 
-    /// What is known in a handshake that may still fail.
+    /// Notes what is known in a handshake that may still fail.
     pub(crate) fn handshake(&mut self, tls: &ServerConnection) {
         self.with(|entry| entry.agreed(tls));
     }

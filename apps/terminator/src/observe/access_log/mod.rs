@@ -39,7 +39,7 @@ pub(crate) struct AccessLog {
     last_writes: Duration,
 }
 
-/// Where workers put the notes of connections that have ended.
+/// The queue into which workers put the entries of connections that have ended.
 #[derive(Debug)]
 pub(crate) struct Sink {
     queue: SyncSender<Message>,
@@ -101,7 +101,7 @@ struct Given {
     stop: Option<Instant>,
 }
 
-/// Where lines go from now on.
+/// The destination of lines from now on.
 #[derive(Debug)]
 enum Destination {
     /// As before.
@@ -272,7 +272,7 @@ impl AccessLog {
 }
 
 impl Sink {
-    /// Takes the notes of a connection that has ended. Never waits, but when the server stops.
+    /// Takes the entry of a connection that has ended. Never waits, but when the server stops.
     fn offer(&self, fields: Box<Fields>) {
         let mut message = Message::Ended(fields);
         loop {
