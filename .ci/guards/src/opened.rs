@@ -186,7 +186,7 @@ pub const EXCEPTIONS: &[Exception] = &[
         "no instrument: reads what its user names, with the rights of that user",
     ),
     except(
-        "apps/terminator/src/access_log/output.rs",
+        "apps/terminator/src/observe/access_log/output.rs",
         &["OpenOptions"],
         "appends to a log, after it has given up root",
     ),
@@ -201,12 +201,12 @@ pub const EXCEPTIONS: &[Exception] = &[
         "a folder of its own that must be new",
     ),
     except(
-        "apps/terminator/src/ocsp/store.rs",
+        "apps/terminator/src/material/ocsp/store.rs",
         &[],
         "a folder of its own, which it hands to the user that it becomes",
     ),
     except(
-        "apps/terminator/src/ticket_files.rs",
+        "apps/terminator/src/material/ticket_files.rs",
         &[],
         "keys keep owner and mode of the one before, in new files only",
     ),

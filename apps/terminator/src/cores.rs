@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use crate::config::{Config, Fault};
+use crate::config::{Config, Environment, Fault};
 use widelane_affinity::{Cpus, allowed};
 use widelane_batching::{Clock, Placement, PlacementChoice, Topology, placement};
 use widelane_crypto::{Backend, Preference, Target};
@@ -33,9 +33,11 @@ pub(crate) struct Machine {
     pub(crate) allowed: Cpus,
     /// CPUs that the quota of its cgroup pays for (`cpu.max`): whole ones, at least one, and not more
     /// than it may use.
-    pub(crate) paid: usize,
+    paid: usize,
     /// The lanes that passes prefer on its CPUs; `None`: Widelane uses none of them.
     lanes: Option<Target>,
+    /// What wide code does to their clock.
+    clock: Clock,
 }
 
 impl Cores {
@@ -64,7 +66,7 @@ impl Cores {
             _ => machine.usable("batching.vector_cpus", &batching.vector_cpus)?,
         };
         let clock = match machine.lanes {
-            Some(target) => batching.clock().of_registers(target.bits()),
+            Some(target) => machine.clock.of_registers(target.bits()),
             // AWS-LC's code lowers no clock that vector cores would keep.
             None => Clock::default(),
         };
@@ -87,9 +89,19 @@ impl Cores {
         Ok(Self { workers, placement })
     }
 
+    /// Number of workers: as configured, else as many as there are CPUs for them, of the process's cpuset,
+    /// and not more than the quota of its cgroup pays for (`cpu.max`). Threads beyond the quota would be
+    /// stopped together, each in the middle of its handshakes.
+    pub(crate) fn worker_count(&self, config: &Config, machine: &Machine) -> usize {
+        let suited = self.suited_workers(&machine.allowed);
+        let suited = suited.filter(|suited| *suited > 0);
+        let most = suited.map_or(machine.paid, |suited| suited.min(machine.paid));
+        config.workers.map_or(most, NonZeroUsize::get)
+    }
+
     /// How many workers suit them, in a process that may use the CPUs `allowed`; `None`: as many
     /// as there are CPUs.
-    pub(crate) fn suited_workers(&self, allowed: &Cpus) -> Option<usize> {
+    fn suited_workers(&self, allowed: &Cpus) -> Option<usize> {
         match &self.workers {
             Workers::Anywhere => None,
             Workers::Pinned(cpus) => Some(cpus.count()),
@@ -109,11 +121,12 @@ impl Cores {
 }
 
 impl Machine {
-    pub(crate) fn here() -> Self {
+    pub(crate) fn here(environment: &Environment) -> Self {
         Self {
             allowed: allowed(None).unwrap_or_default(),
             paid: std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
             lanes: Preference::Auto.resolve().ok().and_then(Backend::target),
+            clock: environment.clock(),
         }
     }
 
@@ -141,10 +154,9 @@ mod tests {
     use super::*;
     use widelane_batching::ClockPenalty;
 
-    fn config(placement: PlacementChoice, clock: Clock) -> Config {
+    fn config(placement: PlacementChoice) -> Config {
         let mut config = Config::default();
         config.batching.placement = placement;
-        config.batching.clock = Some(clock);
         config
     }
 
@@ -165,18 +177,28 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// With lanes and without a quota.
+    /// With lanes, without a quota, with a clock that wide code lowers.
     fn machine(allowed: &str) -> Machine {
         let allowed = cpus(allowed);
         Machine {
             allowed,
             paid: allowed.count(),
             lanes: Some(Target::Avx512Ifma),
+            clock: lowered(),
         }
     }
 
     fn decide(config: &Config, allowed: &str) -> Cores {
         Cores::decide(config, &machine(allowed)).unwrap()
+    }
+
+    /// On a machine whose clock stays as it is.
+    fn decide_at_full_clock(config: &Config, allowed: &str) -> Cores {
+        let machine = Machine {
+            clock: Clock::default(),
+            ..machine(allowed)
+        };
+        Cores::decide(config, &machine).unwrap()
     }
 
     fn fault(config: &Config, allowed: &str) -> Fault {
@@ -214,24 +236,30 @@ mod tests {
             cpus: cpus("0,2,9"),
             ..Config::default()
         };
-        assert_eq!(decide(&config, "2,3,9"), pinned("2,9", Placement::Inline));
+        assert_eq!(
+            decide_at_full_clock(&config, "2,3,9"),
+            pinned("2,9", Placement::Inline)
+        );
         let fault = fault(&config, "3");
         assert!(fault.key == "cpus" && fault.problem.contains("CPUs 3"));
         // The system does not say.
-        assert_eq!(decide(&config, ""), pinned("0,2,9", Placement::Inline));
+        assert_eq!(
+            decide_at_full_clock(&config, ""),
+            pinned("0,2,9", Placement::Inline)
+        );
         config.cpus = Cpus::default();
-        assert_eq!(decide(&config, "3"), inline());
+        assert_eq!(decide_at_full_clock(&config, "3"), inline());
     }
 
     #[test]
     fn without_a_penalty_auto_is_inline() {
-        let auto = config(PlacementChoice::Auto, Clock::default());
-        assert_eq!(decide(&auto, "0-3"), inline());
+        let auto = config(PlacementChoice::Auto);
+        assert_eq!(decide_at_full_clock(&auto, "0-3"), inline());
     }
 
     #[test]
     fn with_one_wide_code_gets_cores_of_its_own_that_workers_leave_alone() {
-        let auto = config(PlacementChoice::Auto, lowered());
+        let auto = config(PlacementChoice::Auto);
         assert_eq!(decide(&auto, "0-1"), beside("0", "1"));
         let many = decide(&auto, "0-7");
         assert_eq!(many, beside("0-5", "6-7"));
@@ -268,8 +296,8 @@ mod tests {
             };
             Cores::decide(config, &machine).unwrap()
         };
-        assert_eq!(without(&config(PlacementChoice::Auto, lowered())), inline());
-        let mut fixed = config(PlacementChoice::VectorCores, lowered());
+        assert_eq!(without(&config(PlacementChoice::Auto)), inline());
+        let mut fixed = config(PlacementChoice::VectorCores);
         fixed.batching.vector_cpus = cpus("1");
         assert_eq!(without(&fixed), beside("0", "1"));
     }
@@ -282,7 +310,7 @@ mod tests {
                 lanes: Some(lanes),
                 ..machine("0-1")
             };
-            Cores::decide(&config(PlacementChoice::Auto, lowered()), &machine).unwrap()
+            Cores::decide(&config(PlacementChoice::Auto), &machine).unwrap()
         };
         assert_eq!(of(Target::Avx512Ifma), beside("0", "1"));
         assert_eq!(of(Target::Avx2), inline());
@@ -294,9 +322,9 @@ mod tests {
             paid: 1,
             ..machine("0-63")
         };
-        let auto = config(PlacementChoice::Auto, lowered());
+        let auto = config(PlacementChoice::Auto);
         assert_eq!(Cores::decide(&auto, &half).unwrap(), inline());
-        let mut fixed = config(PlacementChoice::VectorCores, lowered());
+        let mut fixed = config(PlacementChoice::VectorCores);
         fixed.batching.vector_cpus = cpus("5");
         let asked_for = Cores::decide(&fixed, &half).unwrap();
         assert_eq!(asked_for.placement.vector_cores(), cpus("5"));
@@ -305,7 +333,7 @@ mod tests {
     #[test]
     fn vector_cores_are_cpus_that_the_process_may_use() {
         for placement in [PlacementChoice::Auto, PlacementChoice::VectorCores] {
-            let mut config = config(placement, lowered());
+            let mut config = config(placement);
             config.batching.vector_cpus = cpus("1,9");
             assert_eq!(decide(&config, "0-1"), beside("0", "1"));
             let fault = fault(&config, "0,2");
@@ -318,12 +346,16 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_is_done() {
-        let mut fixed = config(PlacementChoice::VectorCores, Clock::default());
+        let mut fixed = config(PlacementChoice::VectorCores);
         assert_eq!(fault(&fixed, "0-1").key, "batching.placement");
         fixed.batching.vector_cpus = cpus("1");
-        assert_eq!(decide(&fixed, "0-1"), beside("0", "1"));
-        assert_eq!(decide(&fixed, "1"), shared("1"), "no other CPU");
-        let on_workers = config(PlacementChoice::Inline, lowered());
+        assert_eq!(decide_at_full_clock(&fixed, "0-1"), beside("0", "1"));
+        assert_eq!(
+            decide_at_full_clock(&fixed, "1"),
+            shared("1"),
+            "no other CPU"
+        );
+        let on_workers = config(PlacementChoice::Inline);
         assert_eq!(decide(&on_workers, "0-1"), inline());
     }
 }

@@ -12,71 +12,29 @@
 
 #![forbid(unsafe_code)]
 
-mod access_log;
-mod admission;
-mod alert;
-mod backend;
-mod backend_tls;
+mod back;
 mod buffer;
-mod candidate;
-mod certificate;
-mod certificate_directory;
-mod checks;
-mod client;
-mod complaints;
 mod config;
-mod connection;
 mod cores;
+mod crypto;
 mod demo;
-mod endpoint;
-mod evictable;
-mod gate;
-mod health;
-mod identity;
-mod introduction;
+mod front;
+mod handshaker;
+mod io;
 mod lending;
-mod local;
 mod material;
-mod names;
-mod names_schedule;
-mod nearby;
 mod number;
-mod ocsp;
-mod offer;
-mod opening;
-mod pace;
-mod page;
-mod pinned;
+mod observe;
+mod prepared;
 mod privileges;
-mod proxy;
-mod reason;
-mod regular;
-mod relay;
 mod resources;
-mod resumption;
-mod routes;
-mod scrape;
-mod scrape_format;
 mod server;
 mod shared;
-mod short_nonces;
 mod signals;
-mod signing;
-
-mod sockets;
-mod sources;
-mod stapling;
-mod stats;
-mod suites;
-mod ticket_files;
-mod ticket_key;
-mod tls;
-mod transcript;
 mod turn;
-mod upstream;
 mod waiting;
-mod watch;
 mod worker;
+mod worker_state;
 
 pub use config::{
     Backend, BackendTls, Batching, Certificate, CheckKind, ClientAuth, ClientAuthMode, Config,
@@ -85,22 +43,22 @@ pub use config::{
     UnknownNames,
 };
 pub use demo::{Demo, DemoError};
+pub use material::ticket_files::{TicketDirectory, TicketFile, TicketFilesError};
 pub use server::{Server, ServerError};
 pub use signals::Signals;
-pub use ticket_files::{TicketDirectory, TicketFile, TicketFilesError};
 pub use widelane_affinity::Cpus;
 pub use widelane_batching::PlacementChoice;
 
 /// What fuzz targets reach of the private modules. No part of the interface.
 #[doc(hidden)]
 pub mod fuzzing {
-    use crate::introduction;
-    use crate::ocsp::{Subject, check};
-    use crate::offer::Hello;
-    use crate::opening::Opening;
-    use crate::proxy::{Facts, header};
-    use crate::scrape_format::Format;
-    use crate::ticket_key::KeyBytes;
+    use crate::back::proxy::{Facts, header};
+    use crate::front::client_hello::Hello;
+    use crate::front::opening::Opening;
+    use crate::front::proxy_header;
+    use crate::material::ocsp::{Subject, check};
+    use crate::material::ticket_key::KeyBytes;
+    use crate::observe::scrape_format::Format;
     use rustls_pki_types::{CertificateDer, UnixTime};
     use std::net::SocketAddr;
     use std::time::Duration;
@@ -125,7 +83,7 @@ pub mod fuzzing {
     /// them. `Ok(None)`: there is more to come.
     #[expect(clippy::type_complexity, reason = "for one caller")]
     pub fn introduction(bytes: &[u8]) -> Result<Option<(usize, Option<[SocketAddr; 2]>)>, String> {
-        match introduction::parse(bytes) {
+        match proxy_header::parse(bytes) {
             Ok(header) => Ok(header.map(|header| (header.length, header.ends))),
             Err(problem) => Err(problem.to_string()),
         }
@@ -134,8 +92,8 @@ pub mod fuzzing {
     /// What the first bytes of a connection offer, if they are a record with a whole ClientHello: the newest
     /// version, and whether there are groups.
     pub fn offer(bytes: &[u8]) -> Option<(Option<u16>, bool)> {
-        let (Hello { offer, .. }, _) = Hello::in_record(bytes)?;
-        Some((offer.version.map(u16::from), !offer.lacks_groups))
+        let (Hello { summary, .. }, _) = Hello::in_record(bytes)?;
+        Some((summary.version.map(u16::from), !summary.lacks_groups))
     }
 
     /// What rustls gets of the first bytes of a connection, which come in pieces of a size; and the same again as the
@@ -153,7 +111,7 @@ pub mod fuzzing {
 
     /// The status in the answer of a backend to a check. `Ok(None)`: there is more to come.
     pub fn check_status(answer: &[u8]) -> Result<Option<u16>, String> {
-        crate::checks::status_of(answer)
+        crate::back::checks::status_of(answer)
     }
 
     /// The keys in a file of ticket keys, the one that encrypts first.

@@ -1,46 +1,41 @@
 //! The server: how it starts, reloads its configuration and stops.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use rustls::time_provider::DefaultTimeProvider;
 use rustls_pki_types::UnixTime;
 use widelane_affinity::Cpus;
 
-use crate::access_log::{self, Sink};
-use crate::backend_tls::Speech;
-use crate::checks::Checks;
-use crate::config::{Backend, Config, ConfigError, Document, Fault, Listener};
+use crate::back::checks::Checks;
+use crate::back::names::{FIRST_ANSWER, HostNames, Names, Resolver, fault as name_fault};
+use crate::back::upstream::Upstreams;
+use crate::config::{Config, ConfigError, Document, Environment, Fault};
 use crate::cores::{Cores, Machine, Workers};
-use crate::endpoint::Endpoint;
+use crate::crypto::Crypto;
+use crate::front::site::{Site, Slot};
+use crate::front::sockets::{self, Accepting, Inherited, SlotName, Sockets};
 use crate::lending::Borrowers;
-use crate::material::{self, Material};
-use crate::names::{FIRST_ANSWER, Names, Resolver, Wanted};
-use crate::ocsp::{Renewal, Staples};
-use crate::resumption::TicketKeys;
-use crate::routes::Routes;
-use crate::shared::{Shared, Site, Slot, ticket_key_notes};
-use crate::signing::SigningSource;
-use crate::sockets::{self, Inherited};
-use crate::sources::SourceLimits;
-use crate::tls;
-use crate::upstream::{NoAnswer, Upstreams};
-use crate::watch::Fingerprint;
+use crate::material::ocsp::Renewal;
+use crate::material::watch::Fingerprint;
+use crate::material::{files, stapling};
+use crate::observe::access_log;
+use crate::observe::endpoint::Endpoint;
+use crate::prepared::{Kept, Prepared};
+use crate::shared::Shared;
 use crate::worker::{self, Command, RunOn, Spare, Worker};
-use crate::{privileges, resources, stapling};
+use crate::{privileges, resources};
 
 /// A running terminator. Dropping it cuts all connections; [`Server::stop`] lets them end first.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
     workers: Vec<Worker>,
-    /// The first `regular` workers always accept; the others only while vector cores are lent.
-    regular: usize,
+    accepting: Accepting,
     state: Mutex<State>,
     endpoint: Option<Endpoint>,
     /// The configuration at the start. A reload cannot change all of it.
@@ -60,13 +55,22 @@ pub enum ServerError {
         /// What the server tried to do.
         doing: String,
         /// The system's error.
-        source: std::io::Error,
+        source: io::Error,
         /// What the operator can do.
         remedy: &'static str,
     },
 }
 
 impl ServerError {
+    /// A thread that does not start.
+    pub(crate) fn no_thread(doing: &str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Machine {
+            doing: doing.into(),
+            source,
+            remedy: "raise the limits of threads and descriptors",
+        }
+    }
+
     /// Whether it may be over in a while, with nothing corrected.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
@@ -87,157 +91,85 @@ impl Server {
     #[doc(hidden)]
     pub fn start_looking_up(
         document: &Document,
-        look_up: impl Fn(&str) -> std::io::Result<Vec<IpAddr>> + Send + Sync + 'static,
+        look_up: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
     ) -> Result<Self, ServerError> {
         Self::start_with(document, Resolver::new(look_up))
     }
 
     fn start_with(document: &Document, resolver: Resolver) -> Result<Self, ServerError> {
         let config = document.config();
-        let locate = |fault| ServerError::Config(document.locate(fault));
+        let locate = |fault| document.locate(fault);
         resources::raise_descriptor_limit();
         if !config.core_files {
             resources::forbid_core_files();
         }
-        let files = Fingerprint::of(config);
-        let material = material::read(config).map_err(locate)?;
+        // All that may need the rights of root.
+        let fingerprint = Fingerprint::of(config);
+        let files = files::read(config).map_err(locate)?;
         let account = privileges::lookup(config).map_err(locate)?;
-        let machine = Machine::here();
+        let machine = Machine::here(document.environment());
         let cores = Cores::decide(config, &machine).map_err(locate)?;
-        let vector = cores.placement.vector_cores();
-        let left_out = |key, named: &Cpus, used: &Cpus| {
-            if !named.is_empty() && !used.is_empty() && used != named {
-                tracing::warn!(cpus = %used, "of the CPUs in `{key}`, this process may use these only");
-            }
+        let all = cores.worker_count(config, &machine);
+        let accepting = Accepting {
+            regular: cores.regular_workers(all),
+            all,
         };
-        if let Workers::Pinned(cpus) = &cores.workers {
-            left_out("cpus", &config.cpus, cpus);
-        }
-        left_out("vector_cpus", &config.batching.vector_cpus, &vector);
-        let borrowers = match cores.workers {
-            Workers::Beside(scalar) => Some(Arc::new(Borrowers::new(scalar, machine.allowed))),
-            Workers::Anywhere | Workers::Pinned(_) => None,
-        };
-        let workers = worker_count(config, &cores, &machine);
-        let regular = cores.regular_workers(workers);
         let inherited = Inherited::from_environment().map_err(locate)?;
-        let mut bound = Vec::new();
-        for (place, address) in places(config) {
-            bound.push(
-                sockets::listen(address, regular, workers, &inherited)
-                    .map_err(|error| locate(listen_fault(&place, address, &error, &inherited)))?,
-            );
-        }
-        for address in inherited.addresses() {
-            if !places(config).iter().any(|(_, used)| used == address) {
-                tracing::warn!(%address, "no listener uses this socket of the service manager");
-            }
-        }
-        let endpoint = match config.metrics.listen {
-            Some(address) => Some(
-                Endpoint::bind(address)
-                    .map_err(|error| locate(bind_fault("metrics.listen", address, &error)))?,
-            ),
-            None => None,
-        };
-        stapling::prepare(config, account.as_ref());
+        let sockets = sockets::open(config, accepting, &inherited, |_| false).map_err(locate)?;
+        warn_of_left_out(config, &cores, &inherited);
+        let endpoint = bind_metrics(config).map_err(locate)?;
+        stapling::prepare(document, account.as_ref());
         if let Some(account) = &account {
             privileges::become_account(account).map_err(locate)?;
             tracing::info!("now {}", privileges::current());
         }
         // Nothing above started a thread; everything below may.
-        let signing = SigningSource::start(
-            &config.batching,
-            cores.placement,
-            borrowers.clone(),
-            config.chacha20poly1305,
-        )
-        .map_err(locate)?;
-        if !vector.is_empty() {
-            tracing::info!(cpus = %vector, "vector cores");
-        }
-        signing.begin_page(&config.batching);
-        signing.calibrate();
-        let shared = Arc::new(Shared::new(workers, signing, &config.limits));
-        let mut keys = TicketKeys::default();
+        let borrowers = match cores.workers {
+            Workers::Beside(scalar) => Some(Arc::new(Borrowers::new(scalar, machine.allowed))),
+            Workers::Anywhere | Workers::Pinned(_) => None,
+        };
+        let environment = document.environment();
+        let crypto = Crypto::start(config, environment, cores.placement, borrowers.clone());
+        let crypto = crypto.map_err(locate)?;
+        crypto.begin(config.batching.backend);
+        let shared = Arc::new(Shared::new(all, crypto, &config.limits));
         let log = shared.access_log.prepare(config).map_err(locate)?;
-        let mut staples = Staples::default();
-        let sites = build_sites(
-            config,
-            material,
-            &shared,
-            log.sink.as_ref(),
-            (&TicketKeys::default(), &mut keys),
-            (&Staples::default(), &mut staples),
-        )
-        .map_err(locate)?;
-        let followed = follow_names(config, &shared, resolver)?;
-        tell_missing_later(document, &shared)?;
-        shared.access_log.adopt(log, config);
-        staples.take_waiting(UnixTime::now());
-        shared.note_files(&sites);
-        shared.ticket_keys.send_replace(keys.all());
+        let prepared = Prepared::new(document, files, log, &Kept::default(), &shared)?;
+        let mut state = State::new(document, fingerprint, inherited, &shared, resolver);
+        state
+            .names
+            .follow(HostNames::by(config))
+            .map_err(no_names_thread)?;
+        log_missing_later(document, &shared)?;
+        state.begin_checks(config, &shared)?;
         let run_on = |index: usize| match (&cores.workers, &borrowers) {
             (Workers::Pinned(cpus), _) => {
                 let cpu = cpus.iter().cycle().nth(index);
                 cpu.map_or(RunOn::Any, RunOn::Cpu)
             }
             (_, Some(borrowers)) => {
-                let rank = index.checked_sub(regular);
+                let rank = index.checked_sub(accepting.regular);
                 let lent = borrowers.lent();
                 let spare = rank.map(|rank| Spare { lent, rank });
                 RunOn::Beside(borrowers.clone(), spare)
             }
             (_, None) => RunOn::Any,
         };
-        let started: Result<Vec<Worker>, _> = (0..workers)
-            .map(|index| worker::start(index, run_on(index), shared.clone()))
-            .collect();
-        let started = started.map_err(|source| ServerError::Machine {
-            doing: "start a worker thread".into(),
-            source,
-            remedy: "raise the limits of threads and descriptors",
-        })?;
+        let workers = (0..all).map(|index| worker::start(index, run_on(index), shared.clone()));
+        let workers: io::Result<_> = workers.collect();
         let mut server = Self {
             shared,
-            workers: started,
-            regular,
-            state: Mutex::new(State {
-                names: followed,
-                checks: Checks::default(),
-                keys,
-                staples,
-                renewal: Renewal::default(),
-                document: document.clone(),
-                files,
-                refused: Refused::default(),
-                slots: HashMap::new(),
-                next_slot: 0,
-                inherited,
-            }),
+            workers: workers.map_err(ServerError::no_thread("start a worker thread"))?,
+            accepting,
+            state: Mutex::new(state),
             endpoint: None,
             started: config.clone(),
         };
-        {
-            let mut state = server.state.lock().unwrap_or_else(PoisonError::into_inner);
-            for ((name, site), (bound, sockets)) in names(config, &sites).zip(bound) {
-                state.open(&server.workers, name, site, bound, sockets);
-            }
-            state.renew(config);
-            state.check(config, &server.shared)?;
-        }
+        server.commit(&mut server.state(), prepared, sockets);
         if let Some(mut endpoint) = endpoint {
-            endpoint
-                .start(server.shared.clone())
-                .map_err(|source| ServerError::Machine {
-                    doing: "start the metrics thread".into(),
-                    source,
-                    remedy: "raise the limits of threads and descriptors",
-                })?;
+            let started = endpoint.start(server.shared.clone());
+            started.map_err(ServerError::no_thread("start the metrics thread"))?;
             server.endpoint = Some(endpoint);
-        }
-        for address in server.addresses() {
-            tracing::info!(%address, workers, "listening");
         }
         Ok(server)
     }
@@ -249,50 +181,36 @@ impl Server {
 
     fn check_with(document: &Document, resolver: Resolver) -> Result<(), ServerError> {
         let config = document.config();
-        let locate = |fault| ServerError::Config(document.locate(fault));
-        let material = material::read(config).map_err(locate)?;
+        let locate = |fault| document.locate(fault);
+        let files = files::read(config).map_err(locate)?;
         let account = privileges::lookup(config).map_err(locate)?;
         let is_final = account.is_none_or(|account| account.is_current());
         access_log::check(config, is_final).map_err(locate)?;
-        let cores = Cores::decide(config, &Machine::here()).map_err(locate)?;
-        let signing = SigningSource::start(
-            &config.batching,
-            cores.placement,
-            None,
-            config.chacha20poly1305,
-        )
-        .map_err(locate)?;
-        let shared = Shared::new(1, signing, &config.limits);
-        let mut keys = TicketKeys::default();
-        let mut staples = Staples::default();
-        let sites = build_sites(
-            config,
-            material,
-            &shared,
-            None,
-            (&TicketKeys::default(), &mut keys),
-            (&Staples::default(), &mut staples),
-        )
-        .map_err(locate)?;
-        staples.take_waiting(UnixTime::now());
-        shared.note_files(&sites);
-        let _followed = follow_names(config, &shared, resolver)?;
+        let environment = document.environment();
+        let cores = Cores::decide(config, &Machine::here(environment)).map_err(locate)?;
+        let crypto = Crypto::start(config, environment, cores.placement, None).map_err(locate)?;
+        let shared = Shared::new(1, crypto, &config.limits);
+        let log = shared.access_log.same();
+        let mut prepared = Prepared::new(document, files, log, &Kept::default(), &shared)?;
+        prepared.kept.staples.take_waiting(UnixTime::now());
+        shared.set_files(&prepared.sites);
+        let mut names = Names::new(shared.upstreams.clone(), resolver);
+        names
+            .follow(HostNames::by(config))
+            .map_err(no_names_thread)?;
         let then = "a start would go on, and look it up again";
-        tell_missing(document, &shared.upstreams, then);
+        log_missing(document, &shared.upstreams, then);
         Ok(())
     }
 
     /// The addresses of the listening sockets. Port 0 is replaced by the port that the system
     /// chose.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut open: Vec<_> = state
-            .slots
-            .values()
-            .map(|open| (open.slot.number, open.bound))
-            .collect();
+        let state = self.state();
+        let slots = state.slots.values();
+        let mut open: Vec<_> = slots.map(|slot| (slot.number, slot.address)).collect();
         open.sort_unstable();
-        open.into_iter().map(|(_, bound)| bound).collect()
+        open.into_iter().map(|(_, address)| address).collect()
     }
 
     /// The address of the metrics endpoint, if there is one.
@@ -328,10 +246,10 @@ impl Server {
         document: &Document,
         is_cut_off: &mut dyn FnMut() -> bool,
     ) -> Result<(), ServerError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         let reloaded = self.try_reload(&mut state, document, Some(is_cut_off));
         let fails = reloaded.is_err();
-        let of_files = *document.config() == *state.document.config();
+        let of_files = document.is_same(&state.document);
         let refused = Refused {
             configuration: fails && !of_files,
             files: if of_files { fails } else { state.refused.files },
@@ -342,7 +260,7 @@ impl Server {
 
     /// Reads the files of the configuration in use again.
     pub(crate) fn reload_files(&self) -> Result<(), ServerError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         let document = state.document.clone();
         let reloaded = self.try_reload(&mut state, &document, None);
         let refused = Refused {
@@ -355,7 +273,7 @@ impl Server {
 
     /// Takes note of a configuration that cannot be read.
     pub(crate) fn refuse(&self, error: ConfigError) -> ServerError {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         let refused = Refused {
             configuration: true,
             ..state.refused
@@ -374,20 +292,20 @@ impl Server {
 
     /// The configuration in use.
     pub(crate) fn document(&self) -> Document {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state();
         state.document.clone()
     }
 
     /// Whether a new configuration was refused, so that the one in use is not what the operator wants.
     pub(crate) fn has_refused_configuration(&self) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state();
         state.refused.configuration
     }
 
     /// What the files of the configuration in use are like now, if they have changed since they were
     /// read last.
     pub(crate) fn changed_files(&self) -> Option<Fingerprint> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state();
         let now = Fingerprint::of(state.document.config());
         (state.files != now).then_some(now)
     }
@@ -422,7 +340,7 @@ impl Server {
         let replaced = |()| self.replace(state, document, is_whole);
         let reloaded = learned.and_then(replaced);
         // The new ones, or those from before if it was refused.
-        let wanted = Wanted::by(state.document.config());
+        let wanted = HostNames::by(state.document.config());
         state.names.follow(wanted).map_err(no_names_thread)?;
         reloaded
     }
@@ -436,8 +354,8 @@ impl Server {
         is_cut_off: &mut dyn FnMut() -> bool,
     ) -> Result<(), ServerError> {
         let upstreams = &self.shared.upstreams;
-        let before = Wanted::by(state.document.config());
-        let mut wanted = Wanted::by(document.config());
+        let before = HostNames::by(state.document.config());
+        let mut wanted = HostNames::by(document.config());
         let new: BTreeSet<String> = wanted.hosts.difference(&before.hosts).cloned().collect();
         wanted.hosts.extend(before.hosts);
         wanted.anew = true;
@@ -459,88 +377,93 @@ impl Server {
         whole: bool,
     ) -> Result<(), ServerError> {
         let config = document.config();
-        let locate = |fault| ServerError::Config(document.locate(fault));
+        let locate = |fault| document.locate(fault);
         // From before they are read, so that a change meanwhile is noticed.
-        let files = Fingerprint::of(config);
-        if config == state.document.config() {
+        let fingerprint = Fingerprint::of(config);
+        if document.is_same(&state.document) {
             // Also if they are refused: they are read again when they have changed again.
-            state.files = files.clone();
+            state.files = fingerprint.clone();
         }
-        check_next_start(&self.started, config).map_err(locate)?;
-        let material = material::read(config).map_err(locate)?;
-        let mut keys = TicketKeys::default();
-        let log = &self.shared.access_log;
-        let prepared = match whole {
-            true => log.prepare(config).map_err(locate)?,
-            false => log.same(),
+        check_next_start(&self.started, config, document.environment()).map_err(locate)?;
+        let files = files::read(config).map_err(locate)?;
+        let log = match whole {
+            true => self.shared.access_log.prepare(config).map_err(locate)?,
+            false => self.shared.access_log.same(),
         };
-        let mut staples = Staples::default();
-        let sites = build_sites(
-            config,
-            material,
-            &self.shared,
-            prepared.sink.as_ref(),
-            (&state.keys, &mut keys),
-            (&state.staples, &mut staples),
-        )
-        .map_err(locate)?;
-        if let Some(fault) = staples.passing_fault() {
-            return Err(locate(fault.clone()));
+        let prepared = Prepared::new(document, files, log, &state.kept, &self.shared)?;
+        if let Some(fault) = prepared.kept.staples.passing_fault() {
+            return Err(locate(fault.clone()).into());
         }
-        // New sockets first: binding is the last thing that can fail.
-        let mut fresh = HashMap::new();
-        for ((place, address), (name, _)) in places(config).into_iter().zip(names(config, &sites)) {
-            if !state.slots.contains_key(&name) {
-                let (regular, all) = (self.regular, self.workers.len());
-                let inherited = &state.inherited;
-                let sockets = sockets::listen(address, regular, all, inherited)
-                    .map_err(|error| locate(listen_fault(&place, address, &error, inherited)))?;
-                fresh.insert(name, sockets);
-            }
+        state.begin_checks(config, &self.shared)?;
+        // The last thing that can fail: no client waits at a socket that is closed again.
+        let is_open = |name: &SlotName| state.slots.contains_key(name);
+        let sockets = sockets::open(config, self.accepting, &state.inherited, is_open);
+        let sockets = sockets.map_err(locate)?;
+        self.commit(state, prepared, sockets);
+        state.files = fingerprint;
+        for key in fixed_keys_changed(&self.started, config) {
+            tracing::warn!("`{key}` has changed; the change takes effect at the next start");
         }
+        Ok(())
+    }
+
+    /// Uses a configuration from now on, with these sockets for its new addresses. Cannot fail.
+    fn commit(
+        &self,
+        state: &mut State,
+        prepared: Prepared,
+        mut sockets: HashMap<SlotName, Sockets>,
+    ) {
+        let Prepared {
+            document,
+            sites,
+            mut kept,
+            log,
+        } = prepared;
+        let config = document.config();
         // Before the certificates to which they belong: one that demands a response is never without it.
-        staples.take_waiting(UnixTime::now());
+        kept.staples.take_waiting(UnixTime::now());
         let mut before = std::mem::take(&mut state.slots);
-        for (name, site) in names(config, &sites) {
-            if let Some(open) = before.remove(&name) {
-                open.slot.site.store(site);
-                state.slots.insert(name, open);
-            } else if let Some((bound, sockets)) = fresh.remove(&name) {
-                tracing::info!(address = %bound, "listening");
-                state.open(&self.workers, name, site, bound, sockets);
+        for place in sockets::places(config) {
+            let site = sites[place.listener].clone();
+            if let Some(slot) = before.remove(&place.name) {
+                slot.site.store(site);
+                state.slots.insert(place.name, slot);
+            } else if let Some(sockets) = sockets.remove(&place.name) {
+                let workers = self.workers.len();
+                tracing::info!(address = %sockets.bound, workers, "listening");
+                state.open(&self.workers, place.name, site, sockets);
             }
         }
-        for closed in before.into_values() {
-            tracing::info!(address = %closed.bound, "no longer listening");
-            if state.inherited.has(&closed.bound) {
+        for slot in before.into_values() {
+            tracing::info!(address = %slot.address, "no longer listening");
+            if state.inherited.has(&slot.address) {
                 tracing::warn!(
-                    address = %closed.bound,
+                    address = %slot.address,
                     "the service manager holds this socket: clients wait there until its socket unit is changed and \
                      restarted",
                 );
             }
             for worker in &self.workers {
-                let _ = worker.commands.send(Command::Close {
-                    slot: closed.slot.clone(),
-                });
+                let _ = worker.commands.send(Command::Close { slot: slot.clone() });
             }
         }
-        log.adopt(prepared, config);
-        self.shared.ticket_keys.send_replace(keys.all());
-        keys.succeed(std::mem::take(&mut state.keys));
-        state.keys = keys;
-        state.staples = staples;
-        state.renew(config);
-        if let Err(error) = state.check(config, &self.shared) {
-            tracing::error!("backends are not checked: {error}");
+        self.shared.access_log.adopt(log, config);
+        self.shared.ticket_keys.send_replace(kept.keys.all());
+        kept.keys.succeed(std::mem::take(&mut state.kept.keys));
+        state.kept = kept;
+        let store = stapling::store(&document);
+        let wanted = state.kept.staples.wanted();
+        state.renewal.follow(wanted, store.as_ref());
+        if !config.has_checks() {
+            state.checks.end();
         }
-        state.document = document.clone();
-        state.files = files;
-        self.shared.note_files(&sites);
-        for key in fixed_keys_changed(&self.started, config) {
-            tracing::warn!("`{key}` has changed; the change takes effect at the next start");
-        }
-        Ok(())
+        state.document = document;
+        self.shared.set_files(&sites);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn note_reload(&self, state: &mut State, ok: bool, refused: Refused) {
@@ -557,7 +480,7 @@ impl Server {
 
     pub(crate) fn begin_drain(&self) {
         self.shared.draining.store(true, Relaxed);
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         state.checks.end();
         // Each descriptor of a socket keeps it open.
         state.inherited = Inherited::default();
@@ -595,25 +518,24 @@ impl Drop for Server {
     }
 }
 
-/// What a reload changes.
+/// The part of a server that a reload changes.
 #[derive(Debug)]
 struct State {
     names: Names,
     checks: Checks,
-    keys: TicketKeys,
-    staples: Staples,
+    kept: Kept,
     renewal: Renewal,
     /// The configuration in use.
     document: Document,
     /// Its files, as they were before they were read last, with success or without.
     files: Fingerprint,
     refused: Refused,
-    slots: HashMap<SlotName, Open>,
+    slots: HashMap<SlotName, Arc<Slot>>,
     next_slot: usize,
     inherited: Inherited,
 }
 
-/// What is not in use although it is wanted.
+/// Refused changes, which the operator wants and which are not in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Refused {
     /// A new configuration. Files that have become good do not change that.
@@ -622,56 +544,48 @@ struct Refused {
     files: bool,
 }
 
-/// An address as configured, and its number among those that are written the same: port 0 may occur
-/// several times.
-type SlotName = (SocketAddr, usize);
-
-#[derive(Debug)]
-struct Open {
-    slot: Arc<Slot>,
-    bound: SocketAddr,
-}
-
 impl State {
-    /// Has OCSP responses renewed and watched.
-    fn renew(&mut self, config: &Config) {
-        self.renewal
-            .follow(self.staples.wanted(), stapling::store(config).as_ref());
+    /// The state before the first configuration, `document`, is in use.
+    fn new(
+        document: &Document,
+        files: Fingerprint,
+        inherited: Inherited,
+        shared: &Shared,
+        resolver: Resolver,
+    ) -> Self {
+        Self {
+            names: Names::new(shared.upstreams.clone(), resolver),
+            checks: Checks::default(),
+            kept: Kept::default(),
+            renewal: Renewal::default(),
+            document: document.clone(),
+            files,
+            refused: Refused::default(),
+            slots: HashMap::new(),
+            next_slot: 0,
+            inherited,
+        }
     }
 
-    /// Has backends checked, if any are to be.
-    fn check(&mut self, config: &Config, shared: &Shared) -> Result<(), ServerError> {
-        let has_check = |listener: &Listener| {
-            let mut routes = listener.routes.iter();
-            listener.health_check.is_some() || routes.any(|route| route.health_check.is_some())
-        };
-        if !config.listeners.iter().any(has_check) {
-            self.checks.end();
+    /// Starts the checks of backends, if any are to be checked.
+    fn begin_checks(&mut self, config: &Config, shared: &Shared) -> Result<(), ServerError> {
+        if !config.has_checks() {
             return Ok(());
         }
         let begun = self.checks.begin(&shared.upstreams);
-        begun.map_err(|source| ServerError::Machine {
-            doing: "start the thread that checks backends".into(),
-            source,
-            remedy: "raise the limits of threads and descriptors",
-        })
+        begun.map_err(ServerError::no_thread(
+            "start the thread that checks backends",
+        ))
     }
 
-    fn open(
-        &mut self,
-        workers: &[Worker],
-        name: SlotName,
-        site: Arc<Site>,
-        bound: SocketAddr,
-        sockets: Vec<Vec<std::net::TcpListener>>,
-    ) {
+    fn open(&mut self, workers: &[Worker], name: SlotName, site: Arc<Site>, sockets: Sockets) {
         let slot = Arc::new(Slot {
             number: self.next_slot,
-            address: bound,
+            address: sockets.bound,
             site: ArcSwap::new(site),
         });
         self.next_slot += 1;
-        for (worker, sockets) in workers.iter().zip(sockets) {
+        for (worker, sockets) in workers.iter().zip(sockets.of_workers) {
             for socket in sockets {
                 let _ = worker.commands.send(Command::Listen {
                     socket,
@@ -679,92 +593,39 @@ impl State {
                 });
             }
         }
-        self.slots.insert(name, Open { slot, bound });
+        self.slots.insert(name, slot);
     }
 }
 
-fn build_sites(
-    config: &Config,
-    material: Vec<Material>,
-    shared: &Shared,
-    access_log: Option<&Arc<Sink>>,
-    (keys, next): (&TicketKeys, &mut TicketKeys),
-    (staples, next_staples): (&Staples, &mut Staples),
-) -> Result<Vec<Arc<Site>>, Fault> {
-    let most_connections = resources::connection_limit(&config.limits);
-    let source = &config.limits.source;
-    let places = config.limits.handshakes.min(most_connections);
-    let source = SourceLimits {
-        ipv4_prefix: source.ipv4_prefix,
-        ipv6_prefix: source.ipv6_prefix,
-        handshakes: source.handshakes_of(places) as u64,
-        connections: source.connections.map(|most| most as u64),
-        rate: source.connections_per_second.map(u64::from),
+/// Warns of CPUs and sockets that are named or passed and not used.
+fn warn_of_left_out(config: &Config, cores: &Cores, inherited: &Inherited) {
+    let left_out = |key, named: &Cpus, used: &Cpus| {
+        if !named.is_empty() && !used.is_empty() && used != named {
+            tracing::warn!(cpus = %used, "of the CPUs in `{key}`, this process may use these only");
+        }
     };
-    let mut sites = Vec::new();
-    for (index, (listener, mut material)) in config.listeners.iter().zip(material).enumerate() {
-        let key = format!("listener[{index}]");
-        let pairs = material.certificates.iter_mut();
-        let store = stapling::store(config);
-        let notes = pairs.map(|pair| stapling::find(pair, store.as_ref(), staples, next_staples));
-        let notes: Vec<_> = notes.flatten().collect();
-        let clock = Arc::new(DefaultTimeProvider);
-        let speeches = speeches(&key, listener, &mut material, shared)?;
-        let built = tls::build(&key, listener, material, &shared.signing, clock, keys, next)?;
-        let certificates = built.certificates.into_iter();
-        let certificates = certificates
-            .map(|(file, facts)| {
-                (
-                    file.display().to_string(),
-                    facts.names.join(","),
-                    facts.not_after,
-                )
-            })
-            .collect();
-        sites.push(Arc::new(Site {
-            tls: built.config,
-            backends: Routes::new(listener, &shared.upstreams, &speeches),
-            proxies: listener.proxy_protocol_from.clone(),
-            proxy_header: listener.proxy_protocol_to,
-            speaks_first: listener.backend_speaks_first,
-            access_log: access_log.cloned(),
-            limits: config.limits.clone(),
-            most_connections,
-            source,
-            certificates,
-            ticket_keys: ticket_key_notes(&built.ticket_keys),
-            staples: notes,
-        }));
+    if let Workers::Pinned(cpus) = &cores.workers {
+        left_out("cpus", &config.cpus, cpus);
     }
-    Ok(sites)
+    let vector = cores.placement.vector_cores();
+    left_out("vector_cpus", &config.batching.vector_cpus, &vector);
+    if !vector.is_empty() {
+        tracing::info!(cpus = %vector, "vector cores");
+    }
+    let places = sockets::places(config);
+    for address in inherited.addresses() {
+        if !places.iter().any(|place| place.name.0 == *address) {
+            tracing::warn!(%address, "no listener uses this socket of the service manager");
+        }
+    }
 }
 
-/// How the backends of a listener are spoken to: its own, and then those of its routes.
-fn speeches(
-    key: &str,
-    listener: &Listener,
-    material: &mut Material,
-    shared: &Shared,
-) -> Result<Vec<Option<Arc<Speech>>>, Fault> {
-    let own = (format!("{key}.backend_tls"), &listener.backend_tls);
-    let routes = listener.routes.iter().enumerate();
-    let routes = routes.map(|(index, route)| {
-        (
-            format!("{key}.route[{index}].backend_tls"),
-            &route.backend_tls,
-        )
+fn bind_metrics(config: &Config) -> Result<Option<Endpoint>, Fault> {
+    let bound = config.metrics.listen.map(|address| {
+        let bound = Endpoint::bind(address);
+        bound.map_err(|error| sockets::bind_fault("metrics.listen", address, &error))
     });
-    let files = std::iter::once(material.backend_tls.take());
-    let files = files.chain(std::mem::take(&mut material.route_tls));
-    let all = std::iter::once(own).chain(routes).zip(files);
-    all.map(|((key, wanted), files)| {
-        let wanted = wanted.as_ref().zip(files);
-        let speech = wanted.map(|(wanted, files)| {
-            Speech::build(&key, wanted, files, &shared.signing, shared.stats.len())
-        });
-        speech.transpose()
-    })
-    .collect()
+    bound.transpose()
 }
 
 /// The keys that differ although a reload cannot change them.
@@ -789,185 +650,70 @@ fn fixed_keys_changed(before: &Config, after: &Config) -> Vec<&'static str> {
 }
 
 /// Checks what has changed and takes effect at the next start only: a fault in it would not be noticed until then.
-fn check_next_start(before: &Config, after: &Config) -> Result<(), Fault> {
+fn check_next_start(
+    before: &Config,
+    after: &Config,
+    environment: &Environment,
+) -> Result<(), Fault> {
     if (&before.user, &before.group) != (&after.user, &after.group) {
         privileges::find(after)?;
     }
     if (&before.cpus, &before.batching) != (&after.cpus, &after.batching) {
-        Cores::decide(after, &Machine::here())?;
+        Cores::decide(after, &Machine::here(environment))?;
     }
     // At a port of our own, only the next start can tell.
-    let own = places(before).into_iter().map(|(_, address)| address);
-    let own: Vec<u16> = own
-        .chain(before.metrics.listen)
-        .map(|one| one.port())
-        .collect();
-    let metrics = after
-        .metrics
-        .listen
-        .filter(|one| !own.contains(&one.port()));
-    if let Some(address) = metrics {
-        Endpoint::bind(address).map_err(|error| bind_fault("metrics.listen", address, &error))?;
-    }
-    Ok(())
-}
-
-/// All addresses in order, with their keys in the configuration.
-fn places(config: &Config) -> Vec<(String, SocketAddr)> {
-    let listeners = config.listeners.iter().enumerate();
-    let all = listeners.flat_map(|(index, listener)| {
-        let addresses = listener.listen.iter().enumerate();
-        addresses
-            .map(move |(place, address)| (format!("listener[{index}].listen[{place}]"), *address))
-    });
-    all.collect()
-}
-
-/// The names of all addresses with the sites of their listeners, in the order of [`places`].
-fn names(config: &Config, sites: &[Arc<Site>]) -> impl Iterator<Item = (SlotName, Arc<Site>)> {
-    let mut seen: HashMap<SocketAddr, usize> = HashMap::new();
-    let mut all = Vec::new();
-    for (listener, site) in config.listeners.iter().zip(sites) {
-        for address in &listener.listen {
-            let ordinal = seen.entry(*address).or_default();
-            all.push(((*address, *ordinal), site.clone()));
-            *ordinal += 1;
-        }
-    }
-    all.into_iter()
-}
-
-fn name_fault(config: &Config, host: &str, fault: &NoAnswer) -> Fault {
-    let is_it = |one: &Backend| matches!(one, Backend::Name(name) if name.host == host);
-    let in_listener = |(index, listener): (usize, &Listener)| {
-        let key = format!("listener[{index}]");
-        if listener.backend.iter().any(is_it) {
-            return Some(format!("{key}.backend"));
-        }
-        let mut routes = listener.routes.iter();
-        let route = routes.position(|route| route.backend.iter().any(is_it))?;
-        Some(format!("{key}.route[{route}].backend"))
-    };
-    let key = config.listeners.iter().enumerate().find_map(in_listener);
-    Fault {
-        passing: fault.passing,
-        ..Fault::new(
-            key.unwrap_or_default(),
-            format!("cannot look up `{host}`: {fault}"),
-            "correct the name, /etc/hosts or /etc/resolv.conf (`getent ahosts` asks for a name)",
-        )
+    let own = before
+        .listeners
+        .iter()
+        .flat_map(|listener| &listener.listen);
+    let mut own = own.chain(&before.metrics.listen).map(|one| one.port());
+    match after.metrics.listen {
+        Some(address) if !own.any(|own| own == address.port()) => bind_metrics(after).map(drop),
+        _ => Ok(()),
     }
 }
 
-/// Has the host names of backends looked up from now on.
-fn follow_names(
-    config: &Config,
-    shared: &Shared,
-    resolver: Resolver,
-) -> Result<Names, ServerError> {
-    let mut names = Names::new(shared.upstreams.clone(), resolver);
-    names.follow(Wanted::by(config)).map_err(no_names_thread)?;
-    Ok(names)
-}
-
-/// As [`tell_missing`], in a thread of its own: listeners need not wait for a DNS server that is silent.
-fn tell_missing_later(document: &Document, shared: &Shared) -> Result<(), ServerError> {
-    if Wanted::by(document.config()).hosts.is_empty() {
+/// Runs [`log_missing`] in a thread of its own: listeners need not wait for a DNS server that is silent.
+fn log_missing_later(document: &Document, shared: &Shared) -> Result<(), ServerError> {
+    if HostNames::by(document.config()).hosts.is_empty() {
         return Ok(());
     }
     let (document, upstreams) = (document.clone(), shared.upstreams.clone());
     let then = "it is looked up again until it has one";
     std::thread::Builder::new()
         .name("widelane-first".into())
-        .spawn(move || tell_missing(&document, &upstreams, then))
+        .spawn(move || log_missing(&document, &upstreams, then))
         .map_err(no_names_thread)?;
     Ok(())
 }
 
-/// Waits for the first answers. A name without an address is told, with what becomes of it then.
-fn tell_missing(document: &Document, upstreams: &Upstreams, then: &str) {
-    let hosts = Wanted::by(document.config()).hosts;
+/// Waits for the first answers, and logs each name that has no address yet, with what happens `then`.
+fn log_missing(document: &Document, upstreams: &Upstreams, then: &str) {
+    let hosts = HostNames::by(document.config()).hosts;
     for (host, fault) in upstreams.wait_for(&hosts, FIRST_ANSWER, &mut || false) {
         let fault = document.locate(name_fault(document.config(), &host, &fault));
         tracing::warn!("{fault}; {then}");
     }
 }
 
-fn no_names_thread(source: std::io::Error) -> ServerError {
-    ServerError::Machine {
-        doing: "start the thread that looks up names".into(),
-        source,
-        remedy: "raise the limits of threads and descriptors",
-    }
+fn no_names_thread(source: io::Error) -> ServerError {
+    ServerError::no_thread("start the thread that looks up names")(source)
 }
 
-/// A socket cannot be opened where a listener is to be.
-fn listen_fault(
-    key: &str,
-    address: SocketAddr,
-    error: &std::io::Error,
-    inherited: &Inherited,
-) -> Fault {
-    let mut passed = inherited.addresses();
-    match passed.find(|passed| passed.port() == address.port()) {
-        Some(passed) if error.kind() == std::io::ErrorKind::AddrInUse => Fault::new(
-            key,
-            format!(
-                "cannot listen on {address}: the service manager has passed a socket for {passed}"
-            ),
-            format!("write {passed} here, or {address} as ListenStream= in the socket unit"),
-        )
-        .because_of(error),
-        _ => bind_fault(key, address, error),
-    }
-}
-
-fn bind_fault(key: &str, address: SocketAddr, error: &std::io::Error) -> Fault {
-    let remedy = match error.kind() {
-        std::io::ErrorKind::PermissionDenied => format!(
-            "ports below 1024 need root, CAP_NET_BIND_SERVICE or a socket unit (this is {})",
-            privileges::current()
-        ),
-        std::io::ErrorKind::AddrInUse => {
-            format!(
-                "stop what listens there (`ss -ltnp 'sport = :{}'`)",
-                address.port()
-            )
-        }
-        std::io::ErrorKind::AddrNotAvailable => "use an address of this machine".into(),
-        _ => "correct the address".into(),
-    };
-    Fault::new(key, format!("cannot listen on {address}: {error}"), remedy).because_of(error)
-}
-
-/// As configured, else as many as there are CPUs for them: of the process's cpuset, and not more than the
-/// quota of its cgroup pays for (`cpu.max`). Threads beyond the quota would be stopped together, each in
-/// the middle of its handshakes.
-fn worker_count(config: &Config, cores: &Cores, machine: &Machine) -> usize {
-    let paid = machine.paid;
-    let suited = || {
-        cores
-            .suited_workers(&machine.allowed)
-            .filter(|suited| *suited > 0)
-    };
-    config.workers.map_or_else(
-        || suited().map_or(paid, |suited| suited.min(paid)),
-        NonZeroUsize::get,
-    )
-}
-
-/// How often a server that stops checks whether all connections have ended.
+/// Time between two looks of a server that stops at whether all connections have ended.
 pub(crate) const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::num::NonZeroUsize;
 
     use tempfile::TempDir;
 
     use super::*;
+    use crate::back::upstream::NoAnswer;
     use crate::config::{Backend, Certificate, Listener};
-    use crate::ticket_files::TicketDirectory;
+    use crate::material::ticket_files::TicketDirectory;
 
     /// One listener and one worker, with a certificate that is made in the directory.
     fn config_in(directory: &TempDir) -> Config {
@@ -997,8 +743,8 @@ mod tests {
         let server = Server::start(&document).unwrap();
         let site = || -> Arc<Site> {
             let state = server.state.lock().unwrap();
-            let open = state.slots.values().next().unwrap();
-            open.slot.site.load_full()
+            let slot = state.slots.values().next().unwrap();
+            slot.site.load_full()
         };
         let old = site();
         let first = server.shared.ticket_keys.borrow()[0].encrypting();
@@ -1067,7 +813,7 @@ mod tests {
         let key = |change: fn(&mut Config)| {
             let mut after = before.clone();
             change(&mut after);
-            check_next_start(&before, &after).map_err(|fault| fault.key)
+            check_next_start(&before, &after, &Environment::default()).map_err(|fault| fault.key)
         };
         assert_eq!(
             key(|config| config.user = Some("no user".into())),
@@ -1084,7 +830,7 @@ mod tests {
         let metrics = |before: &Config| {
             let mut after = before.clone();
             after.metrics.listen = Some(taken);
-            check_next_start(before, &after).map_err(|fault| fault.key)
+            check_next_start(before, &after, &Environment::default()).map_err(|fault| fault.key)
         };
         assert_eq!(metrics(&before), Err("metrics.listen".into()));
         let mut own = before.clone();

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 
-use crate::stats::Stats;
+use crate::observe::stats::Stats;
 
 /// Lets the event loop look at sockets and timers, and then polls the calling task again.
 pub(crate) fn defer(cx: &mut Context<'_>) {
@@ -94,7 +94,7 @@ fn minute(now: SystemTime) -> u64 {
 }
 
 /// What one direction of a connection moves before others have their turn.
-const TURN_BYTES: usize = crate::pace::MOST_READ;
+const TURN_BYTES: usize = crate::back::pace::MOST_READ;
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 /// A [`Longest`] keeps the minute and the microseconds of a duration in one word.
 const MINUTE: u64 = 1 << 32;

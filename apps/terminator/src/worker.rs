@@ -20,17 +20,18 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 
-use crate::access_log::Note;
-use crate::admission::Admission;
-use crate::client::Client;
-use crate::connection;
-use crate::evictable::Kind;
-use crate::gate::Gate;
+use crate::front::admission::Admission;
+use crate::front::client::Client;
+use crate::front::connection;
+use crate::front::gate::Gate;
+use crate::front::idle_queue::Kind;
+use crate::front::site::Slot;
+use crate::front::sockets::BACKLOG;
 use crate::lending::Borrowers;
-use crate::local::{Alive, Local};
-use crate::resumption::roll_in_time;
-use crate::shared::{Shared, Slot};
-use crate::sockets::BACKLOG;
+use crate::material::resumption::roll_in_time;
+use crate::observe::access_log::LogEntry;
+use crate::shared::Shared;
+use crate::worker_state::{Alive, WorkerState};
 
 /// What the server tells a worker to do.
 pub(crate) enum Command {
@@ -118,9 +119,9 @@ async fn run(
     shared: Arc<Shared>,
     mut inbox: mpsc::UnboundedReceiver<Command>,
 ) {
-    let local = Rc::new(Local::new(&shared, index));
-    spawn_local(give_back_memory(local.clone(), shared.clone()));
-    spawn_local(local.gate.clone().tend(index));
+    let worker = Rc::new(WorkerState::new(&shared, index));
+    spawn_local(give_back_memory(worker.clone(), shared.clone()));
+    spawn_local(worker.gate.clone().tend(index));
     if index == 0 {
         spawn_local(roll_in_time(shared.ticket_keys.subscribe()));
     }
@@ -134,7 +135,7 @@ async fn run(
                     socket,
                     slot,
                     shared.clone(),
-                    Alive::new(&local),
+                    Alive::new(&worker),
                     spare.clone(),
                     closing,
                 ));
@@ -146,9 +147,9 @@ async fn run(
         }
     }
     drop(listening);
-    while local.live.get() > 0 {
+    while worker.live.get() > 0 {
         tokio::select! {
-            () = local.emptied.notified() => {}
+            () = worker.emptied.notified() => {}
             command = inbox.recv() => if matches!(command, None | Some(Command::Abort)) { return },
         }
     }
@@ -291,9 +292,9 @@ async fn until(spare: &mut Option<Spare>, has_cpu: bool) {
 }
 
 /// Gives memory back after many connections have gone.
-async fn give_back_memory(local: Rc<Local>, shared: Arc<Shared>) {
+async fn give_back_memory(worker: Rc<WorkerState>, shared: Arc<Shared>) {
     loop {
-        local.shrunk.notified().await;
+        worker.shrunk.notified().await;
         // The others of these many are likely to go as well.
         tokio::time::sleep(MEMORY_PAUSE).await;
         if let Some(give_back) = shared.give_back_memory.get() {
@@ -304,28 +305,34 @@ async fn give_back_memory(local: Rc<Local>, shared: Arc<Shared>) {
 
 /// Starts a connection's task. If a limit is reached, closes this connection or another one that can make
 /// room.
-fn welcome(client: Client, peer: SocketAddr, slot: &Slot, shared: &Arc<Shared>, local: &Rc<Local>) {
-    local.stats.accepted.fetch_add(1, Relaxed);
+fn welcome(
+    client: Client,
+    peer: SocketAddr,
+    slot: &Slot,
+    shared: &Arc<Shared>,
+    worker: &Rc<WorkerState>,
+) {
+    worker.stats.accepted.fetch_add(1, Relaxed);
     let site = slot.site.load_full();
     let source = Some(peer.ip()).filter(|peer| !site.has_proxy(*peer));
-    let mut note = Note::new(site.access_log.as_ref(), peer, slot.address);
-    match Admission::ask(shared, &site, source, || local.evictable.make_room()) {
+    let mut log = LogEntry::new(site.access_log.as_ref(), peer, slot.address);
+    match Admission::ask(shared, &site, source, || worker.idle.evict()) {
         Ok(admission) => {
-            let alive = Alive::new(local);
-            let guest = local.evictable.enter(Kind::Silent, admission);
-            local.probe.begin(Instant::now(), &local.stats);
+            let alive = Alive::new(worker);
+            let pending = worker.idle.enter(Kind::Silent, admission);
+            worker.probe.begin(Instant::now(), &worker.stats);
             // Before its task runs, so that jobs of other handshakes wait for its jobs.
-            let announced = local.signing.handshake();
-            local.gate.expects();
+            let announced = worker.handshaker.handshake();
+            worker.gate.expects();
             spawn_local(async move {
                 alive.0.gate.runs();
-                connection::serve(client, peer, site, &alive.0, announced, guest, note).await;
+                connection::serve(client, peer, site, &alive.0, announced, pending, log).await;
             });
         }
         Err(refusal) => {
-            local.gate.turned_away();
-            local.stats.refused(refusal);
-            note.refused(refusal);
+            worker.gate.turned_away();
+            worker.stats.refused(refusal);
+            log.refused(refusal);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::*;
 use widelane_affinity::allowed;
 use widelane_batching::Clock;
-use widelane_terminator::{Config, Cpus, PlacementChoice};
+use widelane_terminator::{Config, Cpus, PlacementChoice, Server};
 
 /// With a clock that wide code lowers, `auto` keeps passes and workers apart, but lends the CPU of
 /// an idle vector core to the workers.
@@ -166,13 +166,19 @@ fn two_cpus() -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// `auto` on a processor with the published figures of a Gold 6130.
+/// On a processor with the published figures of a Gold 6130.
+fn start(config: &Config) -> Server {
+    let mut document = document(config);
+    document.set_clock(Some(Clock::GOLD_6130));
+    Server::start(&document).expect("a server")
+}
+
+/// Settings with placement `auto`.
 fn settings(files: &Files) -> Config {
     let certificate = files.certificate(Kind::Ecdsa, &["a.example"]);
     let mut config = config(vec![listener(echo(), vec![certificate])]);
     config.workers = None;
     config.batching.placement = PlacementChoice::Auto;
-    config.batching.clock = Some(Clock::GOLD_6130);
     config
 }
 

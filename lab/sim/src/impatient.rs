@@ -6,7 +6,7 @@
 //! place, and their clients do not notice before their time is over.
 //!
 //! A server with a wait begins handshakes by the policy of [`widelane_batching`], which it calls in the order in which
-//! `apps/terminator/src/gate.rs` does. One without begins the oldest first, and does not look whether their clients
+//! `apps/terminator/src/front/gate.rs` does. One without begins the oldest first, and does not look whether their clients
 //! are still there: what a client sent before it left can be read as ever.
 
 use std::collections::VecDeque;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use widelane_affinity::Cpus;
-use widelane_batching::{Clock, PlacementChoice};
+use widelane_batching::PlacementChoice;
 use widelane_crypto::Preference;
 
 use super::values::{choice, optional_seconds};
@@ -41,17 +41,6 @@ pub struct Batching {
     /// file, or a CPU model with published figures, as `Gold 6130`. Default: the newest that `widelane probe` kept,
     /// if it is of this machine.
     pub profile: Option<String>,
-    /// What that profile says, `None` if there is none: wide code counts as free then. See
-    /// [`Document::set_clock`](super::Document::set_clock).
-    #[serde(skip)]
-    pub clock: Option<Clock>,
-}
-
-impl Batching {
-    /// What wide code does to the clock, as far as is known.
-    pub(crate) fn clock(&self) -> Clock {
-        self.clock.unwrap_or_default()
-    }
 }
 
 impl Default for Batching {
@@ -64,7 +53,6 @@ impl Default for Batching {
             queue: 4096,
             backend: Preference::Auto,
             profile: None,
-            clock: None,
         }
     }
 }

@@ -14,6 +14,15 @@ use super::process::Config;
 pub struct Document {
     origin: Origin,
     config: Config,
+    environment: Environment,
+}
+
+/// Facts about the machine that a configuration goes with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Environment {
+    clock: Option<Clock>,
+    /// The directory in which fetched OCSP responses are kept for the next start. `None`: they are not.
+    pub(crate) ocsp_directory: Option<PathBuf>,
 }
 
 /// A configuration that cannot be used: where, what is wrong, what to do.
@@ -64,31 +73,36 @@ impl Document {
             path: path.to_owned(),
             text,
         };
-        Self { origin, config }.checked()
+        Self::checked(origin, config)
     }
 
     /// Takes a configuration that was put together from command line flags or by a program.
     pub fn from_flags(config: Config) -> Result<Self, ConfigError> {
-        Self {
-            origin: Origin::Flags,
-            config,
-        }
-        .checked()
+        Self::checked(Origin::Flags, config)
     }
 
     /// Says what wide code does to the clock of this machine; `None`: it is not known, and wide code counts as free.
     pub fn set_clock(&mut self, clock: Option<Clock>) {
-        self.config.batching.clock = clock;
+        self.environment.clock = clock;
     }
 
     /// Says where fetched OCSP responses are kept for the next start; without, they are not.
     pub fn keep_responses_in(&mut self, directory: PathBuf) {
-        self.config.ocsp_directory = Some(directory);
+        self.environment.ocsp_directory = Some(directory);
     }
 
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    pub(crate) fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    /// Returns whether both say the same, wherever they come from.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        (&self.config, &self.environment) == (&other.config, &other.environment)
     }
 
     /// Ties a fault to its file and line.
@@ -108,11 +122,28 @@ impl Document {
         }
     }
 
-    fn checked(self) -> Result<Self, ConfigError> {
-        match check(&self.config) {
-            Ok(()) => Ok(self),
-            Err(fault) => Err(self.locate(fault)),
+    fn checked(origin: Origin, config: Config) -> Result<Self, ConfigError> {
+        let document = Self {
+            origin,
+            config,
+            environment: Environment::default(),
+        };
+        match check(&document.config) {
+            Ok(()) => Ok(document),
+            Err(fault) => Err(document.locate(fault)),
         }
+    }
+}
+
+impl Environment {
+    /// Effect of wide code on the clock of this machine. Without a profile, there is none.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock.unwrap_or_default()
+    }
+
+    /// Returns whether a profile says what wide code does to the clock.
+    pub(crate) fn has_profile(&self) -> bool {
+        self.clock.is_some()
     }
 }
 

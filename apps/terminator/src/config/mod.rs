@@ -15,6 +15,7 @@ mod tests;
 mod values;
 
 pub use batching::Batching;
+pub(crate) use document::Environment;
 pub use document::{ConfigError, Document};
 pub(crate) use fault::{Fault, is_passing, is_shortage};
 pub use listener::{

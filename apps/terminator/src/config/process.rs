@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -55,13 +54,19 @@ pub struct Config {
     pub metrics: Metrics,
     /// What one process accepts.
     pub limits: Limits,
-    /// Where fetched OCSP responses are kept for the next start; see
-    /// [`Document::keep_responses_in`](super::Document::keep_responses_in).
-    #[serde(skip)]
-    pub ocsp_directory: Option<PathBuf>,
     /// The addresses served.
     #[serde(rename = "listener")]
     pub listeners: Vec<Listener>,
+}
+
+impl Config {
+    /// Whether any backend is to be checked.
+    pub(crate) fn has_checks(&self) -> bool {
+        self.listeners.iter().any(|listener| {
+            let mut routes = listener.routes.iter();
+            listener.health_check.is_some() || routes.any(|route| route.health_check.is_some())
+        })
+    }
 }
 
 /// An orderly stop.
@@ -154,7 +159,6 @@ impl Default for Config {
             batching: Batching::default(),
             metrics: Metrics::default(),
             limits: Limits::default(),
-            ocsp_directory: None,
             listeners: Vec::new(),
         }
     }

@@ -1,0 +1,499 @@
+//! Renews responses before they expire, on a thread of its own: no handshake ever waits for a responder.
+//!
+//! A response is asked for again when about half of its life is over, and after a failure less and less
+//! often. Chance moves each moment a little, so that the machines of a fleet do not all ask at once.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender, channel};
+use std::time::Duration;
+
+use rustls_pki_types::UnixTime;
+
+use super::check::Verdict;
+use super::fetch::{Failure, Fetch};
+use super::staple::{Offered, Staple, report_unmet_demand};
+use super::store::Store;
+
+/// A staple whose response is to be renewed, or only watched.
+#[derive(Clone, Debug)]
+pub(crate) struct Renewable {
+    pub(crate) staple: Arc<Staple>,
+    /// Whom to ask. `None`: the response comes from a file.
+    pub(crate) responder: Option<String>,
+    /// Whether the certificate demands a response.
+    pub(crate) must_staple: bool,
+}
+
+/// The thread, if there has been something for it to do. It ends when this is dropped; what it asks for at
+/// that moment takes some seconds more, and changes nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Renewal(Option<Sender<Vec<Renewable>>>);
+
+impl Renewal {
+    /// Takes care of these from now on, and of no others.
+    pub(crate) fn follow(&mut self, wanted: Vec<Renewable>, store: Option<&Store>) {
+        let wanted = match self.0.take() {
+            None => wanted,
+            Some(orders) => match orders.send(wanted) {
+                Ok(()) => return self.0 = Some(orders),
+                // It takes orders until this end of the channel is dropped, unless it has failed and said so.
+                Err(SendError(wanted)) => wanted,
+            },
+        };
+        if wanted.is_empty() {
+            return;
+        }
+        let (send, orders) = channel();
+        let store = store.cloned();
+        let thread = std::thread::Builder::new().name("widelane-ocsp".into());
+        let thread = thread.spawn(move || {
+            let _notice = EndNotice;
+            run(&orders, store.as_ref());
+        });
+        match thread.map(|_| send.send(wanted)) {
+            Ok(_) => self.0 = Some(send),
+            Err(error) => {
+                tracing::error!(%error, "OCSP responses are not renewed: no thread for it");
+            }
+        }
+    }
+}
+
+/// Says so when the thread fails: nothing else would show it before responses expire.
+struct EndNotice;
+
+impl Drop for EndNotice {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(
+                "OCSP responses are no longer renewed: the thread for it has failed. A reload starts \
+                 another"
+            );
+        }
+    }
+}
+
+fn run(orders: &Receiver<Vec<Renewable>>, store: Option<&Store>) {
+    if let Some(store) = store {
+        store.clean();
+    }
+    let fetch = Fetch::new();
+    let mut plans = Vec::new();
+    loop {
+        let now = UnixTime::now().as_secs();
+        let due = plans.iter().map(|plan: &Plan| plan.due).min();
+        let wait = due.map_or(LOOK, |due| due.saturating_sub(now)).min(LOOK);
+        match orders.recv_timeout(Duration::from_secs(wait)) {
+            Ok(wanted) => plans = follow(plans, wanted, UnixTime::now(), chance),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let mut ask = |responder: &str, request: &[u8]| fetch.ask(responder, request);
+        round(&mut plans, store, UnixTime::now, &mut ask, chance);
+    }
+}
+
+/// Puts a question to a responder.
+type Ask<'a> = &'a mut dyn FnMut(&str, &[u8]) -> Result<Vec<u8>, Failure>;
+
+/// When a response is asked for, and what was said about it.
+#[derive(Debug)]
+struct Plan {
+    wanted: Renewable,
+    /// In seconds since 1970.
+    due: u64,
+    failures: u32,
+    has_expired: bool,
+}
+
+/// The plans for what is wanted: those from before, and new ones.
+fn follow(
+    mut before: Vec<Plan>,
+    wanted: Vec<Renewable>,
+    now: UnixTime,
+    chance: fn() -> f64,
+) -> Vec<Plan> {
+    let plan = |wanted: Renewable| {
+        let same = |plan: &Plan| {
+            Arc::ptr_eq(&plan.wanted.staple, &wanted.staple)
+                && plan.wanted.responder == wanted.responder
+        };
+        if let Some(known) = before.iter().position(same) {
+            return before.swap_remove(known);
+        }
+        // Also what was kept on disk is renewed at its time.
+        let current = wanted.staple.current(now).is_some();
+        let last = wanted.staple.last().filter(|_| current);
+        Plan {
+            due: match &wanted.responder {
+                None => u64::MAX,
+                Some(_) => last.map_or(0, |last| half(&last, chance())),
+            },
+            wanted,
+            failures: 0,
+            has_expired: false,
+        }
+    };
+    wanted.into_iter().map(plan).collect()
+}
+
+/// Asks for all that is due, and says what has expired.
+fn round(
+    plans: &mut [Plan],
+    store: Option<&Store>,
+    clock: impl Fn() -> UnixTime,
+    ask: Ask<'_>,
+    chance: fn() -> f64,
+) {
+    // A responder that does not answer is asked once, and does not keep the others waiting. One that answers
+    // with an error is asked for each certificate: the error may be about one of them.
+    let mut silent = HashSet::new();
+    for plan in plans {
+        if let Some(responder) = plan.wanted.responder.clone()
+            && plan.is_due(clock())
+        {
+            let answer = match silent.contains(&responder) {
+                true => Err(Failure::Silent(
+                    "it has just not answered another question".to_owned(),
+                )),
+                false => match plan.wanted.staple.request() {
+                    Ok(request) => ask(&responder, &request),
+                    Err(error) => Err(Failure::Answered(error.to_string())),
+                },
+            };
+            let is_silent = matches!(answer, Err(Failure::Silent(_)));
+            plan.take(answer.map_err(Failure::problem), store, clock(), chance);
+            if is_silent {
+                silent.insert(responder);
+            }
+        }
+        plan.watch(clock());
+    }
+}
+
+impl Plan {
+    fn is_due(&self, now: UnixTime) -> bool {
+        // Nothing is put off so far, unless the clock was wrong and has been set back.
+        let never_so_late = now.as_secs() + 2 * LONGEST_WAIT;
+        let lacks = self.wanted.staple.current(now).is_none();
+        self.due <= now.as_secs() || (self.due > never_so_late && lacks)
+    }
+
+    /// Takes an answer, and plans the next question.
+    fn take(
+        &mut self,
+        answer: Result<Vec<u8>, String>,
+        store: Option<&Store>,
+        now: UnixTime,
+        chance: fn() -> f64,
+    ) {
+        let staple = &self.wanted.staple;
+        let (certificate, responder) = (staple.file(), self.wanted.responder.as_deref());
+        let taken = answer.and_then(|answer| {
+            let offered = staple.offer_fetched(answer, now);
+            offered.map_err(|refusal| format!("its answer is not taken: {refusal}"))
+        });
+        match taken {
+            Ok(Offered { response, is_new }) => {
+                if is_new {
+                    tracing::info!(certificate, responder, "has a new OCSP response");
+                    keep(staple, store, &response.bytes);
+                }
+                self.failures = 0;
+                self.due = next(&response.verdict, now, chance());
+            }
+            Err(problem) => {
+                staple.fetch_failed();
+                self.failures = self.failures.saturating_add(1);
+                self.due = now.as_secs() + wait_after(self.failures, chance());
+                // The first time. What it may lead to is said when the response expires.
+                if self.failures == 1 {
+                    tracing::warn!(
+                        certificate,
+                        responder,
+                        "no new OCSP response, and trying again: {problem}"
+                    );
+                    // At the start, no responder had been asked yet.
+                    if self.wanted.must_staple && staple.current(now).is_none() {
+                        report_unmet_demand(certificate);
+                    }
+                } else {
+                    tracing::debug!(certificate, responder, "no new OCSP response: {problem}");
+                }
+            }
+        }
+    }
+
+    /// Says once that a response has expired.
+    fn watch(&mut self, now: UnixTime) {
+        let staple = &self.wanted.staple;
+        let has_expired = staple.last().is_some() && staple.current(now).is_none();
+        if has_expired && !self.has_expired {
+            tracing::error!(
+                certificate = staple.file(),
+                "the OCSP response has expired; clients get none until there is a new one"
+            );
+        }
+        self.has_expired = has_expired;
+    }
+}
+
+fn keep(staple: &Staple, store: Option<&Store>, response: &[u8]) {
+    let Some(store) = store else {
+        return;
+    };
+    if let Err(error) = store.keep(staple.fingerprint(), response) {
+        let certificate = staple.file();
+        tracing::warn!(certificate, %error, "the OCSP response is not kept for the next start");
+    }
+}
+
+/// When half of a response's life is over, or a tenth more.
+fn half(verdict: &Verdict, chance: f64) -> u64 {
+    let life = verdict.next_update.saturating_sub(verdict.this_update);
+    verdict.this_update + (life as f64 * (0.5 + chance / 10.0)) as u64
+}
+
+/// When to ask again after a good answer. Responders give out one response for a while: it may be old
+/// already, and the next one may not be made yet.
+fn next(verdict: &Verdict, now: UnixTime, chance: f64) -> u64 {
+    let now = now.as_secs();
+    let left = verdict.next_update.saturating_sub(now);
+    let wait = (left / 4).clamp(LEAST_WAIT, LONGEST_WAIT);
+    // Never only when it has expired, however short its life is.
+    half(verdict, chance).max(now + wait.min((left / 2).max(SHORTEST_WAIT)))
+}
+
+/// How long to wait after so many failures.
+fn wait_after(failures: u32, chance: f64) -> u64 {
+    let doubled = LEAST_WAIT.saturating_mul(1 << failures.saturating_sub(1).min(10));
+    (doubled.min(LONGEST_WAIT) as f64 * (0.75 + chance / 2.0)) as u64
+}
+
+/// From 0 to 1, another one each time.
+fn chance() -> f64 {
+    f64::from(RandomState::new().hash_one(0) as u32) / f64::from(u32::MAX)
+}
+
+/// In seconds, as all times here.
+const SHORTEST_WAIT: u64 = 5;
+const LEAST_WAIT: u64 = 60;
+const LONGEST_WAIT: u64 = 3600;
+/// How often clocks that were set and responses that have expired are noticed.
+const LOOK: u64 = 30;
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::material::ocsp::Staples;
+    use crate::material::ocsp::specimen::{NOW, Says, Specimen};
+
+    const DAY: u64 = 86_400;
+
+    fn at(seconds: u64) -> UnixTime {
+        UnixTime::since_unix_epoch(Duration::from_secs(seconds))
+    }
+
+    fn wanted(specimen: &Specimen, responder: Option<&str>) -> Renewable {
+        let chain = specimen.chain();
+        let file = "a.pem";
+        Renewable {
+            staple: Staples::default()
+                .get(file, &chain, &Staples::default())
+                .unwrap(),
+            responder: responder.map(str::to_owned),
+            must_staple: false,
+        }
+    }
+
+    fn never() -> f64 {
+        0.0
+    }
+
+    #[test]
+    fn responses_are_renewed_at_half_of_their_life_and_kept_when_that_fails() {
+        let specimen = Specimen::new("authority");
+        let root = tempfile::TempDir::new().unwrap();
+        let store = Store::new(root.path().join("ocsp"));
+        store.prepare(None).unwrap();
+        let wanted = wanted(&specimen, Some("http://a"));
+        let staple = wanted.staple.clone();
+        let response = |from: u64, status| {
+            specimen.response(&Says {
+                from,
+                until: Some(from + 6 * DAY),
+                status,
+                ..specimen.says()
+            })
+        };
+        let now = Cell::new(NOW);
+        let mut plans = follow(Vec::new(), vec![wanted.clone()], at(NOW), never);
+        let mut turn = |seconds: u64, answer: Result<Vec<u8>, Failure>| {
+            now.set(seconds);
+            let mut asked = 0;
+            let mut ask = |responder: &str, request: &[u8]| {
+                assert_eq!(responder, "http://a");
+                assert!(!request.is_empty());
+                asked += 1;
+                answer.clone()
+            };
+            round(&mut plans, Some(&store), || at(now.get()), &mut ask, never);
+            (asked, plans[0].due)
+        };
+        let silence = || Err(Failure::Silent("silence".to_owned()));
+        assert_eq!(turn(NOW, silence()), (1, NOW + 45));
+        assert_eq!(turn(NOW + 44, silence()), (0, NOW + 45));
+        assert_eq!(turn(NOW + 45, silence()), (1, NOW + 45 + 90));
+        let first = response(NOW, 0);
+        let half = NOW + 3 * DAY;
+        assert_eq!(turn(NOW + 200, Ok(first.clone())), (1, half));
+        assert_eq!(store.read(staple.fingerprint()), Some(first.clone()));
+        assert!(staple.is_current());
+        // The same one once more, then an older one, an unknown one and silence: the first stays.
+        assert_eq!(turn(half, Ok(first.clone())), (1, half + 3600));
+        assert!(staple.is_current());
+        let (asked, mut due) = turn(half + 3600, Ok(response(NOW - DAY, 0)));
+        assert_eq!((asked, staple.is_current()), (1, true));
+        for bad in [Ok(response(half, 2)), Ok(b"<html>".to_vec()), silence()] {
+            let moment = due;
+            let asked;
+            (asked, due) = turn(moment, bad);
+            assert_eq!((asked, staple.is_current()), (1, false));
+            assert_eq!(staple.last().unwrap().this_update, NOW);
+        }
+        assert_eq!(staple.fetches(), [3, 5]);
+        assert_eq!(store.read(staple.fingerprint()), Some(first));
+        // The next start has it, and asks at its time.
+        let mut again = Staples::default();
+        let chain = specimen.chain();
+        let again = again.get("a.pem", &chain, &Staples::default()).unwrap();
+        let kept = store.read(again.fingerprint()).unwrap();
+        again.offer_fetched(kept, at(half - 9)).unwrap();
+        let wanted = Renewable {
+            staple: again,
+            responder: Some("http://a".into()),
+            must_staple: false,
+        };
+        let plans = follow(Vec::new(), vec![wanted], at(half - 9), never);
+        assert_eq!(plans[0].due, half);
+    }
+
+    #[test]
+    fn a_silent_responder_is_asked_once_for_all_its_certificates() {
+        let specimens = [1, 2, 3].map(|_| Specimen::new("authority"));
+        let [one, two, three] = &specimens;
+        let all = vec![
+            wanted(one, Some("http://silent")),
+            wanted(two, Some("http://silent")),
+            wanted(three, Some("http://a")),
+        ];
+        let mut plans = follow(Vec::new(), all, at(NOW), never);
+        let mut asked = Vec::new();
+        let mut ask = |responder: &str, _: &[u8]| {
+            asked.push(responder.to_owned());
+            match responder {
+                "http://a" => Ok(three.response(&three.says())),
+                _ => Err(Failure::Silent("silence".to_owned())),
+            }
+        };
+        round(&mut plans, None, || at(NOW), &mut ask, never);
+        assert_eq!(asked, ["http://silent", "http://a"]);
+        assert!(plans[..2].iter().all(|plan| plan.due == NOW + 45));
+        assert!(plans[2].wanted.staple.current(at(NOW)).is_some());
+    }
+
+    #[test]
+    fn an_error_about_one_certificate_does_not_keep_back_the_others() {
+        let specimens = [1, 2].map(|_| Specimen::new("authority"));
+        let [one, two] = &specimens;
+        let all = [one, two].map(|specimen| wanted(specimen, Some("http://a")));
+        let mut plans = follow(Vec::new(), all.into(), at(NOW), never);
+        let mut answers = vec![
+            Ok(two.response(&two.says())),
+            Err(Failure::Answered("it answers with HTTP status 404".into())),
+        ];
+        let mut ask = |_: &str, _: &[u8]| answers.pop().unwrap();
+        round(&mut plans, None, || at(NOW), &mut ask, never);
+        let taken = plans.iter().map(|plan| plan.wanted.staple.fetches());
+        assert_eq!(taken.collect::<Vec<_>>(), [[0, 1], [1, 0]]);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_does_not_put_off_questions() {
+        let specimen = Specimen::new("authority");
+        let wanted = wanted(&specimen, Some("http://a"));
+        let mut plans = follow(Vec::new(), vec![wanted], at(NOW), never);
+        let mut asked = 0;
+        for now in [NOW + 1000 * DAY, NOW, NOW + 1] {
+            let mut ask = |_: &str, _: &[u8]| {
+                asked += 1;
+                Ok(specimen.response(&specimen.says()))
+            };
+            round(&mut plans, None, || at(now), &mut ask, never);
+        }
+        assert_eq!(asked, 2);
+        assert!(plans[0].wanted.staple.is_current());
+    }
+
+    #[test]
+    fn plans_outlive_reloads_and_files_are_never_asked_for() {
+        let specimen = Specimen::new("authority");
+        let fetched = wanted(&specimen, Some("http://a"));
+        let from_file = wanted(&specimen, None);
+        let all = vec![fetched.clone(), from_file];
+        let mut plans = follow(Vec::new(), all, at(NOW), never);
+        let dues: Vec<u64> = plans.iter().map(|plan| plan.due).collect();
+        assert_eq!(dues, [0, u64::MAX]);
+        (plans[0].due, plans[0].failures) = (NOW + 7, 3);
+        let plans = follow(plans, vec![fetched.clone()], at(NOW), never);
+        assert_eq!((plans.len(), plans[0].due), (1, NOW + 7));
+        let other = Renewable {
+            responder: Some("http://b".into()),
+            ..fetched
+        };
+        let plans = follow(plans, vec![other], at(NOW), never);
+        assert_eq!((plans[0].due, plans[0].failures), (0, 0));
+    }
+
+    #[test]
+    fn a_thread_that_has_failed_is_replaced_by_the_next_reload() {
+        let specimen = Specimen::new("authority");
+        let wanted = vec![wanted(&specimen, None)];
+        let (send, _) = channel();
+        let mut renewal = Renewal(Some(send));
+        renewal.follow(wanted.clone(), None);
+        let orders = renewal.0.as_ref().unwrap();
+        assert!(orders.send(wanted).is_ok(), "a thread takes them");
+    }
+
+    #[test]
+    fn waits_grow_to_an_hour_and_chance_moves_them() {
+        let waits: Vec<u64> = (1..=8).map(|failures| wait_after(failures, 0.5)).collect();
+        assert_eq!(waits, [60, 120, 240, 480, 960, 1920, 3600, 3600]);
+        assert_eq!(wait_after(u32::MAX, 1.0), 4500);
+        let verdict = Verdict {
+            this_update: NOW,
+            next_update: NOW + 1000,
+            revoked: false,
+        };
+        assert_eq!(
+            [half(&verdict, 0.0), half(&verdict, 1.0)],
+            [NOW + 500, NOW + 600]
+        );
+        for (now, expected) in [
+            (NOW, NOW + 500),
+            (NOW + 490, NOW + 490 + 127),
+            (NOW + 900, NOW + 950),
+            (NOW + 998, NOW + 1003),
+        ] {
+            assert_eq!(next(&verdict, at(now), 0.0), expected);
+        }
+        assert!((0..100).all(|_| (0.0..=1.0).contains(&chance())));
+        let [one, other] = [chance(), chance()];
+        assert!(one != other || chance() != one);
+    }
+}

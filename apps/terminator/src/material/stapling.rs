@@ -1,0 +1,144 @@
+//! Which certificates of a configuration get OCSP responses, and from where.
+
+use std::sync::Arc;
+
+use rustls_pki_types::UnixTime;
+
+use crate::config::{Certificate, Document, OcspSource};
+use crate::material::files::Pair;
+use crate::material::ocsp::{self, Renewable, Staple, Staples, Store};
+use crate::privileges::Account;
+
+/// A certificate for which OCSP responses are wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct StapleStatus {
+    /// The certificate's file.
+    pub(crate) file: String,
+    /// The certificate demands one (must-staple).
+    pub(crate) must: bool,
+    /// A responder is asked for it.
+    pub(crate) fetched: bool,
+    /// `None`: the configuration wants none, or it is not possible.
+    pub(crate) staple: Option<Arc<Staple>>,
+}
+
+/// State of the response that a certificate demands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// There is one, or none is demanded.
+    Met,
+    /// There is none, because its responder has not answered for the first time.
+    Awaited,
+    Unmet,
+}
+
+impl StapleStatus {
+    /// Returns whether clients get a response now.
+    pub(crate) fn is_stapled(&self, now: UnixTime) -> bool {
+        let staple = self.staple.as_ref();
+        staple.is_some_and(|staple| staple.current(now).is_some())
+    }
+
+    pub(crate) fn demand(&self, now: UnixTime) -> Demand {
+        let asked = self.staple.as_ref().map(|staple| staple.fetches());
+        match self.must && !self.is_stapled(now) {
+            false => Demand::Met,
+            true if self.fetched && asked == Some([0, 0]) => Demand::Awaited,
+            true => Demand::Unmet,
+        }
+    }
+
+    /// Logs that the certificate demands a response and there is none, if so.
+    pub(crate) fn log_unmet_demand(&self, now: UnixTime) {
+        match self.demand(now) {
+            Demand::Met => {}
+            Demand::Awaited => tracing::info!(
+                certificate = self.file,
+                "the certificate demands a stapled OCSP response (must-staple); clients get none until \
+                 its responder has answered"
+            ),
+            Demand::Unmet => ocsp::report_unmet_demand(&self.file),
+        }
+    }
+}
+
+/// The directory of fetched OCSP responses.
+pub(crate) fn store(document: &Document) -> Option<Store> {
+    let directory = &document.environment().ocsp_directory;
+    directory.clone().map(Store::new)
+}
+
+/// Makes the place where they are kept, for the account that this process will have.
+pub(crate) fn prepare(document: &Document, account: Option<&Account>) {
+    let listeners = document.config().listeners.iter();
+    let mut certificates = listeners.flat_map(|listener| &listener.certificates);
+    let is_fetched =
+        |one: &Certificate| matches!(one.ocsp, Some(OcspSource::Fetch | OcspSource::Responder(_)));
+    if certificates.any(is_fetched)
+        && let Some(store) = store(document)
+    {
+        let owner = account.map(|account| (account.uid(), account.gid()));
+        if let Err(error) = store.prepare(owner) {
+            tracing::warn!(%error, "OCSP responses are not kept for the next start");
+        }
+    }
+}
+
+/// Finds the staple of a certificate, and says what is wrong if it can have none.
+pub(crate) fn find(
+    pair: &mut Pair,
+    store: Option<&Store>,
+    before: &Staples,
+    next: &mut Staples,
+) -> Option<StapleStatus> {
+    let files = &pair.files;
+    let file = files.cert.display().to_string();
+    let must = pair.identity.facts.must_staple;
+    if files.ocsp.is_none() && !must {
+        return None;
+    }
+    let mut fetched = false;
+    if files.ocsp.is_some() {
+        match next.get(&file, &pair.identity.chain, before) {
+            Ok(staple) => pair.staple = Some(staple),
+            Err(error) => tracing::warn!(
+                certificate = file,
+                "clients get no OCSP response: {error}; append it behind the server's own"
+            ),
+        }
+    }
+    if let (Some(source), Some(staple)) = (&files.ocsp, &pair.staple) {
+        let responder = match source {
+            OcspSource::File(_) => None,
+            OcspSource::Responder(address) => Some(address.clone()),
+            OcspSource::Fetch => pair.identity.facts.responder.clone(),
+        };
+        if *source == OcspSource::Fetch && responder.is_none() {
+            tracing::warn!(
+                certificate = file,
+                "clients get no OCSP response: the certificate names no responder that can be asked \
+                 over HTTP; name one (ocsp = \"http://…\"), or remove `ocsp`"
+            );
+        }
+        if let Some(response) = pair.ocsp.take() {
+            next.wait(staple.clone(), response);
+        } else if let Some(store) = store
+            && staple.last().is_none()
+            && let Some(kept) = store.read(staple.fingerprint())
+        {
+            staple.offer_kept(kept, UnixTime::now());
+        }
+        fetched = responder.is_some();
+        next.want(Renewable {
+            staple: staple.clone(),
+            responder,
+            must_staple: must,
+        });
+    }
+    Some(StapleStatus {
+        file,
+        must,
+        fetched,
+        staple: pair.staple.clone(),
+    })
+}
