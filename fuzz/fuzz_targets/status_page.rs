@@ -20,6 +20,8 @@ fuzz_target!(|bytes: &[u8]| {
         if let Asked::OffUntil(then) = report.asked(NOW) {
             assert!(NOW < then && then <= NOW + LONGEST);
         }
+        let wait = report.overload.wait(99);
+        assert!(wait.is_none_or(|below| below.is_power_of_two() && below <= 16_384));
         assert!(report.operations.len() <= MOST_OPERATIONS);
         assert!(report.reasons.len() <= MOST_REASONS);
         assert!(

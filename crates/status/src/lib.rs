@@ -16,11 +16,13 @@
 
 #[allow(unsafe_code)]
 mod mapping;
+mod overload;
 mod page;
 mod report;
 mod switch;
 
 pub use mapping::{map, map_over};
+pub use overload::{Overload, OverloadCounters};
 pub use page::{Facts, MOST_DECISIONS, MOST_OPERATIONS, MOST_REASONS, Page, Totals};
 pub use report::{BadPage, Operation, Reason, Report, SWITCH};
 pub use switch::{Asked, LONGEST, Switch};

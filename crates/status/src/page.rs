@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
+use crate::overload::OverloadCounters;
 use crate::switch::Switch;
 
 /// The memory. Zeros are an empty page, which no reader takes for a whole one.
@@ -24,13 +25,14 @@ pub struct Page {
     pub(crate) backend: Text<BACKEND>,
     pub(crate) switch: OwnLine<Switch>,
     pub(crate) handshakes: OwnLine<Handshakes>,
+    pub(crate) overload: OwnLine<OverloadCounters>,
     pub(crate) operation_rows: [OperationRow; MOST_OPERATIONS],
     pub(crate) reason_rows: [ReasonRow; MOST_REASONS],
     pub(crate) decision_rows: [Text<DECISION>; MOST_DECISIONS],
 }
 
 /// What no other part of the page shares a cache line with: threads read the switch often, and write the
-/// counts of handshakes often.
+/// counts of handshakes and of overload often.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct OwnLine<T>(pub(crate) T);
@@ -187,6 +189,11 @@ impl Page {
         self.handshakes.0.agreed.fetch_add(1, Relaxed);
     }
 
+    /// Counters of overload.
+    pub fn overload(&self) -> &OverloadCounters {
+        &self.overload.0
+    }
+
     /// Counts a reason for which OpenSSL did something by itself. One thread writes at a time.
     pub fn count_reason(&self, text: &str) {
         let rows = self.reasons.load(Acquire) as usize;
@@ -228,7 +235,7 @@ impl<const N: usize> Text<N> {
 /// Operations that a page has room for.
 pub const MOST_OPERATIONS: usize = 32;
 /// Reasons that a page has room for; others are only counted.
-pub const MOST_REASONS: usize = 38;
+pub const MOST_REASONS: usize = 37;
 
 /// Decisions that a page has room for.
 pub const MOST_DECISIONS: usize = 32;
@@ -236,7 +243,7 @@ pub const MOST_DECISIONS: usize = 32;
 /// `WIDELANE`, as bytes in memory.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"WIDELANE");
 /// The number of this layout.
-pub(crate) const LAYOUT: u32 = 3;
+pub(crate) const LAYOUT: u32 = 4;
 /// In `flags`: handshakes are suspended.
 pub(crate) const SUSPENDS: u32 = 1;
 /// In `flags`: the process is the terminator.
@@ -274,6 +281,7 @@ pub(crate) mod tests {
             backend: no_text(),
             switch: OwnLine::default(),
             handshakes: OwnLine::default(),
+            overload: OwnLine::default(),
             operation_rows: std::array::from_fn(|_| OperationRow {
                 name: no_text(),
                 totals: Default::default(),
@@ -305,8 +313,9 @@ pub(crate) mod tests {
         page.backend.add_to(&mut bytes);
         let handshakes = &page.handshakes.0;
         for line in [
-            &[&page.switch.0.0][..],
-            &[&handshakes.signed, &handshakes.agreed],
+            vec![&page.switch.0.0],
+            vec![&handshakes.signed, &handshakes.agreed],
+            page.overload.0.words(),
         ] {
             for word in line {
                 bytes.extend(word.load(Relaxed).to_ne_bytes());

@@ -4,6 +4,7 @@ use std::fmt;
 use std::mem::offset_of;
 use std::time::Duration;
 
+use crate::overload::Overload;
 use crate::page::{
     BACKEND, DECISION, Facts, Handshakes, LAYOUT, MAGIC, MOST_DECISIONS, MOST_OPERATIONS,
     MOST_REASONS, OPENSSL, OPERATION, OperationRow, Page, REASON, ReasonRow, SERVES, SUSPENDS,
@@ -28,6 +29,8 @@ pub struct Report {
     pub signed: u64,
     /// Key exchanges: full handshakes have one, and so do most resumed ones.
     pub agreed: u64,
+    /// Connections that came faster than they could be served.
+    pub overload: Overload,
     /// In the order of the process; also those that did nothing.
     pub operations: Vec<Operation>,
     /// Why OpenSSL did something by itself.
@@ -140,6 +143,7 @@ impl Report {
             switch: page.u64(SWITCH),
             signed: page.u64(offset_of!(Page, handshakes) + offset_of!(Handshakes, signed)),
             agreed: page.u64(offset_of!(Page, handshakes) + offset_of!(Handshakes, agreed)),
+            overload: Overload::from_words(page.words(offset_of!(Page, overload))),
             operations: (0..operations)
                 .map(|number| page.operation(number))
                 .collect::<Option<_>>()
@@ -167,7 +171,7 @@ impl<'a> Bytes<'a> {
     fn operation(&self, number: usize) -> Option<Operation> {
         let row = offset_of!(Page, operation_rows) + number * size_of::<OperationRow>();
         let totals = row + offset_of!(OperationRow, totals);
-        let values = std::array::from_fn::<_, TOTALS, _>(|i| self.u64(totals + i * 8));
+        let values: [u64; TOTALS] = self.words(totals);
         Some(Operation {
             name: self.text(row + offset_of!(OperationRow, name), OPERATION)?,
             totals: Totals::from_array(values),
@@ -192,6 +196,10 @@ impl<'a> Bytes<'a> {
 
     fn u32(&self, at: usize) -> u32 {
         u32::from_ne_bytes(self.array(at))
+    }
+
+    fn words<const N: usize>(&self, at: usize) -> [u64; N] {
+        std::array::from_fn(|i| self.u64(at + i * 8))
     }
 
     fn u64(&self, at: usize) -> u64 {
@@ -245,6 +253,9 @@ mod tests {
         page.count_signed();
         page.count_agreed();
         page.count_agreed();
+        page.overload().begins();
+        page.overload().refused();
+        page.overload().served(12);
         bytes(&page)
     }
 
@@ -268,6 +279,10 @@ mod tests {
         assert_eq!(reasons, [("no lanes for it", 2), ("other", 1)]);
         assert_eq!(report.unlisted, 0);
         assert_eq!((report.signed, report.agreed), (1, 2));
+        let overload = &report.overload;
+        assert_eq!((overload.now, overload.begun), (1, 1));
+        assert_eq!((overload.gone, overload.refused), (0, 1));
+        assert_eq!(overload.wait(50), Some(16));
     }
 
     #[test]
@@ -300,7 +315,19 @@ mod tests {
         assert_eq!(report.operations.len(), MOST_OPERATIONS);
         assert_eq!(report.reasons.len(), MOST_REASONS);
         assert_eq!((report.reasons[0].count, report.unlisted), (2, 2));
-        assert_eq!(report.reasons[37].text.len(), 119);
+        assert_eq!(report.reasons[MOST_REASONS - 1].text.len(), 119);
+    }
+
+    /// Variations of a page that is refused find nothing.
+    #[test]
+    fn the_fuzzer_begins_with_a_page_of_this_layout() {
+        let seed = include_bytes!("../../../fuzz/corpus/status_page/page");
+        let report = Report::parse(seed).unwrap();
+        assert_eq!((report.operations.len(), report.reasons.len()), (2, 2));
+        assert_eq!(
+            (report.overload.begun, report.overload.wait(99)),
+            (3, Some(32))
+        );
     }
 
     #[test]
