@@ -171,6 +171,13 @@ impl From<TcpStream> for Client {
     }
 }
 
+#[cfg(test)]
+impl From<OwnedFd> for Client {
+    fn from(socket: OwnedFd) -> Self {
+        Self(State::Bare(socket))
+    }
+}
+
 /// A client's socket while its task is polled.
 pub(crate) struct Polled<'a, 'b> {
     client: &'a mut Client,
