@@ -26,6 +26,8 @@ fuzz_target!(|bytes: &[u8]| {
         }
         assert!(report.proved.age(NOW).is_none_or(|age| age < NOW));
         assert!(!report.proved.is_at_work(NOW) || report.proved.until > NOW);
+        let wait = report.overload.wait(99);
+        assert!(wait.is_none_or(|below| below.is_power_of_two() && below <= 16_384));
         assert!(report.operations.len() <= MOST_OPERATIONS);
         assert!(report.reasons.len() <= MOST_REASONS);
         assert!(

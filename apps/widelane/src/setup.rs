@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Remove what was written
     #[arg(long, conflicts_with_all = [
         "env", "provider", "shim", "imports", "profile", "no_statistics", "operations", "backend", "prefer",
-        "chacha20poly1305", "log", "system_config",
+        "chacha20poly1305", "overload", "log", "system_config",
     ])]
     undo: bool,
 
@@ -66,6 +66,11 @@ pub(crate) struct Args {
     /// 16 KiB [default: OpenSSL's own]
     #[arg(long, value_name = "FORM")]
     chacha20poly1305: Option<String>,
+
+    /// Whether the kernel's queues of connections are kept short while more come than the server can serve, in nginx
+    /// and lighttpd: on (the default) or off
+    #[arg(long, value_name = "ON|OFF")]
+    overload: Option<String>,
 
     /// What the provider writes to the server's standard error: off, warn (the default) or info
     #[arg(long, value_name = "LEVEL")]
@@ -295,6 +300,10 @@ fn setup(args: &Args, root: &Root) -> Result<Setup, Failure> {
         let set = options.set_chacha20poly1305(form);
         set.map_err(|error| Failure::Usage(error.to_string()))?;
     }
+    if let Some(text) = &args.overload {
+        let set = options.set_overload(text);
+        set.map_err(|error| Failure::Usage(error.to_string()))?;
+    }
     // A folder for another machine gets no profile of this one.
     if args.root == Path::new("/") || args.profile.is_some() {
         let clock = clock(args.profile.as_deref())?.unwrap_or_default();
@@ -406,6 +415,7 @@ Examples:
   widelane setup haproxy --print
   sudo widelane setup apache2 --operations rsa,x25519 --log info
   sudo widelane setup nginx --imports
+  sudo widelane setup nginx --overload off
   sudo widelane setup nginx --undo
   env $(widelane setup lighttpd --env) lighttpd -D -f lighttpd.conf
 

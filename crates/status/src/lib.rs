@@ -17,6 +17,7 @@
 
 #[allow(unsafe_code)]
 mod mapping;
+mod overload;
 mod page;
 mod proved;
 mod report;
@@ -24,6 +25,7 @@ mod switch;
 mod times;
 
 pub use mapping::{map, map_over};
+pub use overload::{Overload, OverloadCounters};
 pub use page::{Facts, MOST_DECISIONS, MOST_OPERATIONS, MOST_REASONS, Page, Totals};
 pub use proved::{Found, Proved};
 pub use report::{BadPage, Operation, PROVED, Reason, Report, SWITCH};

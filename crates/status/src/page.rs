@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::time::Duration;
 
+use crate::overload::OverloadCounters;
 use crate::proved::Words;
 use crate::switch::Switch;
 use crate::times::Histogram;
@@ -27,6 +28,7 @@ pub struct Page {
     pub(crate) backend: Text<BACKEND>,
     pub(crate) switch: OwnLine<Switch>,
     pub(crate) handshakes: OwnLine<Handshakes>,
+    pub(crate) overload: OwnLine<OverloadCounters>,
     pub(crate) operation_rows: [OperationRow; MOST_OPERATIONS],
     pub(crate) reason_rows: [ReasonRow; MOST_REASONS],
     pub(crate) decision_rows: [Text<DECISION>; MOST_DECISIONS],
@@ -35,7 +37,7 @@ pub struct Page {
 }
 
 /// What no other part of the page shares a cache line with: threads read the switch often, and write the
-/// counts of handshakes often.
+/// counts of handshakes and of overload often.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct OwnLine<T>(pub(crate) T);
@@ -215,6 +217,11 @@ impl Page {
         }
     }
 
+    /// Counters of overload.
+    pub fn overload(&self) -> &OverloadCounters {
+        &self.overload.0
+    }
+
     /// Counts a reason for which OpenSSL did something by itself. One thread writes at a time.
     pub fn count_reason(&self, text: &str) {
         let rows = self.reasons.load(Acquire) as usize;
@@ -256,7 +263,7 @@ impl<const N: usize> Text<N> {
 /// Operations that a page has room for.
 pub const MOST_OPERATIONS: usize = 32;
 /// Reasons that a page has room for; others are only counted.
-pub const MOST_REASONS: usize = 38;
+pub const MOST_REASONS: usize = 37;
 
 /// Decisions that a page has room for.
 pub const MOST_DECISIONS: usize = 32;
@@ -302,6 +309,7 @@ pub(crate) mod tests {
             backend: no_text(),
             switch: OwnLine::default(),
             handshakes: OwnLine::default(),
+            overload: OwnLine::default(),
             operation_rows: std::array::from_fn(|_| OperationRow {
                 name: no_text(),
                 totals: Default::default(),
@@ -338,8 +346,9 @@ pub(crate) mod tests {
         page.backend.add_to(&mut bytes);
         let handshakes = &page.handshakes.0;
         for line in [
-            &[&page.switch.0.0][..],
-            &[&handshakes.signed, &handshakes.agreed],
+            vec![&page.switch.0.0],
+            vec![&handshakes.signed, &handshakes.agreed],
+            page.overload.0.words(),
         ] {
             for word in line {
                 bytes.extend(word.load(Relaxed).to_ne_bytes());

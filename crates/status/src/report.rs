@@ -4,6 +4,7 @@ use std::fmt;
 use std::mem::offset_of;
 use std::time::Duration;
 
+use crate::overload::Overload;
 use crate::page::{
     BACKEND, DECISION, Durations, Facts, Handshakes, LAYOUT, MAGIC, MOST_DECISIONS,
     MOST_OPERATIONS, MOST_REASONS, OPENSSL, OPERATION, OperationRow, Page, REASON, ReasonRow,
@@ -37,6 +38,8 @@ pub struct Report {
     pub agreed_times: Times,
     /// Note of a proof.
     pub proved: Proved,
+    /// Connections that came faster than they could be served.
+    pub overload: Overload,
     /// In the order of the process; also those that did nothing.
     pub operations: Vec<Operation>,
     /// Why OpenSSL did something by itself.
@@ -152,6 +155,7 @@ impl Report {
             signed_times: page.times(offset_of!(Durations, signed)),
             agreed_times: page.times(offset_of!(Durations, agreed)),
             proved: Proved::of_words(page.u64s(PROVED)),
+            overload: Overload::from_words(page.words(offset_of!(Page, overload))),
             operations: (0..operations)
                 .map(|number| page.operation(number))
                 .collect::<Option<_>>()
@@ -210,6 +214,10 @@ impl<'a> Bytes<'a> {
 
     fn u32(&self, at: usize) -> u32 {
         u32::from_ne_bytes(self.array(at))
+    }
+
+    fn words<const N: usize>(&self, at: usize) -> [u64; N] {
+        std::array::from_fn(|i| self.u64(at + i * 8))
     }
 
     fn u64(&self, at: usize) -> u64 {
@@ -275,6 +283,9 @@ mod tests {
         page.count_signed(MILLISECOND);
         page.count_agreed(MILLISECOND * 2);
         page.count_agreed(MILLISECOND * 4);
+        page.overload().begins();
+        page.overload().refused();
+        page.overload().served(12);
         bytes(&page)
     }
 
@@ -302,6 +313,10 @@ mod tests {
         let agreed = times(&[MILLISECOND * 2, MILLISECOND * 4]);
         assert_eq!(report.agreed_times, agreed);
         assert_eq!(report.proved, Proved::default());
+        let overload = &report.overload;
+        assert_eq!((overload.now, overload.begun), (1, 1));
+        assert_eq!((overload.gone, overload.refused), (0, 1));
+        assert_eq!(overload.wait(50), Some(16));
     }
 
     #[test]
@@ -363,7 +378,19 @@ mod tests {
         assert_eq!(report.operations.len(), MOST_OPERATIONS);
         assert_eq!(report.reasons.len(), MOST_REASONS);
         assert_eq!((report.reasons[0].count, report.unlisted), (2, 2));
-        assert_eq!(report.reasons[37].text.len(), 119);
+        assert_eq!(report.reasons[MOST_REASONS - 1].text.len(), 119);
+    }
+
+    /// Variations of a page that is refused find nothing.
+    #[test]
+    fn the_fuzzer_begins_with_a_page_of_this_layout() {
+        let seed = include_bytes!("../../../fuzz/corpus/status_page/page");
+        let report = Report::parse(seed).unwrap();
+        assert_eq!((report.operations.len(), report.reasons.len()), (2, 2));
+        assert_eq!(
+            (report.overload.begun, report.overload.wait(99)),
+            (3, Some(32))
+        );
     }
 
     #[test]

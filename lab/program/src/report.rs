@@ -9,7 +9,7 @@ use widelane_cli::places::{Places, profile_name};
 use widelane_cli::version::known;
 use widelane_cli::{machine, output};
 use widelane_frequency::{Machine, Profile};
-use widelane_report::{Inputs, latency, picture, proof, records, report};
+use widelane_report::{Inputs, goodput, latency, picture, proof, records, report};
 
 /// Write what is known of this machine, and what was measured on it and others, into one HTML file
 ///
@@ -53,7 +53,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "output", "latency", "clocks"])]
     proof: Option<PathBuf>,
 
-    /// The kind of handshake in it
+    /// Write a picture of goodput against offered load to this file (SVG), from the last record of `lab/overload`,
+    /// and no page
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "output", "latency", "clocks", "proof"])]
+    goodput: Option<PathBuf>,
+
+    /// The kind of handshake in the picture of latency
     #[arg(
         long,
         value_name = "NAME",
@@ -74,6 +79,12 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let (records, faults) = records(&places(args.records)?);
     for fault in &faults {
         output::complain(&format!("widelane-lab: {}\n", fault));
+    }
+    if let Some(path) = &args.goodput {
+        let svg = goodput(&records).ok_or_else(|| {
+            Failure::Failed("no record has lines of overload: `lab/overload` writes one".to_owned())
+        })?;
+        return draw(path, &svg);
     }
     if let Some(path) = &args.latency {
         let condition = &args.condition;
@@ -184,6 +195,7 @@ Examples:
       then open widelane-report.html in a browser
   widelane-lab report --records ~/measurements --output /tmp/report.html
   widelane-lab report --latency latency.svg --condition rsa-x25519
+  widelane-lab report --goodput goodput.svg
   widelane-lab report --clocks clocks.svg
   widelane-lab report --proof proof.svg
   widelane-lab report --json | jq 'select(.section == \"answer\")'

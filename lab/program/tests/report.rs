@@ -226,3 +226,23 @@ fn latency_against_load_is_drawn_from_the_newest_record_that_has_it() {
     assert!(svg.contains("RSA-2048, X25519; New, "), "{svg}");
     assert!(!folder.path().join("widelane-report.html").exists());
 }
+
+#[test]
+fn goodput_under_overload_is_drawn_from_the_record_of_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let shared = folder.path().join("lab/records");
+    fs::create_dir_all(&shared).expect("a folder");
+    fs::write(shared.join("2026-01-03.jsonl"), RECORD).expect("written");
+    let output = report(folder.path(), &["--goodput", "goodput.svg"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let told = text(&output.stderr);
+    assert!(told.contains("`lab/overload` writes one"), "{told}");
+    let line = r#"{"kind":"overload","server":"serve","key":"rsa","knee_per_s":9,"rate":9,"report":{"goodput_per_s":8}}"#;
+    let record = format!("{}\n{line}\n", RECORD.lines().next().expect("a run"));
+    fs::write(shared.join("2026-01-02.jsonl"), record).expect("written");
+    let output = report(folder.path(), &["--goodput", "goodput.svg"]);
+    assert!(output.status.success(), "{output:?}");
+    let svg = fs::read_to_string(folder.path().join("goodput.svg")).expect("a picture");
+    assert!(svg.contains("RSA-2048; A, 2026-01-02"), "{svg}");
+    assert!(!folder.path().join("widelane-report.html").exists());
+}

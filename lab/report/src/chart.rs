@@ -3,6 +3,7 @@
 //! A picture is as wide as a phone. Its colours are those of [`Tone`], which the page's style sheet
 //! replaces where the reader prefers a dark one. Texts are escaped by plotters.
 
+use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use widelane_samples::{Figure, Interval};
@@ -332,6 +333,29 @@ fn draw(
     Ok(())
 }
 
+/// The place of a picture's lines, below its title and above a key for each of them.
+pub(crate) fn lines<'a>(
+    svg: &'a mut String,
+    title: Option<&str>,
+    keys: Vec<(String, Tone)>,
+) -> Result<DrawingArea<SVGBackend<'a>, Shift>, Box<dyn std::error::Error>> {
+    let head = title.map_or(0, |_| HEAD);
+    let legend = (keys.len() as u32 + 1) * KEY;
+    let size = (WIDTH, head + LINES + legend);
+    let root = SVGBackend::with_string(svg, size).into_drawing_area();
+    root.fill(&Tone::Paper.rgb())?;
+    if let Some(title) = title {
+        root.draw(&Text::new(title.to_owned(), (2, 4), letters()))?;
+    }
+    for (index, (name, tone)) in keys.into_iter().enumerate() {
+        let y = (head + LINES + KEY / 2 + index as u32 * KEY) as i32;
+        let corners = [(56, y), (68, y + 12)];
+        root.draw(&Rectangle::new(corners, tone.rgb().filled()))?;
+        root.draw(&Text::new(name, (74, y), letters()))?;
+    }
+    Ok(root.shrink((0, head), (WIDTH, LINES)))
+}
+
 pub(crate) fn letters() -> TextStyle<'static> {
     ("sans-serif", LETTERS).into_font().color(&Tone::Ink.rgb())
 }
@@ -367,6 +391,9 @@ const WIDTH: u32 = 360;
 const ROW: f64 = 34.0;
 const FOOT: u32 = 22;
 const HEAD: u32 = 24;
+/// Height of lines, and of a key below them.
+const LINES: u32 = 240;
+const KEY: u32 = 20;
 /// Distance from one line of a label to the next.
 const LINE: f64 = 13.0;
 /// plotters makes letters smaller than asked for: these have eleven pixels.

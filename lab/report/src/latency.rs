@@ -1,7 +1,7 @@
 //! Latency against load: what a server answers in when connections start at a given rate.
 
 use crate::block::Block;
-use crate::chart::{Tone, letters, tick};
+use crate::chart::{Tone, letters, lines, tick};
 use crate::handshakes::{column, tone};
 use plotters::prelude::*;
 use std::rc::Rc;
@@ -107,16 +107,12 @@ fn draw(
     let fastest = all().map(|point| point.0).fold(1.0, f64::max);
     let least = all().map(|point| point.1).fold(f64::MAX, f64::min);
     let most = all().map(|point| point.1).fold(1.0, f64::max);
-    let head = title.map_or(0, |_| HEAD);
-    let legend = (curves.len() as u32 + 1) * KEY;
-    let root = SVGBackend::with_string(svg, (WIDTH, head + HEIGHT + legend)).into_drawing_area();
-    root.fill(&Tone::Paper.rgb())?;
-    if let Some(title) = title {
-        root.draw(&Text::new(title.to_owned(), (2, 4), letters()))?;
-    }
-    let mut chart = ChartBuilder::on(&root)
-        .margin_top(head + 6)
-        .margin_bottom(legend)
+    let keys = curves
+        .iter()
+        .map(|one| (one.server.clone(), tone(&one.server)));
+    let area = lines(svg, title, keys.collect())?;
+    let mut chart = ChartBuilder::on(&area)
+        .margin_top(6)
         .margin_right(10)
         .x_label_area_size(22)
         .y_label_area_size(52)
@@ -141,14 +137,8 @@ fn draw(
         let dot = |&at: &(f64, f64)| Circle::new(at, 3, colour.filled());
         chart.draw_series(one.most.iter().map(dot))?;
     }
-    for (index, one) in curves.iter().enumerate() {
-        let y = (head + HEIGHT + KEY / 2 + index as u32 * KEY) as i32;
-        let corners = [(56, y), (68, y + 12)];
-        root.draw(&Rectangle::new(corners, tone(&one.server).rgb().filled()))?;
-        root.draw(&Text::new(one.server.clone(), (74, y), letters()))?;
-    }
     drop(chart);
-    root.present()?;
+    area.present()?;
     Ok(())
 }
 
@@ -163,11 +153,6 @@ fn time(us: f64) -> String {
 
 /// Times that a picture can show.
 const DRAWN: std::ops::Range<f64> = 1e-3..1e12;
-/// Pixels of a phone.
-const WIDTH: u32 = 360;
-const HEIGHT: u32 = 240;
-const HEAD: u32 = 24;
-const KEY: u32 = 20;
 
 #[cfg(test)]
 mod tests {

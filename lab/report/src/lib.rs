@@ -5,7 +5,8 @@
 //! operations, handshakes and experiments. Each number on the page says on which machine, of which
 //! commit, when and with which interval it was measured, and in which lines of which file it is
 //! found again. [`Report::json`] has the same numbers for programs. [`picture`] draws a profile, [`latency`]
-//! how long handshakes take at which load, [`proof`] the blocks of proofs, [`time_line`] what a simulated core does.
+//! how long handshakes take at which load, [`goodput`] how many are served under overload, [`proof`] the blocks of
+//! proofs, [`time_line`] what a simulated core does.
 //!
 //! It measures nothing and computes no number that does not follow from its sources by a median, a
 //! quotient or a sum.
@@ -22,6 +23,7 @@ mod handshakes;
 mod latency;
 mod operations;
 mod order;
+mod overload;
 mod page;
 mod profile;
 mod proof;
@@ -31,6 +33,7 @@ mod sources;
 mod time_line;
 
 pub use latency::latency;
+pub use overload::goodput;
 pub use profile::picture;
 pub use proof::proof;
 pub use records::records;

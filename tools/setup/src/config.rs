@@ -18,6 +18,7 @@ pub struct Options {
     chacha20poly1305: Option<String>,
     clock: [Option<String>; 2],
     calibration: Option<String>,
+    overload: Option<String>,
 }
 
 impl Options {
@@ -75,6 +76,16 @@ impl Options {
     /// When the provider does not know it.
     pub fn set_chacha20poly1305(&mut self, form: &str) -> Result<(), SetupError> {
         self.chacha20poly1305 = Some(known("chacha20poly1305", form, &FORMS)?);
+        Ok(())
+    }
+
+    /// Sets whether queues of connections are kept short under overload; they are by default.
+    ///
+    /// # Errors
+    ///
+    /// When it is neither `on` nor `off`.
+    pub fn set_overload(&mut self, text: &str) -> Result<(), SetupError> {
+        self.overload = Some(known("overload", text, &ON)?);
         Ok(())
     }
 
@@ -155,6 +166,7 @@ pub(crate) fn text(
         ("log", &options.log),
         ("statistics", &options.statistics),
         ("chacha20poly1305", &options.chacha20poly1305),
+        ("overload", &options.overload),
         ("calibration", &options.calibration),
         ("clock-512", &options.clock[0]),
         ("clock-256", &options.clock[1]),
@@ -217,6 +229,7 @@ const OPERATIONS: [&str; 7] = [
 ];
 const FORMS: [&str; 5] = ["auto", "512-ifma", "512", "256", "256-light"];
 const PREFERENCES: [&str; 3] = ["measured", "widelane", "openssl"];
+const ON: [&str; 2] = ["on", "off"];
 const LEVELS: [&str; 3] = ["off", "warn", "info"];
 
 #[cfg(test)]
@@ -229,6 +242,8 @@ mod tests {
         options.without_statistics();
         options.set_chacha20poly1305("256-light").unwrap();
         assert!(options.set_chacha20poly1305("1024").is_err());
+        options.set_overload("off").unwrap();
+        assert!(options.set_overload("late").is_err());
         options.keep_calibration_in(Path::new("/var/cache/a b"));
         assert_eq!(options.calibration, None);
         options.keep_calibration_in(Path::new("/var/cache/a"));
@@ -257,6 +272,7 @@ backend = auto
 log = info
 statistics = off
 chacha20poly1305 = 256-light
+overload = off
 calibration = /var/cache/a
 clock-512 = 0.0900 11000 670000
 activate = 1

@@ -23,5 +23,5 @@ pub use error::StatusError;
 pub use look::{Process, State, Survey, process, survey};
 pub use server::{Living, NoSwitch, Server, now, only_server};
 pub use widelane_status::{
-    Asked, BadPage, Facts, Found, Operation, Proved, Reason, Report, Times, Totals,
+    Asked, BadPage, Facts, Found, Operation, Overload, Proved, Reason, Report, Times, Totals,
 };

@@ -48,7 +48,7 @@ fn a_server_counts_and_its_figures_are_read_while_it_runs() {
     page.write(8, &2_u32.to_ne_bytes());
     let older = widelane_status_tool::Server::of(pid).unwrap_err();
     assert!(older.to_string().contains("layout 2"), "{older}");
-    page.write(8, &3_u32.to_ne_bytes());
+    page.write(8, &4_u32.to_ne_bytes());
     page.write(12, &u32::MAX.to_ne_bytes());
     assert!(matches!(state(pid), State::Inherited(_)));
     page.write(0, b"?");

@@ -11,6 +11,7 @@
 mod clock;
 mod licence;
 pub mod metrics;
+mod overload;
 #[cfg(feature = "terminal")]
 mod picture;
 mod provider;
@@ -24,6 +25,7 @@ mod view;
 
 pub use clock::{Clocks, Core, Source};
 pub use licence::Licence;
+pub use overload::Overload;
 pub use provider::{ProofSeen, Provider, ProviderOperation, Providers, Work};
 #[cfg(feature = "terminal")]
 pub use screen::{Screen, Told};

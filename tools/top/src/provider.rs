@@ -1,5 +1,6 @@
 //! What processes with the OpenSSL provider did between two looks.
 
+use crate::overload::Overload;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
@@ -55,6 +56,8 @@ pub enum Work {
         operations: Vec<ProviderOperation>,
         /// How often in a second OpenSSL did something by itself.
         fallbacks: f64,
+        /// Connections that came faster than they could be served.
+        overload: Overload,
     },
     /// It does not count, or its figures cannot be read.
     Unknown {
@@ -241,6 +244,11 @@ fn counted(before: Option<&Report>, after: &Report, seconds: f64) -> Work {
     Work::Counted {
         operations,
         fallbacks: as_figure(fallbacks) / seconds,
+        overload: Overload::of_page(
+            &before.map_or_else(Default::default, |before| before.overload.clone()),
+            &after.overload,
+            seconds,
+        ),
     }
 }
 
@@ -339,6 +347,7 @@ mod tests {
                         Work::Counted {
                             operations,
                             fallbacks,
+                            ..
                         },
                     ..
                 },

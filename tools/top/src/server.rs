@@ -1,6 +1,7 @@
 //! What a server did between two scrapes.
 
 use crate::metrics::Sample;
+use crate::overload::Overload;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -13,6 +14,8 @@ pub struct Server {
     pub failures: f64,
     /// Whether public-key operations are batched; `None` if it does not say.
     pub batching: Option<bool>,
+    /// Handshakes that came faster than they could be served.
+    pub overload: Overload,
     /// All operations together.
     pub all: Operation,
     /// Those that ran, the one with the most jobs first.
@@ -39,6 +42,12 @@ pub struct Operation {
 /// What happened in the `seconds` from one scrape to the other. `None` if a counter fell: the
 /// server was started anew in between, and from when on the new one counted is not known.
 pub fn rates(before: &[Sample], after: &[Sample], seconds: f64) -> Option<Server> {
+    // The only one that may fall.
+    let overloaded = after
+        .iter()
+        .filter(|sample| sample.name == "widelane_overloaded_workers")
+        .map(|sample| sample.value)
+        .sum::<f64>();
     let sums = |samples: &[Sample]| {
         let mut sums = BTreeMap::new();
         for sample in samples {
@@ -85,13 +94,36 @@ pub fn rates(before: &[Sample], after: &[Sample], seconds: f64) -> Option<Server
     let mut operations: Vec<_> = names.iter().map(|name| operation(name, &[name])).collect();
     operations.retain(|operation| operation.jobs > 0.0);
     operations.sort_by(|a, b| b.jobs.total_cmp(&a.jobs));
+    let waits = after.keys().filter_map(|counter| match counter {
+        Counter::Waits(below) => Some((below.parse().ok()?, increase(counter.clone()))),
+        _ => None,
+    });
+    let waits: Vec<(f64, f64)> = waits.collect();
+    let [gone, refused] = [Counter::Gone, Counter::Refused].map(&increase);
     Some(Server {
         handshakes: increase(Counter::Handshakes) / seconds,
-        failures: increase(Counter::Failures) / seconds,
+        failures: (increase(Counter::Failures) + gone + refused) / seconds,
         batching: after.get(&Counter::Batching).map(|&on| on > 0.0),
+        overload: Overload {
+            now: overloaded as u64,
+            begun: increase(Counter::Overloads) as u64,
+            gone: gone / seconds,
+            refused: refused / seconds,
+            p50_below_ms: wait(&waits, 0.5),
+            p99_below_ms: wait(&waits, 0.99),
+        },
         all: operation("all", &names),
         operations,
     })
+}
+
+/// Milliseconds below which a share of waits was. Each of `waits` is a number of seconds, and how many waits were at
+/// most as long.
+fn wait(waits: &[(f64, f64)], share: f64) -> Option<f64> {
+    let all = waits.iter().map(|(_, count)| *count).fold(0.0, f64::max);
+    let reached = waits.iter().filter(|(_, count)| *count >= share * all);
+    let least = reached.map(|(seconds, _)| *seconds).reduce(f64::min)?;
+    (all > 0.0 && least.is_finite()).then(|| (least * 1e6).round() / 1e3)
 }
 
 /// What of a scrape is shown. The order is that in which it is kept, no more.
@@ -99,6 +131,11 @@ pub fn rates(before: &[Sample], after: &[Sample], seconds: f64) -> Option<Server
 enum Counter {
     Handshakes,
     Failures,
+    Gone,
+    Refused,
+    Overloads,
+    /// Those that waited for at most so many seconds.
+    Waits(String),
     Batching,
     Jobs(String),
     Passes(String),
@@ -110,10 +147,16 @@ enum Counter {
 fn counter(sample: &Sample) -> Option<Counter> {
     let operation = || sample.label("operation").map(str::to_owned);
     match sample.name.as_str() {
-        "widelane_handshakes_total" if sample.label("result") == Some("ok") => {
-            Some(Counter::Handshakes)
+        "widelane_handshakes_total" => Some(match sample.label("result") {
+            Some("ok") => Counter::Handshakes,
+            Some("gave_up") => Counter::Gone,
+            Some("overload") => Counter::Refused,
+            _ => Counter::Failures,
+        }),
+        "widelane_overloads_total" => Some(Counter::Overloads),
+        "widelane_handshake_wait_seconds_bucket" => {
+            sample.label("le").map(str::to_owned).map(Counter::Waits)
         }
-        "widelane_handshakes_total" => Some(Counter::Failures),
         "widelane_batching" => Some(Counter::Batching),
         "widelane_engine_jobs_total" => operation().map(Counter::Jobs),
         "widelane_engine_passes_total" => operation().map(Counter::Passes),
@@ -136,6 +179,13 @@ mod tests {
              widelane_handshakes_total{{result=\"ok\",version=\"1.3\"}} {}\n\
              widelane_handshakes_total{{result=\"ok\",version=\"1.2\"}} {}\n\
              widelane_handshakes_total{{result=\"timeout\"}} {}\n\
+             widelane_handshakes_total{{result=\"gave_up\"}} {}\n\
+             widelane_handshakes_total{{result=\"overload\"}} {}\n\
+             widelane_overloaded_workers {}\n\
+             widelane_overloads_total {times}\n\
+             widelane_handshake_wait_seconds_bucket{{le=\"0.01\"}} {}\n\
+             widelane_handshake_wait_seconds_bucket{{le=\"0.0075\"}} {}\n\
+             widelane_handshake_wait_seconds_bucket{{le=\"+Inf\"}} {}\n\
              widelane_engine_jobs_total{{operation=\"rsa\"}} {}\n\
              widelane_engine_passes_total{{operation=\"rsa\"}} {}\n\
              widelane_engine_lanes_filled_total{{operation=\"rsa\"}} {}\n\
@@ -144,7 +194,14 @@ mod tests {
              widelane_engine_jobs_total{{operation=\"idle\"}} 5\n",
             300 * times,
             100 * times,
-            10 * times,
+            4 * times,
+            5 * times,
+            times,
+            // A gauge.
+            9 - times,
+            99 * times,
+            50 * times,
+            100 * times,
             410 * times,
             100 * times,
             380 * times,
@@ -164,6 +221,15 @@ mod tests {
         assert_eq!((rsa.jobs, rsa.passes), (410.0, 100.0));
         assert_eq!((rsa.lanes, rsa.queue_us), (Some(3.8), Some(12.0)));
         assert_eq!(rsa.busy, 0.5);
+        let overload = Overload {
+            now: 6,
+            begun: 2,
+            gone: 5.0,
+            refused: 1.0,
+            p50_below_ms: Some(7.5),
+            p99_below_ms: Some(10.0),
+        };
+        assert_eq!(server.overload, overload);
         assert_eq!((server.all.jobs, server.all.lanes), (410.0, Some(3.8)));
     }
 

@@ -71,6 +71,7 @@ fn server(snapshot: &Snapshot) -> Vec<Line> {
             server.failures
         ),
     )];
+    lines.extend(server.overload.words().as_deref().map(note));
     if server.batching == Some(false) {
         lines.push(note("batching is off: batching.enabled = false"));
     }
@@ -120,12 +121,17 @@ fn providers(snapshot: &Snapshot) -> Vec<Line> {
     )];
     for process in &providers.processes {
         let backend = process.backend.as_deref().unwrap_or("n/a");
-        let (operations, told) = match &process.work {
-            Work::Unknown { why_not } => (&[][..], why_not.clone()),
+        let (operations, told, overload) = match &process.work {
+            Work::Unknown { why_not } => (&[][..], why_not.clone(), None),
             Work::Counted {
                 operations,
                 fallbacks,
-            } => (&operations[..], format!("left to OpenSSL {fallbacks:.0}/s")),
+                overload,
+            } => (
+                &operations[..],
+                format!("left to OpenSSL {fallbacks:.0}/s"),
+                overload.words(),
+            ),
         };
         lines.push(detail(format!(
             "{:>8}  {:<16} {backend}{}, {told}",
@@ -136,6 +142,7 @@ fn providers(snapshot: &Snapshot) -> Vec<Line> {
                 false => "",
             }
         )));
+        lines.extend(overload.as_deref().map(note));
         lines.extend(widelane_cpu::caveats(backend).lines().map(note));
         if !operations.is_empty() {
             lines.push(detail(format!(
@@ -400,11 +407,23 @@ const CPUS_IN_A_LINE: usize = 4;
 #[cfg(test)]
 pub(crate) mod specimens {
     use crate::clock::{Clocks, Core, Source};
+    use crate::overload::Overload;
     use crate::provider::{ProofSeen, Provider, ProviderOperation, Providers, Work};
     use crate::server::{Operation, Server};
     use crate::snapshot::{ClassClock, Known, Snapshot};
     use crate::tls::{Tls, TlsFunction, TlsProcess};
     use crate::users::{User, Users};
+
+    fn overload() -> Overload {
+        Overload {
+            now: 1,
+            gone: 40.0,
+            refused: 2.0,
+            p50_below_ms: Some(16.0),
+            p99_below_ms: Some(0.5),
+            ..Overload::default()
+        }
+    }
 
     pub(crate) fn full() -> Snapshot {
         let operation = |name: &str| Operation {
@@ -433,6 +452,7 @@ pub(crate) mod specimens {
                 handshakes: 512.0,
                 failures: 1.0,
                 batching: Some(true),
+                overload: overload(),
                 all: operation("all"),
                 operations: vec![operation("rsa2048-sign"), operation("x25519-derive")],
             }),
@@ -450,6 +470,7 @@ pub(crate) mod specimens {
                             busy: 0.5,
                         }],
                         fallbacks: 5.0,
+                        overload: overload(),
                     }),
                     provider(Work::Unknown {
                         why_not: "nothing done yet".to_owned(),
@@ -585,6 +606,7 @@ mod tests {
     fn processes_with_the_provider_are_shown_with_their_operations() {
         let shown = plain(&full());
         for expected in [
+            "\n  overload: clients gone 40/s, refused 2/s; waits: half below 16 ms, 99 of 100 below 0.5 ms\n  OPERATION",
             "provider   900 jobs/s, alone 11/s, failed 2/s, left to OpenSSL 5/s; 2 processes\n",
             "\n       812  nginx\\n           avx512ifma, left to OpenSSL 5/s\n",
             "\n       812  nginx\\n           avx512ifma switched off, nothing done yet\n",

@@ -13,6 +13,8 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
+use widelane_openssl_tables::Overload as News;
+
 use crate::forks;
 use crate::handshakes::{errno, set_errno};
 use crate::originals;
@@ -72,9 +74,18 @@ pub(crate) fn refuses(listener: c_int, fd: c_int) -> bool {
         let Some(info) = info(fd) else {
             return false;
         };
-        let is_late = state(&info) != ESTABLISHED || info[LAST_DATA_RECEIVED] > LATE;
-        // A socket that waits would wait here for a connection that may never come.
-        let refused = is_late && is_nonblocking(listener);
+        let waited = info[LAST_DATA_RECEIVED];
+        let mut news = match state(&info) {
+            ESTABLISHED if waited > LATE => News::Refused,
+            ESTABLISHED => News::Served,
+            _ => News::Gone,
+        };
+        if news != News::Served && !is_nonblocking(listener) {
+            // This would wait for a connection that may never come.
+            news = News::Served;
+        }
+        count(news, waited);
+        let refused = news != News::Served;
         if refused {
             let at_once = libc::linger {
                 l_onoff: 1,
@@ -148,11 +159,19 @@ impl Socket {
         if let Some(limit) = overload.look(now, accepted, queue) {
             set_limit(fd, limit);
         }
-        self.is_on.store(overload.is_on(), Relaxed);
+        self.turn(overload.is_on());
+    }
+
+    fn turn(&self, is_on: bool) {
+        match (self.is_on.swap(is_on, Relaxed), is_on) {
+            (false, true) => count(News::Begins, 0),
+            (true, false) => count(News::Ends, 0),
+            _ => {}
+        }
     }
 
     fn restart(&self, usual: u32) {
-        self.is_on.store(false, Relaxed);
+        self.turn(false);
         self.accepted.store(0, Relaxed);
         self.due.store(0, Relaxed);
         if let Ok(mut overload) = self.overload.try_lock() {
@@ -162,6 +181,13 @@ impl Socket {
 
     fn usual(&self) -> u32 {
         (self.overload.try_lock()).map_or(0, |overload| overload.usual())
+    }
+}
+
+/// Has the provider count it.
+fn count(news: News, waited: u32) {
+    if let Some(passes) = table::passes() {
+        (passes.overload)(news, waited);
     }
 }
 

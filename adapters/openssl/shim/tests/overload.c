@@ -158,9 +158,11 @@ static int from(int fd, const struct sockaddr_in *peer)
 static void only_living_ones(void)
 {
     int count = overload(), next = 1, fd;
+    unsigned *news = news_of_overload, gone = news[2], served = news[4];
 
     CHECK(limit(listener) == SHORT);
     CHECK(count > SHORT);
+    CHECK(news[0] == 1 && news[1] == 0);
     for (int i = 0; i < count; i += 2) {
         if (i % 4 == 0)
             go_away(clients[i]);
@@ -194,12 +196,14 @@ static void only_living_ones(void)
     }
     CHECK(errno == EAGAIN);
     CHECK(next >= count);
+    CHECK(news[2] - gone == (count + 1U) / 2 && news[4] - served == count / 2U && news[3] == 0);
     for (int i = 0; i < count; i++) {
         if (i % 4 != 0)
             go_away(clients[i]);
     }
     calm(11);
     CHECK(limit(listener) == USUAL);
+    CHECK(news[0] == 1 && news[1] == 1);
 }
 
 /* One that has waited for too long is reset. */
@@ -211,6 +215,7 @@ static void late_ones_are_refused(void)
     CHECK(limit(listener) == SHORT);
     all_are_late = 1;
     CHECK(accept(listener, NULL, NULL) == -1 && errno == EAGAIN);
+    CHECK(news_of_overload[3] == (unsigned)count);
     for (int i = 0; i < count; i++)
         CHECK(read(clients[i], &byte, 1) == -1 && errno == ECONNRESET);
     /* One that blocks hands out whatever comes. */
@@ -244,6 +249,7 @@ static void processes_are_apart(void)
     CHECK(copy >= 0);
     close(listener);
     CHECK(limit(copy) == USUAL);
+    CHECK(news_of_overload[0] == 3 && news_of_overload[1] == 3);
     listener = copy;
     empty(count);
 }
@@ -256,6 +262,7 @@ static void can_be_switched_off(void)
     queues_are_short = 0;
     count = overload();
     CHECK(limit(listener) == USUAL);
+    CHECK(news_of_overload[0] == 0);
     empty(count);
     queues_are_short = 1;
 }

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use widelane_engine::Engine;
 use widelane_forks::process_id;
-use widelane_status::{Facts, Page};
+use widelane_status::{Facts, OverloadCounters, Page};
 
 use crate::{engine, log};
 
@@ -57,6 +57,14 @@ pub(crate) fn count_signed(took: Duration) {
 pub(crate) fn count_agreed(took: Duration) {
     if let Some(page) = page(process_id()) {
         page.count_agreed(took);
+    }
+}
+
+/// Counts overload. May be called where nothing may wait, so it makes no page: under overload there has been a
+/// handshake, with which the page was made.
+pub(crate) fn overload(count: impl FnOnce(&OverloadCounters)) {
+    if let Some(page) = made(process_id()).flatten() {
+        count(page.overload());
     }
 }
 
@@ -125,14 +133,10 @@ fn page(process: u32) -> Option<&'static Page> {
     if IS_OFF.load(Relaxed) {
         return None;
     }
-    let made = || {
-        let made = MADE.load(Acquire);
-        (made >> 1 == u64::from(process)).then_some(made & 1 == 1)
-    };
-    if made().is_none() {
+    if made(process).is_none() {
         let mut failed = None;
         WRITERS.wait(process, || {
-            if made().is_none() {
+            if made(process).is_none() {
                 failed = make(process).err();
                 let usable = u64::from(failed.is_none());
                 MADE.store(u64::from(process) << 1 | usable, Release);
@@ -145,12 +149,21 @@ fn page(process: u32) -> Option<&'static Page> {
             ));
         }
     }
-    if made() != Some(true) {
+    made(process).flatten()
+}
+
+/// Returns `None` before this process has tried to make its page, and then the page, if it could be made.
+fn made(process: u32) -> Option<Option<&'static Page>> {
+    let made = MADE.load(Acquire);
+    if made >> 1 != u64::from(process) {
         return None;
     }
-    // SAFETY: `make` has mapped a page there, which stays for ever. Zeros and whatever is written
-    // later are a page, because all of it is atomic numbers.
-    unsafe { PAGE.load(Acquire).as_ref() }
+    Some(match made & 1 {
+        0 => None,
+        // SAFETY: `make` has mapped a page there, which stays for ever. Zeros and whatever is written
+        // later are a page, because all of it is atomic numbers.
+        _ => unsafe { PAGE.load(Acquire).as_ref() },
+    })
 }
 
 /// Maps a page for this process, in the place of its parent's if there is one.
@@ -272,11 +285,15 @@ mod tests {
             let child = unsafe { libc::fork() };
             assert!(child >= 0);
             if child == 0 {
+                // It has no page of its own yet.
+                overload(OverloadCounters::begins);
                 count_reason("of the child");
+                overload(OverloadCounters::gone);
                 let report = report();
                 let right = report.process == std::process::id()
                     && report.process != own
                     && report.facts.openssl == "3.0.2"
+                    && (report.overload.begun, report.overload.gone) == (0, 1)
                     && count_of(&report, "of the parent") == 0
                     && count_of(&report, "of the child") == 1;
                 // SAFETY: ends the process.
@@ -291,6 +308,11 @@ mod tests {
         assert_eq!((report.process, &*report.facts.openssl), (own, "3.0.2"));
         assert_eq!(count_of(&report, "of the parent"), 1);
         assert_eq!(count_of(&report, "of the child"), 0);
+        assert_eq!((report.overload.begun, report.overload.gone), (0, 0));
+        overload(OverloadCounters::begins);
+        overload(|counters| counters.served(100));
+        let overload = self::report().overload;
+        assert_eq!((overload.now, overload.wait(50)), (1, Some(128)));
     }
 
     /// The child of a fork is asked for what its parent was asked for, until an operator asks the child.

@@ -3,7 +3,7 @@
 //! That library stands between the server and OpenSSL and knows the server's event loop; this one
 //! knows passes. They meet in two tables of functions (`widelane_openssl_tables`).
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use std::task::{Wake, Waker};
 
 use widelane_engine::{Idle, Request, Worker};
 use widelane_forks::process_id;
-use widelane_openssl_tables::{Passes, SYMBOL, Suspension};
+use widelane_openssl_tables::{Overload, Passes, SYMBOL, Suspension};
 
 use crate::engine::{self, Failure};
 use crate::ffi::abi::Object;
@@ -174,6 +174,18 @@ extern "C" fn shortens_queues() -> c_int {
     guarded(0, || SHORTENS_QUEUES.load(Relaxed).into())
 }
 
+extern "C" fn overload(news: Overload, waited: c_uint) {
+    guarded((), || {
+        status::overload(|counters| match news {
+            Overload::Begins => counters.begins(),
+            Overload::Ends => counters.ends(),
+            Overload::Gone => counters.gone(),
+            Overload::Refused => counters.refused(),
+            Overload::Served => counters.served(waited.into()),
+        });
+    });
+}
+
 /// Leaves the queues of connections alone, also under overload.
 pub(crate) fn leave_queues() {
     SHORTENS_QUEUES.store(false, Relaxed);
@@ -195,6 +207,7 @@ static PASSES: Passes = Passes {
     prepare,
     lanes_are_off,
     shortens_queues,
+    overload,
 };
 
 static SHORTENS_QUEUES: AtomicBool = AtomicBool::new(true);

@@ -12,7 +12,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 
 /// The name of the preloaded library's table.
 pub const SYMBOL: &CStr = c"widelane_suspension_1";
@@ -37,6 +37,22 @@ pub struct Suspension {
     pub take_imports: extern "C" fn() -> usize,
 }
 
+/// News of a listening socket of which more connections come than the process serves in time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overload {
+    /// It has begun.
+    Begins,
+    /// It is over.
+    Ends,
+    /// A client had gone when its connection was accepted.
+    Gone,
+    /// A client was refused, because it had waited for too long.
+    Refused,
+    /// A connection was handed to the server.
+    Served,
+}
+
 /// What the provider offers to the preloaded library.
 #[repr(C)]
 #[derive(Debug)]
@@ -58,6 +74,8 @@ pub struct Passes {
     pub lanes_are_off: extern "C" fn() -> c_int,
     /// 1 if queues of connections are kept short under overload; 0 if the configuration says otherwise.
     pub shortens_queues: extern "C" fn() -> c_int,
+    /// Counts news of overload, with the milliseconds for which a connection waited. It waits for nothing.
+    pub overload: extern "C" fn(Overload, c_uint),
 }
 
 /// The version of what the functions mean. It changes with every change that leaves a table as large as it was.
@@ -110,6 +128,7 @@ mod tests {
         extern "C" fn shortens_queues() -> c_int {
             1
         }
+        extern "C" fn overload(_: Overload, _: c_uint) {}
         let of = |size| Passes {
             size,
             turn,
@@ -119,6 +138,7 @@ mod tests {
             prepare,
             lanes_are_off,
             shortens_queues,
+            overload,
         };
         assert!(of(Passes::SIZE).fits());
         let next_version = ((VERSION as usize + 1) << 32) | size_of::<Passes>();

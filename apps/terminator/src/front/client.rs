@@ -135,6 +135,13 @@ impl From<TcpStream> for Client {
     }
 }
 
+#[cfg(test)]
+impl From<OwnedFd> for Client {
+    fn from(socket: OwnedFd) -> Self {
+        Self(State::Bare(socket))
+    }
+}
+
 impl PollSocket for Client {
     fn poll_receive(&mut self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
         if let State::Bare(socket) = &self.0 {

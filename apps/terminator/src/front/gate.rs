@@ -2,8 +2,8 @@
 //!
 //! A handshake whose ClientHello is whole passes the gate before it costs anything. Only so many begin between two
 //! looks at the sockets that the looks are [`Overload::CALM_LOOK`] apart, or [`Overload::LOOK`] under overload, so
-//! established connections have their turn however many handshakes wait. A [`Permit`] is given back as soon as the answer to the ClientHello is
-//! computed, so a client that is slow to read or to answer holds no place.
+//! established connections have their turn however many handshakes wait. A [`Permit`] is given back as soon as the
+//! answer to the ClientHello is computed, so a client that is slow to read or to answer holds no place.
 //!
 //! `widelane_batching::Overload` tells when the queue stands and grows. From then on
 //! - the newest go first until all that wait can be served in time, the networks of clients in turn;
@@ -26,6 +26,7 @@ use widelane_batching::{self as batching, Line, Overload, Place, Turn};
 
 use crate::front::client::Client;
 use crate::front::sockets::BACKLOG;
+use crate::observe::page;
 use crate::observe::stats::{Failure, Stats};
 
 /// The gate of one worker.
@@ -149,11 +150,9 @@ impl Gate {
                 .get()
                 .map(|since| self.now().saturating_sub(since));
             if queued.is_some_and(|queued| queued > self.target) && client.has_gone() {
-                defence.borrow_mut().gave_up(queued.unwrap_or_default());
-                return Err(Failure::GaveUp);
+                return Err(self.gave_up(defence, queued.unwrap_or_default()));
             }
-            self.stats.waited(Duration::ZERO);
-            defence.borrow_mut().served();
+            self.served(defence, 0);
             return Ok(self.permit());
         }
         // In memory of its own: most connections never wait, and must not keep room for it.
@@ -173,18 +172,32 @@ impl Gate {
         let wait = self.now().saturating_sub(since);
         let permit = waiting.leave();
         if answer == Answer::Gone || client.has_gone() {
-            defence.borrow_mut().gave_up(wait);
-            return Err(Failure::GaveUp);
+            return Err(self.gave_up(defence, wait));
         }
         let Some(mut permit) = permit else {
+            page::overload(|page| page.refused());
             client.reset();
             return Err(Failure::Overload);
         };
         permit.is_used = true;
         permit.waited = Duration::from_nanos(wait);
-        self.stats.waited(Duration::from_nanos(wait));
-        defence.borrow_mut().served();
+        self.served(defence, wait);
         Ok(permit)
+    }
+
+    fn gave_up(&self, defence: &RefCell<Overload>, wait: u64) -> Failure {
+        defence.borrow_mut().gave_up(wait);
+        page::overload(|page| page.gone());
+        Failure::GaveUp
+    }
+
+    fn served(&self, defence: &RefCell<Overload>, wait: u64) {
+        let waited = Duration::from_nanos(wait);
+        self.stats.waited(waited);
+        if self.is_overloaded.get() {
+            page::overload(|page| page.served(waited.as_millis() as u64));
+        }
+        defence.borrow_mut().served();
     }
 
     /// Waits until it makes sense to accept another connection.
@@ -334,12 +347,14 @@ impl Gate {
         self.stats.overloaded.store(is_on, Relaxed);
         if is_on {
             self.stats.overloads.fetch_add(1, Relaxed);
+            page::overload(|page| page.begins());
             tracing::warn!(
                 worker,
                 waiting,
                 "overload: more handshakes arrive than this worker can finish; the newest go first until it ends"
             );
         } else {
+            page::overload(|page| page.ends());
             tracing::info!(worker, "overload ends: no handshake waits for long");
         }
     }
@@ -400,6 +415,15 @@ impl Gate {
 
     fn now(&self) -> u64 {
         nanos(self.began.elapsed())
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        // The page outlives a server that is stopped.
+        if self.is_overloaded.get() {
+            page::overload(|page| page.ends());
+        }
     }
 }
 
@@ -512,12 +536,16 @@ const PASSES_AHEAD: usize = 4;
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
 
     use tokio::runtime::LocalOptions;
     use tokio::task::{spawn_local, yield_now};
     use tokio::time::sleep;
+    use widelane_crypto::Backend;
 
     use super::*;
+    use crate::page::tests::report;
 
     const SOURCE: u16 = 7;
     const WAIT: Duration = Duration::from_millis(20);
@@ -548,6 +576,13 @@ mod tests {
         (peer.expect("a connection"), client)
     }
 
+    /// A client that takes no port.
+    fn near() -> (UnixStream, Client) {
+        let (peer, client) = UnixStream::pair().expect("two sockets");
+        client.set_nonblocking(true).expect("a socket");
+        (peer, OwnedFd::from(client).into())
+    }
+
     /// Handshakes that take a millisecond each, one after the other, until there is overload.
     async fn overload(gate: &Rc<Gate>, listener: &TcpListener) {
         let busy = Rc::new(tokio::sync::Mutex::new(()));
@@ -562,7 +597,7 @@ mod tests {
 
     async fn shake(
         gate: Rc<Gate>,
-        peer: TcpStream,
+        peer: impl Sized,
         mut client: Client,
         busy: Rc<tokio::sync::Mutex<()>>,
     ) -> Result<Duration, Failure> {
@@ -734,40 +769,91 @@ mod tests {
         });
     }
 
+    /// Three come in each millisecond, of which the worker finishes one.
     #[test]
     fn a_connection_may_end_at_any_point() {
         on_a_worker(async {
-            let (gate, listener) = (gate(WAIT), listener());
-            let busy = Rc::default();
-            let mut tasks = std::collections::VecDeque::new();
-            for number in 0..2000_u64 {
-                let (peer, client) = connect(&listener);
-                let shake = shake(gate.clone(), peer, client, Rc::clone(&busy));
-                tasks.push_back(spawn_local(shake));
+            let (gate, busy, living) = (gate(WAIT), Rc::default(), Rc::new(()));
+            let mut random = 1_u64;
+            let mut random = |below: u64| {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                random % below
+            };
+            let mut overloaded = 0;
+            for number in 0..20_000 {
+                let (peer, client) = near();
+                let shake = shake(gate.clone(), living.clone(), client, Rc::clone(&busy));
+                let then = Duration::from_micros(random(50_000));
+                match random(16) {
+                    0 => drop(spawn_local(async move { (shake.await, peer).0 })),
+                    // Our side ends it.
+                    1..8 => drop(spawn_local(async move {
+                        let _ = (timeout(then, shake).await, peer);
+                    })),
+                    // The client goes away.
+                    _ => {
+                        spawn_local(shake);
+                        spawn_local(async move {
+                            sleep(then).await;
+                            drop(peer);
+                        });
+                    }
+                }
                 // From none to all of the steps of its way.
-                for _ in 0..number % 7 {
+                for _ in 0..random(7) {
                     yield_now().await;
                 }
                 if number % 3 == 0 {
                     sleep(Duration::from_millis(1)).await;
                 }
-                if number % 2 == 0
-                    && let Some(newest) = tasks.pop_back()
-                {
-                    newest.abort();
-                }
-                if tasks.len() > 300
-                    && let Some(oldest) = tasks.pop_front()
-                {
-                    oldest.abort();
-                }
+                let entered = gate.under_way.get() + gate.line.borrow().len();
+                assert!(entered < Rc::strong_count(&living));
+                overloaded += u32::from(gate.is_overloaded.get());
             }
-            for task in tasks {
-                let _ = task.await;
+            assert!(overloaded > 15_000, "{overloaded}");
+            while Rc::strong_count(&living) > 1 || gate.is_overloaded.get() {
+                sleep(WAIT).await;
             }
-            // Those that were aborted are dropped when their worker has time.
-            sleep(WAIT).await;
             assert_eq!((gate.under_way.get(), gate.line.borrow().len()), (0, 0));
+            assert_eq!(gate.line.borrow().fresh(), 0);
+            // This test has it, and the task that lets handshakes begin.
+            assert_eq!(Rc::strong_count(&gate), 2);
+        });
+    }
+
+    #[test]
+    fn other_processes_see_overload() {
+        page::begin(Backend::AwsLc);
+        on_a_worker(async {
+            // Other tests count on the same page.
+            let before = report().overload;
+            let seen = || report().overload.since(&before);
+            let (gate, listener) = (gate(WAIT), listener());
+            overload(&gate, &listener).await;
+            assert!(seen().now >= 1 && seen().begun >= 1, "{:?}", seen());
+            let (peer, client) = near();
+            drop(peer);
+            let gone = shake(gate.clone(), (), client, Rc::default()).await;
+            assert_eq!(gone, Err(Failure::GaveUp));
+            let (peer, client) = near();
+            let served = shake(gate.clone(), peer, client, Rc::default()).await;
+            assert!(served.is_ok());
+            assert!(
+                seen().gone >= 1 && seen().wait(100).is_some(),
+                "{:?}",
+                seen()
+            );
+            let defence = gate.defence.as_ref().expect("a defence");
+            let patience = u64::from(WAIT.subsec_nanos()) * 20;
+            defence.borrow_mut().gave_up(patience);
+            let held: Vec<_> = (0..64).map(|_| gate.permit()).collect();
+            let (peer, client) = near();
+            let refused = shake(gate.clone(), peer, client, Rc::default()).await;
+            assert_eq!(refused, Err(Failure::Overload));
+            assert!(seen().refused >= 1, "{:?}", seen());
+            drop(held);
         });
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use widelane_crypto::Backend;
 use widelane_engine::Engine;
-use widelane_status::{Facts, Page};
+use widelane_status::{Facts, OverloadCounters, Page};
 
 /// Makes the page, if there is memory for it, and tells who does the arithmetic.
 pub(crate) fn begin(backend: Backend) {
@@ -55,6 +55,13 @@ pub(crate) fn count(engine: &Engine, is_resumed: bool, took: Duration) {
     engine.for_each_totals(|number, name, totals| page.set_operation(number, name, &totals));
 }
 
+/// Counts overload.
+pub(crate) fn overload(count: impl FnOnce(&OverloadCounters)) {
+    if let Some(page) = page() {
+        count(page.overload());
+    }
+}
+
 fn page() -> Option<&'static Page> {
     PAGE.get().copied().flatten()
 }
@@ -71,3 +78,23 @@ static COPYING: Mutex<()> = Mutex::new(());
 static COPIED: AtomicU64 = AtomicU64::new(0);
 /// Milliseconds between copies.
 const INTERVAL: u64 = 10;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+    use std::ptr;
+
+    use widelane_status::{Report, SIZE};
+
+    use super::*;
+
+    /// What another process reads.
+    pub(crate) fn report() -> Report {
+        let page = ptr::from_ref(page().expect("a page")).addr();
+        let mut bytes = [0; SIZE];
+        let memory = File::open("/proc/self/mem").expect("our memory");
+        (memory.read_exact_at(&mut bytes, page as u64)).expect("a page of it");
+        Report::parse(&bytes).expect("a page")
+    }
+}

@@ -9,7 +9,9 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use widelane_cli::failure::Failure;
 use widelane_status_tool::proof::noted;
-use widelane_status_tool::{Asked, Facts, Operation, Process, Report, State, Totals, now};
+use widelane_status_tool::{
+    Asked, Facts, Operation, Overload, Process, Report, State, Totals, now,
+};
 use widelane_text::{escaped, json_line, label};
 
 /// A paragraph for each process.
@@ -46,6 +48,9 @@ pub(crate) fn table(processes: &[Process]) -> String {
                 {
                     let _ = writeln!(text, "  {line}");
                 }
+                if report.overload != Overload::default() {
+                    let _ = writeln!(text, "  {}", overloaded(&report.overload));
+                }
                 counted(&mut text, report);
             }
             state => {
@@ -74,6 +79,7 @@ pub(crate) fn json(processes: &[Process]) -> Result<String, Failure> {
             signatures_of_handshakes: report.map(|report| report.signed),
             key_exchanges: report.map(|report| report.agreed),
             proof: report.and_then(|report| noted(&report.proved, now())),
+            overload: report.map(|report| JsonOverload::of(&report.overload)),
             facts: facts(&process.state).map(|facts| JsonFacts {
                 version: &facts.provider,
                 openssl: known(&facts.openssl),
@@ -112,6 +118,8 @@ pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
     ];
     let families = counters.map(|counter| (counter, Family::<Labels, Counter>::default()));
     let fallbacks = Family::<Labels, Counter>::default();
+    let overloaded = Family::<Labels, Gauge>::default();
+    let [overloads, dropped] = std::array::from_fn(|_| Family::<Labels, Counter>::default());
     for process in processes {
         let own = vec![
             ("pid", process.pid.to_string()),
@@ -136,6 +144,19 @@ pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
                 counter.inc_by(value(&operation.totals));
             }
         }
+        let Overload {
+            now,
+            begun,
+            gone,
+            refused,
+            ..
+        } = report.overload;
+        (overloaded.get_or_create(&own)).set(i64::try_from(now).unwrap_or(i64::MAX));
+        overloads.get_or_create(&own).inc_by(begun);
+        for (reason, count) in [("gone", gone), ("refused", refused)] {
+            let labels = with(&own, "reason", reason);
+            dropped.get_or_create(&labels).inc_by(count);
+        }
         let unlisted = (report.unlisted > 0).then_some((OTHER, report.unlisted));
         let reasons = report.reasons.iter();
         let reasons = reasons.map(|reason| (&*reason.text, reason.count));
@@ -154,6 +175,21 @@ pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
         "How often OpenSSL did something by itself, or the provider could not start",
         fallbacks,
     );
+    registry.register(
+        "overloaded",
+        "Workers, or listening sockets of a server with the provider, that are under overload",
+        overloaded,
+    );
+    registry.register(
+        "overloads",
+        "Times that one of them has come under overload",
+        overloads,
+    );
+    registry.register(
+        "dropped",
+        "Clients that were not served under overload, by the reason",
+        dropped,
+    );
     let mut text = String::new();
     encode(&mut text, &registry).map_err(|error| Failure::from_error(&error))?;
     Ok(text)
@@ -168,6 +204,30 @@ fn switched(report: &Report, pid: u32) -> Option<String> {
         )),
         Asked::OffUntil(_) => Some("lanes are switched off for a moment".into()),
     }
+}
+
+/// Overload now and since the process began to count.
+fn overloaded(overload: &Overload) -> String {
+    let begun = match overload.begun {
+        0 => "never begun".to_owned(),
+        1 => "begun once".to_owned(),
+        times => format!("begun {times} times"),
+    };
+    let waits = [50, 99].map(|percent| overload.wait(percent));
+    format!(
+        "{}, {begun}; clients gone {}, refused {}{}",
+        match overload.now {
+            0 => "no overload now",
+            _ => "overload now",
+        },
+        overload.gone,
+        overload.refused,
+        match waits {
+            [Some(half), Some(most)] =>
+                format!("; waits in it: half below {half} ms, 99 of 100 below {most} ms"),
+            _ => String::new(),
+        }
+    )
 }
 
 fn counted(text: &mut String, report: &Report) {
@@ -324,6 +384,8 @@ struct Json<'a> {
     key_exchanges: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     proof: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overload: Option<JsonOverload>,
     #[serde(flatten)]
     facts: Option<JsonFacts<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -341,6 +403,29 @@ struct JsonFacts<'a> {
     backend: Option<&'a str>,
     suspends_handshakes: bool,
     decisions: &'a [String],
+}
+
+#[derive(Serialize)]
+struct JsonOverload {
+    now: u64,
+    begun: u64,
+    gone: u64,
+    refused: u64,
+    p50_below_ms: Option<u64>,
+    p99_below_ms: Option<u64>,
+}
+
+impl JsonOverload {
+    fn of(overload: &Overload) -> Self {
+        Self {
+            now: overload.now,
+            begun: overload.begun,
+            gone: overload.gone,
+            refused: overload.refused,
+            p50_below_ms: overload.wait(50),
+            p99_below_ms: overload.wait(99),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -413,6 +498,7 @@ mod tests {
             switch: Asked::Off.to_word(),
             signed: 31,
             agreed: 33,
+            overload: Overload::default(),
             operations: vec![operation("rsa2048-sign", 31), operation("x25519", 0)],
             reasons: vec![Reason {
                 text: "evil\x1b[2J\u{9b}\u{202e}".to_owned(),
@@ -481,6 +567,52 @@ mod tests {
         };
         assert!(table(&[process]).ends_with(caveat));
         assert!(!table(&processes()).contains(caveat));
+    }
+
+    #[test]
+    fn overload_is_told_where_there_was_one() {
+        let of = |overload: &Overload| Process {
+            pid: 7,
+            name: "nginx".to_owned(),
+            state: State::Counts(Report {
+                overload: overload.clone(),
+                ..report()
+            }),
+        };
+        let mut overload = Overload::default();
+        assert!(!table(&[of(&overload)]).contains("overload"));
+        overload.begun = 1;
+        let text = table(&[of(&overload)]);
+        let over = "\n  no overload now, begun once; clients gone 0, refused 0\n";
+        assert!(text.contains(over), "{text}");
+        overload = Overload {
+            now: 2,
+            begun: 3,
+            gone: 40,
+            refused: 5,
+            ..Overload::default()
+        };
+        (overload.waits[1], overload.waits[4]) = (90, 10);
+        let processes = [of(&overload)];
+        let text = table(&processes);
+        let now = "\n  overload now, begun 3 times; clients gone 40, refused 5; waits in it: half below 16 ms, \
+                   99 of 100 below 128 ms\n";
+        assert!(text.contains(now), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&json(&processes).unwrap()).unwrap();
+        assert_eq!(
+            json["overload"],
+            serde_json::json!({
+                "now": 2, "begun": 3, "gone": 40, "refused": 5, "p50_below_ms": 16, "p99_below_ms": 128
+            })
+        );
+        let text = prometheus(&processes).unwrap();
+        for line in [
+            "widelane_status_overloaded{pid=\"7\",name=\"nginx\"} 2\n",
+            "widelane_status_overloads_total{pid=\"7\",name=\"nginx\"} 3\n",
+            "widelane_status_dropped_total{pid=\"7\",name=\"nginx\",reason=\"gone\"} 40\n",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
     }
 
     #[test]

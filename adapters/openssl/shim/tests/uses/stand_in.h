@@ -35,6 +35,7 @@ struct passes {
     void (*prepare)(void);
     int (*lanes_are_off)(void);
     int (*shortens_queues)(void);
+    void (*overload)(int news, unsigned waited);
 };
 
 struct suspension {
@@ -109,8 +110,17 @@ static int shortens_queues(void)
     return queues_are_short;
 }
 
+/* How often the library has told of each: begins, ends, gone, refused, served. */
+static unsigned news_of_overload[5];
+
+static void count_overload(int news, unsigned waited)
+{
+    (void)waited;
+    news_of_overload[news]++;
+}
+
 static const struct passes passes = {
-    sizeof passes, turn, waiting, submitted, prepare_keys, prepare, lanes_are_off, shortens_queues
+    sizeof passes, turn, waiting, submitted, prepare_keys, prepare, lanes_are_off, shortens_queues, count_overload
 };
 
 static void attach(void)
