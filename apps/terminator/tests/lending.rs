@@ -168,8 +168,7 @@ fn two_cpus() -> Option<Vec<usize>> {
 
 /// `auto` on a processor with the published figures of a Gold 6130.
 fn settings(files: &Files) -> Config {
-    let certificate = files.certificate(Kind::Ecdsa, &["a.example"]);
-    let mut config = config(vec![listener(echo(), vec![certificate])]);
+    let mut config = simple(files, Kind::Ecdsa, echo());
     config.workers = None;
     config.batching.placement = PlacementChoice::Auto;
     config.batching.clock = Some(Clock::GOLD_6130);
