@@ -1,5 +1,5 @@
-//! Reasons why a test cannot run on this machine. Whoever returns `None` here has printed `SKIP: …`, by which
-//! the test is counted.
+//! Reasons why a test cannot run on this machine. A function that returns `None` has printed `SKIP: …`, by which the
+//! test is counted.
 
 use std::env;
 use std::path::PathBuf;
