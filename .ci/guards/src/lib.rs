@@ -76,8 +76,8 @@ pub fn stray_unsafe(root: &Path) -> io::Result<Vec<String>> {
 /// Dependencies between workspace members that [`EDGES`] does not allow, and members it does not
 /// know. Takes what `cargo metadata` prints.
 ///
-/// Test dependencies of one program on another, and of any crate on [`TEST_CRATES`], are allowed:
-/// they ship in nothing.
+/// Test dependencies of one program on another, and of any crate on [`TEST_CRATES`], are allowed: they ship in nothing.
+/// Nothing but tests depends on [`TEST_CRATES`], whatever [`EDGES`] say.
 pub fn upward_edges(metadata: &Value) -> Vec<String> {
     let mut violations = Vec::new();
     let members = metadata["workspace_members"].as_array();
@@ -96,8 +96,11 @@ pub fn upward_edges(metadata: &Value) -> Vec<String> {
             let ours = EDGES.iter().any(|(of, _)| *of == to);
             let for_tests = text(dependency, "kind") == "dev";
             let program = |name| PROGRAMS.contains(&name);
-            let test_use = (program(name) && program(to)) || TEST_CRATES.contains(&to);
-            if ours && !allowed.contains(&to) && !(for_tests && test_use) {
+            let may = match TEST_CRATES.contains(&to) {
+                true => for_tests,
+                false => allowed.contains(&to) || for_tests && program(name) && program(to),
+            };
+            if ours && !may {
                 violations.push(format!("{name}: must not depend on {to}"));
             }
         }
@@ -410,6 +413,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (TEXT, &[]),
     ("widelane-poison", &[]),
     ("widelane-emulation", &[CPU]),
+    (TESTKIT, &[STATUS]),
     ("widelane-c", &[CPU, MARKS, WIDE]),
     (
         "widelane-openssl",
@@ -572,6 +576,7 @@ const SAMPLES: &str = "widelane-samples";
 const STACKS: &str = "widelane-stacks";
 const STATISTICS: &str = "widelane-statistics";
 const STATUS: &str = "widelane-status";
+const TESTKIT: &str = "widelane-testkit";
 const FILES: &str = "widelane-files";
 const FORKS: &str = "widelane-forks";
 const TEXT: &str = "widelane-text";
@@ -600,7 +605,7 @@ const PROGRAMS: &[&str] = &[
     "widelane-load",
 ];
 /// Crates that only tests use.
-pub const TEST_CRATES: &[&str] = &["widelane-emulation", "widelane-poison"];
+pub const TEST_CRATES: &[&str] = &["widelane-emulation", "widelane-poison", TESTKIT];
 /// Features that only tests may turn on, by dev-dependencies and in [`TEST_CRATES`]: they put code into every kernel
 /// call, or let code run that the CPU cannot run.
 pub const TEST_FEATURES: &[(&str, &str)] = &[
@@ -754,7 +759,9 @@ mod tests {
             json!({"id": name, "name": name, "dependencies": dependencies})
         };
         let metadata = json!({
-            "workspace_members": [BATCHING, ENGINE, LANES, "widelane-load", "stranger"],
+            "workspace_members": [
+                BATCHING, ENGINE, LANES, RUSTLS, "widelane-load", "widelane-terminator", "stranger",
+            ],
             "packages": [
                 package(BATCHING, CPU, None),
                 package(ENGINE, BATCHING, None),
@@ -762,6 +769,9 @@ mod tests {
                 package("widelane-load", "widelane-terminator", Some("dev")),
                 package(LANES, "widelane-poison", Some("dev")),
                 package(ENGINE, "widelane-poison", None),
+                package("widelane-load", TESTKIT, None),
+                package("widelane-rustls", "widelane-poison", None),
+                package("widelane-terminator", TESTKIT, Some("dev")),
                 package("stranger", "serde", None),
                 package("serde", "serde_derive", None),
             ],
@@ -770,6 +780,8 @@ mod tests {
             "widelane-batching: must not depend on widelane-cpu",
             "widelane-lanes: must not depend on widelane-kernels",
             "widelane-engine: must not depend on widelane-poison",
+            "widelane-load: must not depend on widelane-testkit",
+            "widelane-rustls: must not depend on widelane-poison",
             "stranger: is in no row of the table of edges",
         ];
         assert_eq!(upward_edges(&metadata), expected);

@@ -170,6 +170,7 @@ pub const EXCEPTIONS: &[Exception] = &[
         "maps a page; refuses links itself",
     ),
     except("crates/poison/", &[], "ships in nothing"),
+    except("crates/testkit/", &[], "ships in nothing"),
     except(
         "adapters/rustls/src/generation.rs",
         &["File::open"],

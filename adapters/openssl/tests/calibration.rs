@@ -2,11 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-mod programs;
+mod common;
 
 use std::fs;
 
-use programs::{Scratch, With, has_lanes, text};
+use common::{Scratch, With, has_lanes, text};
 
 const SIGN: &str = "dgst -sha256 -sign rsa.pem -out signature text";
 const VERIFY: &str = "dgst -sha256 -verify public.pem -signature signature text";
@@ -21,7 +21,7 @@ fn keeping_in(plain: &Scratch, file: &str) -> Scratch {
     ] {
         scratch.succeeds(With::Default, line);
     }
-    fs::write(scratch.path("text"), "a message\n").unwrap();
+    scratch.write("text", "a message\n");
     scratch
 }
 

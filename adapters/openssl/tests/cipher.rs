@@ -2,13 +2,12 @@
 
 #![forbid(unsafe_code)]
 
-mod programs;
+mod common;
 
-use std::fs;
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use programs::{Scratch, Server, With, text};
+use common::{Scratch, With, succeeds, text};
 use widelane_crypto::chacha20poly1305::Form;
 
 const FORMS: [&str; 5] = ["auto", "512-ifma", "512", "256", "256-light"];
@@ -26,32 +25,18 @@ fn every_message_is_the_one_that_openssl_makes() {
         println!("SKIP: the provider has no form of the cipher without AVX-512 IFMA");
         return;
     }
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cipher.c");
     for scratch in Scratch::all("") {
-        let program = scratch.path("cipher");
-        let compiled = Command::new("cc")
-            .args(["-O1", "-Wall", "-Wextra", "-Werror", source, "-o"])
-            .arg(&program)
-            .arg("-ldl")
-            .output();
-        let Ok(compiled) = compiled else {
-            println!("SKIP: there is no C compiler");
+        let Some(program) = scratch.build("cipher") else {
             return;
         };
-        assert!(compiled.status.success(), "{}", text(&compiled));
         for form in FORMS {
             let scratch = scratch.with(&format!("chacha20poly1305 = {form}"));
-            let output = Command::new(&program)
-                .arg(scratch.libcrypto())
-                .arg("40")
-                .env("OPENSSL_CONF", scratch.config(With::Widelane))
-                .output()
-                .unwrap();
-            let said = text(&output);
+            let line = format!("{} 40", scratch.libcrypto().display());
+            let said = succeeds(&mut scratch.command(With::Widelane, &program, &line));
+            let version = &scratch.version;
             assert!(
-                output.status.success() && said.contains("120 messages are the same"),
-                "{} {form}: {said}",
-                scratch.version
+                said.contains("120 messages are the same"),
+                "{version} {form}: {said}"
             );
         }
     }
@@ -82,11 +67,8 @@ fn connections_carry_their_data() {
         .collect();
     for scratch in Scratch::all("chacha20poly1305 = auto") {
         scratch.keys();
-        fs::write(scratch.path("data"), &data).unwrap();
-        scratch.succeeds(
-            With::Default,
-            "req -x509 -new -key p256.pem -subj /CN=localhost -out p256.crt -config default.cnf",
-        );
+        scratch.write("data", &data);
+        scratch.certificate("p256");
         for version in [
             "-tls1_3 -ciphersuites TLS_CHACHA20_POLY1305_SHA256",
             "-tls1_2 -cipher ECDHE-ECDSA-CHACHA20-POLY1305",
@@ -96,9 +78,9 @@ fn connections_carry_their_data() {
                 (With::Default, With::Widelane),
             ] {
                 let options = format!("-key p256.pem -cert p256.crt -WWW {version}");
-                let (_server, port) = Server::start(&scratch, server, &options);
-                let line =
-                    format!("s_client -connect 127.0.0.1:{port} -quiet -CAfile p256.crt {version}");
+                let serving = scratch.serve(server, &options);
+                let address = serving.0.address;
+                let line = format!("s_client -connect {address} -quiet -CAfile p256.crt {version}");
                 let mut child = scratch
                     .openssl(client, &line)
                     .stdin(Stdio::piped())

@@ -5,37 +5,50 @@
 
 mod common;
 
-use common::{Folder, fails_cleanly, has_lanes, has_openssl, provider, succeeds, text};
+use std::path::Path;
 
-const SIGN: &str = "req -x509 -new -key key.pem -subj /CN=x -out c.pem -config plain.cnf";
+use common::{Configuration, Scratch, With, has_lanes, provider, succeeds, text};
+use widelane_testkit::process::Running;
+use widelane_testkit::wait::eventually;
+
+const SIGN: &str = "req -x509 -new -key key.pem -subj /CN=x -out c.pem -config default.cnf";
 const VERIFY: &str = "verify -auth_level 0 -check_ss_sig -CAfile c.pem c.pem";
 
-fn key(folder: &Folder, algorithm: &str) {
-    succeeds(&folder.plainly(&format!("genpkey -algorithm {algorithm} -out key.pem")));
+fn scratch(properties: &str, providers: &[&str], more: &str) -> Option<Scratch> {
+    Scratch::system(Configuration {
+        properties,
+        providers,
+        more,
+        ..Configuration::default()
+    })
+}
+
+fn key(folder: &Scratch, algorithm: &str) {
+    let make = format!("genpkey -algorithm {algorithm} -out key.pem");
+    folder.succeeds(With::Default, &make);
 }
 
 /// OpenSSL then has neither a hash function nor a decoder.
 #[test]
 fn a_configuration_without_the_default_provider_is_an_error() {
-    if !has_openssl() {
+    let Some(folder) = scratch("", &["widelane"], "") else {
         return;
-    }
-    let folder = Folder::of("", &["widelane"], "");
+    };
     key(&folder, "RSA -pkeyopt rsa_keygen_bits:2048");
-    let list = succeeds(&folder.openssl("list -providers"));
+    let list = folder.succeeds(With::Widelane, "list -providers");
     assert!(
         list.contains("widelane") && !list.contains("default"),
         "{list}"
     );
-    fails_cleanly(&folder.openssl(SIGN));
-    fails_cleanly(&folder.openssl("s_server -key key.pem -cert key.pem -accept 0"));
+    folder.fails_cleanly(With::Widelane, SIGN);
+    folder.fails_cleanly(
+        With::Widelane,
+        "s_server -key key.pem -cert key.pem -accept 0",
+    );
 }
 
 #[test]
 fn default_properties_choose_among_providers() {
-    if !has_openssl() {
-        return;
-    }
     for (properties, works) in [
         ("", true),
         ("?provider=widelane", true),
@@ -46,24 +59,25 @@ fn default_properties_choose_among_providers() {
         ("fips=yes", false),
         ("provider=widelane", false),
     ] {
-        let folder = Folder::of(properties, &["default", "widelane"], "");
+        let Some(folder) = scratch(properties, &["default", "widelane"], "") else {
+            return;
+        };
         for algorithm in ["RSA -pkeyopt rsa_keygen_bits:2048", "ED25519"] {
             key(&folder, algorithm);
-            let made = folder.openssl(SIGN);
             match works {
                 true => {
-                    succeeds(&made);
-                    succeeds(&folder.plainly(VERIFY));
-                    succeeds(&folder.openssl(VERIFY));
+                    folder.succeeds(With::Widelane, SIGN);
+                    folder.succeeds(With::Default, VERIFY);
+                    folder.succeeds(With::Widelane, VERIFY);
                 }
-                false => drop(fails_cleanly(&made)),
+                false => drop(folder.fails_cleanly(With::Widelane, SIGN)),
             }
         }
         for algorithm in ["X25519", "EC -pkeyopt ec_paramgen_curve:P-256"] {
             key(&folder, algorithm);
-            succeeds(&folder.plainly("pkey -in key.pem -pubout -out peer.pem"));
+            folder.succeeds(With::Default, "pkey -in key.pem -pubout -out peer.pem");
             let line = "pkeyutl -derive -inkey key.pem -peerkey peer.pem -out secret";
-            let agreed = folder.openssl(line);
+            let agreed = folder.run(With::Widelane, line);
             assert_eq!(
                 agreed.status.success(),
                 works,
@@ -77,15 +91,14 @@ fn default_properties_choose_among_providers() {
 /// Two sections of a configuration may name the same file.
 #[test]
 fn the_provider_may_be_there_twice() {
-    if !has_openssl() {
-        return;
-    }
     let providers = ["default", "widelane", "widelane2"];
-    let folder = Folder::of("?widelane.batch=yes", &providers, "");
+    let Some(folder) = scratch("?widelane.batch=yes", &providers, "") else {
+        return;
+    };
     key(&folder, "EC -pkeyopt ec_paramgen_curve:P-256");
-    succeeds(&folder.openssl(SIGN));
-    succeeds(&folder.openssl(VERIFY));
-    let list = succeeds(&folder.openssl("list -providers"));
+    folder.succeeds(With::Widelane, SIGN);
+    folder.succeeds(With::Widelane, VERIFY);
+    let list = folder.succeeds(With::Widelane, "list -providers");
     assert!(list.contains("widelane2"), "{list}");
 }
 
@@ -105,18 +118,17 @@ fn damaged_keys_sign_rightly_or_fail() {
 }
 
 fn run(what: &str) {
-    let folder = Folder::new();
-    let Some(program) = folder.build("contexts").filter(|_| has_openssl()) else {
+    let Some(folder) = Scratch::system(Configuration::default()) else {
         return;
     };
-    let (config, module) = (folder.path("openssl.cnf"), provider());
+    let Some(program) = folder.build("contexts") else {
+        return;
+    };
+    let (config, module) = (folder.config(With::Widelane), provider());
     let module = module.parent().expect("a file is in a folder");
     let line = format!("{what} {} {}", config.display(), module.display());
-    let ended = folder
-        .command(program, &line)
-        .env_remove("OPENSSL_CONF")
-        .output();
-    println!("{}", succeeds(&ended.expect("it starts")));
+    let mut command = folder.command(With::Widelane, program, &line);
+    println!("{}", succeeds(command.env_remove("OPENSSL_CONF")));
 }
 
 #[test]
@@ -135,11 +147,7 @@ fn keys_in_a_pkcs11_token_sign() {
         "/usr/bin/softhsm2-util",
         "/usr/bin/pkcs11-tool",
     ];
-    if lacks
-        .iter()
-        .any(|file| !std::path::Path::new(file).exists())
-        || !has_openssl()
-    {
+    if !lacks.iter().all(|file| Path::new(file).exists()) {
         return println!(
             "SKIP: softhsm2, libengine-pkcs11-openssl and opensc are not all installed"
         );
@@ -148,7 +156,10 @@ fn keys_in_a_pkcs11_token_sign() {
         "engines = engines\n[engines]\npkcs11 = pkcs11\n\
          [pkcs11]\nengine_id = pkcs11\nMODULE_PATH = {MODULE}\nPIN = 1234\ninit = 0\n"
     );
-    let folder = Folder::of("?widelane.batch=yes", &["default", "widelane"], &engine);
+    let providers = ["default", "widelane"];
+    let Some(folder) = scratch("?widelane.batch=yes", &providers, &engine) else {
+        return;
+    };
     std::fs::create_dir(folder.path("tokens")).expect("our own folder");
     let tokens = folder.path("tokens");
     folder.write(
@@ -156,41 +167,28 @@ fn keys_in_a_pkcs11_token_sign() {
         format!("directories.tokendir = {}\n", tokens.display()),
     );
     let run = |program: &str, line: &str| {
-        let mut command = folder.command(program, line);
-        let ended = command
-            .env("SOFTHSM2_CONF", folder.path("softhsm.conf"))
-            .output();
-        ended.expect("it is installed")
+        let mut command = folder.command(With::Widelane, program, line);
+        succeeds(command.env("SOFTHSM2_CONF", folder.path("softhsm.conf")))
     };
-    succeeds(&run(
+    run(
         "softhsm2-util",
         "--init-token --free --label t --pin 1234 --so-pin 1234",
-    ));
+    );
     for (number, kind) in ["rsa:2048", "EC:prime256v1", "EC:secp384r1"]
         .iter()
         .enumerate()
     {
-        succeeds(&run(
+        run(
             "pkcs11-tool",
             &format!(
                 "--module {MODULE} --login --pin 1234 --token-label t --keypairgen \
                  --key-type {kind} --label key{number} --id 0{number}"
             ),
-        ));
+        );
         let key = format!("pkcs11:token=t;object=key{number};type=private");
         let line = SIGN.replace("key.pem", &format!("{key} -engine pkcs11 -keyform engine"));
-        succeeds(&run("openssl", &line));
-        succeeds(&folder.plainly(VERIFY));
-    }
-}
-
-/// A simulated TPM, which ends with its test.
-struct Tpm(std::process::Child);
-
-impl Drop for Tpm {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        run("openssl", &line);
+        folder.succeeds(With::Default, VERIFY);
     }
 }
 
@@ -201,15 +199,13 @@ fn keys_in_a_tpm_sign() {
         "/usr/bin/swtpm",
         "/usr/lib/x86_64-linux-gnu/ossl-modules/tpm2.so",
     ];
-    if lacks
-        .iter()
-        .any(|file| !std::path::Path::new(file).exists())
-        || !has_openssl()
-    {
+    if !lacks.iter().all(|file| Path::new(file).exists()) {
         return println!("SKIP: swtpm and tpm2-openssl are not installed");
     }
     let providers = ["tpm2", "default", "widelane"];
-    let folder = Folder::of("?widelane.batch=yes", &providers, "");
+    let Some(folder) = scratch("?widelane.batch=yes", &providers, "") else {
+        return;
+    };
     let state = folder.path("");
     let socket = folder.path("socket");
     let line = format!(
@@ -218,45 +214,40 @@ fn keys_in_a_tpm_sign() {
         state.display(),
         socket = socket.display()
     );
-    let _tpm = Tpm(folder
-        .command("swtpm", &line)
-        .spawn()
-        .expect("it is installed"));
-    for _ in 0..600 {
-        if socket.exists() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
+    let mut tpm = folder.command(With::Widelane, "swtpm", &line);
+    let _tpm = Running(tpm.spawn().expect("it is installed"));
+    eventually("the TPM listens", || socket.exists());
     let tcti = format!("swtpm:path={}", socket.display());
-    let run = |line: &str| {
-        let mut command = folder.command("openssl", line);
-        let ended = command.env("TPM2OPENSSL_TCTI", &tcti).output();
-        ended.expect("it is here")
+    let command = |line: &str| {
+        let mut command = folder.openssl(With::Widelane, line);
+        command.env("TPM2OPENSSL_TCTI", &tcti);
+        command
     };
+    let run = |line: &str| succeeds(&mut command(line));
     let make = "genpkey -propquery provider=tpm2 -out key.pem -algorithm";
-    succeeds(&run(&format!("{make} RSA -pkeyopt bits:2048")));
-    let pem = std::fs::read_to_string(folder.path("key.pem")).expect("it was written");
+    run(&format!("{make} RSA -pkeyopt bits:2048"));
+    let pem = folder.read("key.pem");
     assert!(pem.contains("TSS2 PRIVATE KEY"), "{pem}");
     // Without lanes we offer no signatures, and OpenSSL's own provider asks for the private half.
     if has_lanes() {
-        succeeds(&run(SIGN));
-        succeeds(&folder.plainly(VERIFY));
+        run(SIGN);
+        folder.succeeds(With::Default, VERIFY);
     }
     // Of a curve, the public half is copied, because it may be a peer's: OpenSSL says what is missing,
     // unless the configuration prefers the TPM's provider, as its manual says.
-    succeeds(&run(&format!("{make} EC -pkeyopt group:P-256")));
-    let made = run(SIGN);
+    run(&format!("{make} EC -pkeyopt group:P-256"));
     if has_lanes() {
-        let said = fails_cleanly(&made);
+        let ended = command(SIGN).output().expect("it starts");
+        let said = text(&ended);
+        assert_eq!(ended.status.code(), Some(1), "{said}");
         assert!(said.contains("missing private key"), "{said}");
     }
-    let config = std::fs::read_to_string(folder.path("openssl.cnf")).expect("ours");
+    let config = folder.read("widelane.cnf");
     let preferred = "= ?provider=tpm2,tpm2.digest!=yes,tpm2.cipher!=yes,?widelane.batch=yes";
     folder.write(
-        "openssl.cnf",
+        "widelane.cnf",
         config.replace("= ?widelane.batch=yes", preferred),
     );
-    succeeds(&run(SIGN));
-    succeeds(&folder.plainly(VERIFY));
+    run(SIGN);
+    folder.succeeds(With::Default, VERIFY);
 }

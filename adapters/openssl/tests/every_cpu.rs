@@ -2,13 +2,13 @@
 
 #![forbid(unsafe_code)]
 
-mod programs;
+mod common;
 
 use std::fs;
 
 use widelane_crypto::Preference;
 
-use programs::{KEYS, Scratch, Server, With, handshake, has_lanes, text};
+use common::{KEYS, POST_QUANTUM, Scratch, With, has_lanes, text};
 
 /// What the provider says of each operation: who computes it, and why.
 fn decisions(scratch: &Scratch) -> Vec<(String, String)> {
@@ -40,22 +40,13 @@ fn post_quantum_groups_work_without_lanes() {
             assert_eq!(decision, expected, "{operation}");
         }
         scratch.keys();
-        scratch.succeeds(
-            With::Default,
-            "req -x509 -new -key rsa.pem -subj /CN=localhost -out rsa.crt -config default.cnf",
-        );
-        for group in [
-            "X25519MLKEM768",
-            "SecP256r1MLKEM768",
-            "SecP384r1MLKEM1024",
-            "MLKEM768",
-            "MLKEM1024",
-        ] {
+        scratch.certificate("rsa");
+        for group in POST_QUANTUM {
             for mode in ["", "-async"] {
                 let options = format!("-key rsa.pem -cert rsa.crt -groups {group} {mode}");
-                let (server, port) = Server::start(&scratch, With::Widelane, &options);
+                let server = scratch.serve(With::Widelane, &options);
                 let line = format!("-groups {group} -CAfile rsa.crt");
-                let output = handshake(&scratch, With::Widelane, port, &line);
+                let output = scratch.handshake(With::Widelane, &server, &line);
                 let said = text(&output);
                 assert!(
                     output.status.success() && said.contains("Verification: OK"),
@@ -151,7 +142,7 @@ fn a_setting_decides_who_computes() {
             }
             // In each case signatures verify, and both sides agree.
             scratch.keys();
-            fs::write(scratch.path("text"), "a message\n").unwrap();
+            scratch.write("text", "a message\n");
             for (key, _) in KEYS {
                 let mode = match key {
                     "ed25519" => "-rawin",
@@ -171,10 +162,10 @@ fn a_setting_decides_who_computes() {
                 );
                 scratch.succeeds(With::Default, &certify);
                 let options = format!("-key {key}.pem -cert {key}.crt");
-                let (server, port) = Server::start(&scratch, With::Widelane, &options);
+                let server = scratch.serve(With::Widelane, &options);
                 for group in ["X25519", "P-256", "P-384", "P-521"] {
                     let line = format!("-groups {group} -CAfile {key}.crt -verify_return_error");
-                    let output = handshake(&scratch, With::Default, port, &line);
+                    let output = scratch.handshake(With::Default, &server, &line);
                     assert!(output.status.success(), "{group}: {}", text(&output));
                 }
                 for operation in ["x25519-derive", "p256-ecdh", "p384-keygen"] {

@@ -3,44 +3,32 @@
 
 #![forbid(unsafe_code)]
 
-mod programs;
+mod common;
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
-use programs::{KEYS, Scratch, With, has_lanes, text, watch};
+use common::{KEYS, Scratch, With, has_lanes, source, text, watch};
+use widelane_testkit::c::compile;
 
 /// Every length of input, padding and hash function, as a small program in C.
 #[test]
 fn results_and_errors_are_those_of_the_default_provider() {
-    if !Path::new("/usr/include/openssl/evp.h").exists() {
-        println!("SKIP: OpenSSL's headers are not installed (Debian: libssl-dev)");
-        return;
-    }
     for scratch in Scratch::all("") {
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hash_values.c");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-Wall", "-Wextra", "-Werror", source, "-o"]);
-        compiler.arg(scratch.path("hash_values"));
-        let library = scratch.libcrypto();
-        match library.parent().filter(|folder| folder.is_absolute()) {
-            Some(folder) => compiler
-                .arg(&library)
-                .arg(format!("-Wl,-rpath,{}", folder.display())),
-            None => compiler.arg("-lcrypto"),
+        let (program, library) = (scratch.path("hash_values"), scratch.libcrypto());
+        let libraries = match library.parent().filter(|folder| folder.is_absolute()) {
+            Some(folder) => vec![
+                library.display().to_string(),
+                format!("-Wl,-rpath,{}", folder.display()),
+            ],
+            None => vec!["-lcrypto".to_owned()],
         };
-        let Ok(compiled) = compiler.output() else {
-            println!("SKIP: there is no C compiler");
+        let libraries: Vec<_> = libraries.iter().map(String::as_str).collect();
+        if compile(&source("hash_values"), &program, &libraries).is_none() {
             return;
-        };
-        assert!(compiled.status.success(), "{}", text(&compiled));
+        }
         scratch.keys();
         for (name, _) in KEYS.iter().filter(|(name, _)| *name != "ed25519") {
-            let mut command = Command::new(scratch.path("hash_values"));
-            command
-                .arg(scratch.path(&format!("{name}.pem")))
-                .env("OPENSSL_CONF", scratch.config(With::Widelane));
+            let command = scratch.command(With::Widelane, &program, &format!("{name}.pem"));
             let (ended, report) = watch(command);
             let said = text(&ended);
             assert!(ended.status.success(), "{} {name}: {said}", scratch.version);
@@ -113,7 +101,7 @@ fn files_of_hash_values_verify_without_the_provider() {
         scratch.keys();
         for len in [1, 20, 32, 36, 48, 64] {
             let value: Vec<u8> = (1..=len).collect();
-            fs::write(scratch.path("value"), value).unwrap();
+            scratch.write("value", value);
             for (name, _) in KEYS.iter().filter(|(name, _)| *name != "ed25519") {
                 scratch.succeeds(
                     With::Default,
@@ -164,7 +152,7 @@ fn files_of_hash_values_verify_without_the_provider() {
         // A hash value of another length than the function's is refused, with it as without.
         for with in [With::Widelane, With::Default] {
             for key in ["rsa", "p256"] {
-                fs::write(scratch.path("value"), [7; 31]).unwrap();
+                scratch.write("value", [7; 31]);
                 scratch.fails_cleanly(
                     with,
                     &format!(

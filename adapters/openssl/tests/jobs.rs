@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Folder, has_lanes, has_openssl, succeeds};
+use common::{Configuration, Scratch, With, has_lanes, succeeds};
 
 #[test]
 fn callbacks_tell_of_every_job() {
@@ -30,20 +30,23 @@ fn wait_contexts_may_go_away_on_another_thread() {
 /// The program ends well, and of so many jobs at least half were paused if there are lanes: where a pass has two
 /// lanes, every other job fills one and need not wait.
 fn expect_paused(what: &str, jobs: usize) {
-    let folder = Folder::new();
-    let Some(program) = folder.build("jobs").filter(|_| has_openssl()) else {
+    let Some(scratch) = Scratch::system(Configuration::default()) else {
+        return;
+    };
+    let Some(program) = scratch.build("jobs") else {
         return;
     };
     for algorithm in [
         "RSA -pkeyopt rsa_keygen_bits:2048",
         "EC -pkeyopt ec_paramgen_curve:P-256",
     ] {
-        succeeds(&folder.openssl(&format!("genpkey -algorithm {algorithm} -out key.pem")));
+        scratch.succeeds(
+            With::Widelane,
+            &format!("genpkey -algorithm {algorithm} -out key.pem"),
+        );
         for of in ["messages", "values"] {
-            let ended = folder
-                .command(&program, &format!("key.pem {what} {of}"))
-                .output();
-            let said = succeeds(&ended.expect("it starts"));
+            let line = format!("key.pem {what} {of}");
+            let said = succeeds(&mut scratch.command(With::Widelane, &program, &line));
             let paused = said.split_whitespace().nth(1);
             let paused: usize = paused
                 .and_then(|count| count.parse().ok())

@@ -2,11 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-mod programs;
+mod common;
 
 use std::fs;
 
-use programs::{Scratch, Server, With, handshake, has_lanes, text};
+use common::{Scratch, With, has_lanes, text};
 
 const SIZES: [&str; 3] = ["44", "65", "87"];
 
@@ -23,12 +23,7 @@ fn programs() -> Vec<Scratch> {
                 With::Default,
                 &format!("genpkey -algorithm ML-DSA-{size} -out {size}.pem"),
             );
-            scratch.succeeds(
-                With::Default,
-                &format!(
-                    "req -x509 -new -key {size}.pem -subj /CN=localhost -out {size}.crt -config default.cnf"
-                ),
-            );
+            scratch.certificate(size);
         }
     }
     all
@@ -39,12 +34,11 @@ fn handshakes_with_ml_dsa_certificates_are_signed_in_lanes() {
     for scratch in programs() {
         for size in SIZES {
             let options = format!("-key {size}.pem -cert {size}.crt -groups X25519MLKEM768");
-            let (server, port) = Server::start(&scratch, With::Widelane, &options);
+            let server = scratch.serve(With::Widelane, &options);
             let before = server.jobs(&format!("mldsa{size}-sign"));
-            let said = handshake(
-                &scratch,
+            let said = scratch.handshake(
                 With::Default,
-                port,
+                &server,
                 &format!("-tls1_3 -groups X25519MLKEM768 -CAfile {size}.crt -verify_return_error"),
             );
             let said = text(&said);
@@ -63,7 +57,7 @@ fn handshakes_with_ml_dsa_certificates_are_signed_in_lanes() {
 #[test]
 fn every_option_of_ml_dsa_signs_what_the_other_side_verifies() {
     for scratch in programs() {
-        fs::write(scratch.path("text"), "a message\n".repeat(1000)).unwrap();
+        scratch.write("text", "a message\n".repeat(1000));
         for size in SIZES {
             scratch.succeeds(
                 With::Default,
@@ -93,7 +87,7 @@ fn every_option_of_ml_dsa_signs_what_the_other_side_verifies() {
                     scratch.succeeds(verifier, &verify);
                     let mut damaged = fs::read(scratch.path("s")).unwrap();
                     damaged[1000] ^= 1;
-                    fs::write(scratch.path("s"), damaged).unwrap();
+                    scratch.write("s", damaged);
                     scratch.fails_cleanly(verifier, &verify);
                 }
             }

@@ -3,11 +3,11 @@
 
 #![forbid(unsafe_code)]
 
-mod programs;
+mod common;
 
 use std::fs;
 
-use programs::{KEYS, Scratch, Server, With, handshake, has_lanes, text};
+use common::{KEYS, POST_QUANTUM, Scratch, With, has_lanes, text};
 
 #[test]
 fn the_provider_is_loaded_beside_the_default_one() {
@@ -77,7 +77,7 @@ fn certificates_of_all_keys_verify_without_the_provider() {
             scratch.succeeds(With::Widelane, "x509 -in c.pem -outform DER -out c.der");
             let mut der = fs::read(scratch.path("c.der")).unwrap();
             *der.last_mut().unwrap() ^= 1;
-            fs::write(scratch.path("c.der"), der).unwrap();
+            scratch.write("c.der", der);
             scratch.succeeds(With::Widelane, "x509 -inform DER -in c.der -out d.pem");
             let refused = scratch.run(With::Widelane, "verify -check_ss_sig -CAfile d.pem d.pem");
             assert!(!refused.status.success(), "{name}: {}", text(&refused));
@@ -90,7 +90,7 @@ fn certificates_of_all_keys_verify_without_the_provider() {
 fn what_lanes_do_not_sign_is_signed_all_the_same() {
     for scratch in Scratch::all("") {
         scratch.keys();
-        fs::write(scratch.path("text"), "a message\n".repeat(1000)).unwrap();
+        scratch.write("text", "a message\n".repeat(1000));
         for (name, _) in KEYS.iter().filter(|(name, _)| *name != "ed25519") {
             scratch.succeeds(
                 With::Default,
@@ -123,7 +123,7 @@ fn what_lanes_do_not_sign_is_signed_all_the_same() {
         );
         // An encrypted message takes RSA keys, too, which are none of ours there.
         scratch.succeeds(With::Default, "pkey -in rsa.pem -pubout -out pub.pem");
-        fs::write(scratch.path("short"), "secret").unwrap();
+        scratch.write("short", "secret");
         scratch.succeeds(
             With::Widelane,
             "pkeyutl -encrypt -pubin -inkey pub.pem -in short -out e",
@@ -149,7 +149,7 @@ fn streams_of_any_length_have_the_same_signature() {
         }
         for len in [0, 1, 8192, 65_536, 65_537, 300_000] {
             let text: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
-            fs::write(scratch.path("text"), text).unwrap();
+            scratch.write("text", text);
             let [ours, theirs] = [With::Widelane, With::Default].map(|with| {
                 scratch.succeeds(with, "dgst -sha256 -sign rsa.pem -out s text");
                 fs::read(scratch.path("s")).unwrap()
@@ -226,7 +226,7 @@ fn wrong_keys_are_errors() {
     for scratch in Scratch::all("") {
         scratch.keys();
         let pem = fs::read_to_string(scratch.path("rsa.pem")).unwrap();
-        fs::write(scratch.path("damaged.pem"), pem.replacen('A', "B", 5)).unwrap();
+        scratch.write("damaged.pem", pem.replacen('A', "B", 5));
         scratch.fails_cleanly(
             With::Widelane,
             "req -x509 -new -key damaged.pem -subj /CN=x -out c.pem -config default.cnf",
@@ -278,7 +278,7 @@ fn unusual_keys_sign_all_the_same() {
 fn signed_messages_verify_without_the_provider() {
     for scratch in Scratch::all("") {
         scratch.keys();
-        fs::write(scratch.path("text"), "a message").unwrap();
+        scratch.write("text", "a message");
         for key in ["rsa", "p256", "p384"] {
             scratch.succeeds(
                 With::Default,
@@ -308,7 +308,7 @@ fn signed_messages_verify_without_the_provider() {
 fn property_queries_choose_the_provider() {
     for scratch in Scratch::all("") {
         scratch.keys();
-        fs::write(scratch.path("text"), "a message").unwrap();
+        scratch.write("text", "a message");
         let sign = "dgst -sha256 -sign rsa.pem -out s";
         for query in ["provider=default", "?provider=widelane", "?fips=yes"] {
             scratch.succeeds(With::Widelane, &format!("{sign} -propquery {query} text"));
@@ -339,13 +339,10 @@ fn handshakes_of_all_keys_groups_and_versions() {
             ("p256", "p256-ecdsa-sign"),
             ("ed25519", "ed25519-sign"),
         ] {
-            scratch.succeeds(
-            With::Default,
-            &format!("req -x509 -new -key {key}.pem -subj /CN=localhost -out {key}.crt -config default.cnf"),
-        );
+            scratch.certificate(key);
             for mode in ["", "-async"] {
                 let options = format!("-key {key}.pem -cert {key}.crt {mode}");
-                let (server, port) = Server::start(&scratch, With::Widelane, &options);
+                let server = scratch.serve(With::Widelane, &options);
                 let mut handshakes = 0;
                 for group in ["X25519", "P-256", "P-384", "P-521"] {
                     for version in ["-tls1_3", "-tls1_2"] {
@@ -354,10 +351,9 @@ fn handshakes_of_all_keys_groups_and_versions() {
                             ("p256", "-tls1_2") if group != "P-256" => format!("{group}:P-256"),
                             _ => group.to_owned(),
                         };
-                        let output = handshake(
-                            &scratch,
+                        let output = scratch.handshake(
                             With::Default,
-                            port,
+                            &server,
                             &format!(
                                 "{version} -groups {groups} -CAfile {key}.crt -verify_return_error"
                             ),
@@ -384,38 +380,16 @@ fn handshakes_of_all_keys_groups_and_versions() {
 fn post_quantum_groups_work_on_every_openssl() {
     for scratch in Scratch::all("") {
         scratch.keys();
-        scratch.succeeds(
-            With::Default,
-            "req -x509 -new -key p256.pem -subj /CN=localhost -out p256.crt -config default.cnf",
-        );
-        for group in [
-            "X25519MLKEM768",
-            "SecP256r1MLKEM768",
-            "SecP384r1MLKEM1024",
-            "MLKEM768",
-            "MLKEM1024",
-        ] {
+        scratch.certificate("p256");
+        for group in POST_QUANTUM {
             let options = format!("-key p256.pem -cert p256.crt -groups {group}");
-            let (_server, port) = Server::start(&scratch, With::Widelane, &options);
-            let output = handshake(
-                &scratch,
-                With::Widelane,
-                port,
-                &format!("-groups {group} -CAfile p256.crt"),
-            );
-            let said = text(&output);
-            assert!(
-                output.status.success() && said.contains("Verification: OK"),
-                "{group}: {said}"
-            );
+            let server = scratch.serve(With::Widelane, &options);
+            let line = format!("-groups {group} -CAfile p256.crt");
+            let said = text(&scratch.handshake(With::Widelane, &server, &line));
+            assert!(said.contains("Verification: OK"), "{group}: {said}");
             // A second implementation, where there is one.
             if scratch.is_post_quantum() {
-                let output = handshake(
-                    &scratch,
-                    With::Default,
-                    port,
-                    &format!("-groups {group} -CAfile p256.crt"),
-                );
+                let output = scratch.handshake(With::Default, &server, &line);
                 assert!(output.status.success(), "{group}: {}", text(&output));
             }
         }

@@ -4,10 +4,8 @@
 #![forbid(unsafe_code)]
 
 mod common;
-mod programs;
 
-use common::Folder;
-use programs::{KEYS, Scratch, With, text, watch};
+use common::{KEYS, Scratch, With, text, watch};
 use widelane_cpu::{DISABLE_VARIABLE, Product, Target};
 
 /// Lanes that multiply so, and what is taken away from a CPU that they are its best.
@@ -26,8 +24,7 @@ fn without() -> Vec<(Target, &'static str)> {
 #[test]
 fn the_rounding_of_a_program_changes_no_signature_and_stays() {
     for scratch in Scratch::all("") {
-        let folder = Folder::new();
-        let Some(program) = folder.build("rounding") else {
+        let Some(program) = scratch.build("rounding") else {
             return;
         };
         scratch.keys();
@@ -36,17 +33,9 @@ fn the_rounding_of_a_program_changes_no_signature_and_stays() {
                 .iter()
                 .filter(|(name, _)| ["rsa", "p256"].contains(name))
             {
-                let key = scratch.path(&format!("{name}.pem"));
-                let mut command = scratch.openssl(With::Widelane, "");
-                let environment: Vec<_> = command
-                    .get_envs()
-                    .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
-                    .collect();
-                command = std::process::Command::new(&program);
-                command
-                    .arg(&key)
-                    .envs(environment)
-                    .env(DISABLE_VARIABLE, disabled);
+                let key = format!("{name}.pem");
+                let mut command = scratch.command(With::Widelane, &program, &key);
+                command.env(DISABLE_VARIABLE, disabled);
                 let (ended, report) = watch(command);
                 let said = text(&ended);
                 assert!(

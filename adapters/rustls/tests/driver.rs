@@ -23,7 +23,7 @@ use widelane_rustls::{Driver, HandshakeError, kx_groups, provider};
 
 #[test]
 fn handshakes_of_one_thread_share_passes() {
-    let identity = Identity::rsa(RSA_2048);
+    let identity = rsa(RSA_2048);
     for count in [8, 64] {
         for engine in [four_lanes(Config::default()), engine()] {
             let config = server_config(only_signing(&engine), &identity);
@@ -217,8 +217,8 @@ fn beside_another_handshake_jobs_wait_for_one_look_at_the_sockets() {
 fn every_size_version_and_encoding_handshakes() {
     let engine = engine();
     for pem in [RSA_2048, RSA_2176, RSA_3072, RSA_4096] {
-        let identity = Identity::rsa(pem);
-        for key in [identity.pkcs8(), identity.pkcs1()] {
+        let identity = rsa(pem);
+        for key in [identity.key.clone_key(), pkcs1(&identity.key)] {
             let config = server_config_with(only_signing(&engine), &identity, key);
             for version in [&TLS12, &TLS13] {
                 on_event_loop(&engine, async |driver| {
@@ -496,9 +496,9 @@ fn an_engine_that_is_shut_down_fails_handshakes_and_says_so() {
 #[test]
 fn a_panic_kills_its_connection_only() {
     let engine = four_lanes(Config::default());
-    let identity = Identity::rsa(RSA_2048);
+    let identity = rsa(RSA_2048);
     let crypto = only_signing(&engine);
-    let key = CertifiedKey::from_der(vec![identity.cert.clone()], identity.pkcs8(), &crypto);
+    let key = CertifiedKey::from_der(identity.chain.clone(), identity.key.clone_key(), &crypto);
     let resolver = Arc::new(Trap {
         key: key.unwrap(),
         after_signing: AtomicBool::new(false),
@@ -531,7 +531,7 @@ fn the_stack_is_several_times_what_a_handshake_needs() {
     let engine = engine();
     on_event_loop(&engine, async |driver| {
         // Every key exchange and every signature in turn, with certificates on both sides.
-        for (_, identity) in Identity::each() {
+        for (_, identity) in each() {
             let config = mutual_server_config(
                 CryptoProvider {
                     kx_groups: kx_groups(&engine),

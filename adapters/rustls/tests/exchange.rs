@@ -32,7 +32,7 @@ use widelane_rustls::{Driver, HandshakeError, kx_groups, provider};
 fn every_group_goes_with_every_certificate_in_both_roles() {
     for engine in engines() {
         let groups = kx_groups(&engine);
-        for (_, identity) in Identity::each() {
+        for (_, identity) in each() {
             let server = server_config(with(provider(&engine), &groups), &identity);
             let their_server = server_config(with(theirs(), &their_groups()), &identity);
             on_event_loop(&engine, async |driver| {
@@ -64,7 +64,7 @@ fn every_group_goes_with_every_certificate_in_both_roles() {
                 assert_eq!(jobs(format!("{size}-{operation}")), groups * certificates);
             }
         }
-        for (kind, _) in Identity::each() {
+        for (kind, _) in each() {
             assert_eq!(jobs(format!("{kind}-sign")), 8, "{kind}");
             if kind != "rsa2048" {
                 // That of the certificate and that of the handshake.
@@ -78,7 +78,7 @@ fn every_group_goes_with_every_certificate_in_both_roles() {
 fn tls12_exchanges_keys_on_curves() {
     for engine in engines() {
         let curves = &kx_groups(&engine)[1..4];
-        for (kind, identity) in &Identity::each()[..4] {
+        for (kind, identity) in &each()[..4] {
             let server = server_config(with(provider(&engine), curves), identity);
             let their_server = server_config(theirs(), identity);
             on_event_loop(&engine, async |driver| {
@@ -122,7 +122,7 @@ fn the_hybrid_of_x25519_is_preferred_and_brings_x25519_along() {
         NamedGroup::Unknown(0x11ed),
     ];
     assert_eq!(names, expected);
-    let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
+    let identity = generate(Kind::Ecdsa);
     let client = checking_client_config(ours.clone(), &TLS13, &identity, None);
     let both = server_config(theirs(), &identity);
     let old = server_config(with(theirs(), &[aws_lc_rs::kx_group::X25519]), &identity);
@@ -145,7 +145,7 @@ fn the_hybrid_of_x25519_is_preferred_and_brings_x25519_along() {
 #[test]
 fn a_hello_retry_request_costs_one_more_round() {
     let engine = engine();
-    let identity = Identity::generate(&rcgen::PKCS_ED25519);
+    let identity = generate(Kind::Ed25519);
     on_event_loop(&engine, async |driver| {
         for wanted in kx_groups(&engine) {
             let name = wanted.name();
@@ -229,7 +229,7 @@ fn a_vanished_connection_takes_all_its_jobs_along() {
 #[test]
 fn key_exchanges_of_one_thread_share_passes() {
     for engine in [four_lanes(Config::default()), engine()] {
-        let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
+        let identity = generate(Kind::Ecdsa);
         let config = server_config(provider(&engine), &identity);
         let client = checking_client_config(provider(&engine), &TLS13, &identity, None);
         on_event_loop(&engine, async |driver| {
@@ -239,16 +239,8 @@ fn key_exchanges_of_one_thread_share_passes() {
                 assert_eq!(facts.group, Some(NamedGroup::X25519MLKEM768));
             }
         });
-        for (operation, sides) in [
-            ("x25519-keygen", 2),
-            ("x25519-derive", 2),
-            ("mlkem768-keygen", 1),
-            ("mlkem768-encaps", 1),
-            ("mlkem768-decaps", 1),
-            ("p256-ecdsa-sign", 1),
-            ("p256-ecdsa-verify", 2),
-        ] {
-            let counters = counted(&engine, operation);
+        for (operation, sides) in of_a_handshake("p256-ecdsa") {
+            let counters = counted(&engine, &operation);
             assert_eq!(counters.jobs, 64 * sides, "{operation}");
             if counters.lanes > 1 {
                 let passes = counters.passes;
@@ -263,7 +255,7 @@ fn key_exchanges_of_one_thread_share_passes() {
 #[test]
 fn bad_shares_of_clients_are_refused_beside_good_ones() {
     for engine in engines() {
-        let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
+        let identity = generate(Kind::Ecdsa);
         let config = server_config(with(provider(&engine), &kx_groups(&engine)), &identity);
         for theirs in their_groups() {
             let name = theirs.name();
@@ -293,7 +285,7 @@ fn bad_shares_of_clients_are_refused_beside_good_ones() {
 #[test]
 fn bad_shares_of_servers_are_refused_beside_good_ones() {
     for engine in engines() {
-        let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
+        let identity = generate(Kind::Ecdsa);
         for (ours, theirs) in kx_groups(&engine).into_iter().zip(their_groups()) {
             let name = ours.name();
             let client = client_of(provider(&engine), &[ours], &identity);
@@ -357,7 +349,7 @@ proptest! {
 #[test]
 fn a_ciphertext_for_another_key_ends_in_different_secrets() {
     let engine = engine();
-    let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
+    let identity = generate(Kind::Ecdsa);
     let ours = kx_groups(&engine)[6];
     assert_eq!(ours.name(), NamedGroup::MLKEM768);
     let share = vec![0x5a; 1088];
@@ -383,7 +375,7 @@ fn a_full_engine_blames_nobody() {
         queue_limit: 1,
         ..Config::default()
     });
-    let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
+    let identity = generate(Kind::Ecdsa);
     let config = server_config(provider(&engine), &identity);
     let client = checking_client_config(theirs(), &TLS13, &identity, None);
     on_event_loop(&engine, async |driver| {
@@ -403,7 +395,7 @@ fn a_full_engine_blames_nobody() {
 
 /// A server's connection that has read a ClientHello for X25519MLKEM768.
 fn with_hello(engine: &Engine) -> Box<ServerConnection> {
-    let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
+    let identity = generate(Kind::Ecdsa);
     let config = server_config(provider(engine), &identity);
     let mut tls = Box::new(ServerConnection::new(config).unwrap());
     let mut hello = Vec::new();

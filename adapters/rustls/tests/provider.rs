@@ -21,7 +21,7 @@ use widelane_rustls::{default_provider, provider};
 #[test]
 fn threads_sign_at_the_same_time() {
     let engine = engine();
-    let identity = Identity::rsa(RSA_2048);
+    let identity = rsa(RSA_2048);
     let config = server_config(only_signing(&engine), &identity);
     thread::scope(|scope| {
         for version in [&TLS12, &TLS13].into_iter().cycle().take(8) {
@@ -35,7 +35,7 @@ fn threads_sign_at_the_same_time() {
 
 #[test]
 fn the_default_provider_is_a_swap_of_one_line() {
-    let identity = Identity::rsa(RSA_3072);
+    let identity = rsa(RSA_3072);
     let config = server_config(default_provider(), &identity);
     blocking_handshake(&config, &TLS13);
     blocking_handshake(&config, &TLS12);
@@ -55,7 +55,7 @@ fn the_default_provider_is_a_swap_of_one_line() {
 #[test]
 fn blocking_handshakes_do_everything_through_the_engine() {
     let engine = engine();
-    let identity = Identity::generate(&rcgen::PKCS_ECDSA_P384_SHA384);
+    let identity = generate(Kind::EcdsaP384);
     let config = server_config(provider(&engine), &identity);
     let client = checking_client_config(provider(&engine), &TLS13, &identity, None);
     thread::scope(|scope| {
@@ -63,20 +63,9 @@ fn blocking_handshakes_do_everything_through_the_engine() {
             scope.spawn(|| (0..4).for_each(|_| handshake_of(&config, &client)));
         }
     });
-    for (operation, sides) in [
-        ("x25519-keygen", 2),
-        ("x25519-derive", 2),
-        ("mlkem768-keygen", 1),
-        ("mlkem768-encaps", 1),
-        ("mlkem768-decaps", 1),
-        ("p384-ecdsa-sign", 1),
-        ("p384-ecdsa-verify", 2),
-    ] {
-        assert_eq!(
-            counted(&engine, operation).jobs,
-            8 * 4 * sides,
-            "{operation}"
-        );
+    for (operation, sides) in of_a_handshake("p384-ecdsa") {
+        let jobs = counted(&engine, &operation).jobs;
+        assert_eq!(jobs, 8 * 4 * sides, "{operation}");
     }
 }
 
@@ -85,9 +74,9 @@ fn a_key_that_is_not_the_certificates_is_found_out() {
     let engine = engine();
     let crypto = provider(&engine);
     for pem in [RSA_2048, RSA_2176, RSA_3072, RSA_4096] {
-        let identity = Identity::rsa(pem);
-        let chain = vec![identity.cert.clone()];
-        for key in [identity.pkcs8(), identity.pkcs1()] {
+        let identity = rsa(pem);
+        let chain = identity.chain.clone();
+        for key in [identity.key.clone_key(), pkcs1(&identity.key)] {
             let pair = CertifiedKey::from_der(chain.clone(), key, &crypto).unwrap();
             // Not merely unknown: the key tells its public half.
             pair.keys_match().unwrap();

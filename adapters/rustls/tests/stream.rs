@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use common::*;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConnection, ServerConfig};
+use rustls::{ClientConnection, ServerConfig, SupportedProtocolVersion};
 use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
 };
@@ -54,11 +54,7 @@ fn data_flows_both_ways_and_ends_with_close_notify() {
 fn a_flight_costs_one_read_and_one_write() {
     let (engine, config) = server();
     on_event_loop(&engine, async |driver| {
-        let (io, far) = duplex(64 * 1024);
-        let mut client = Client {
-            io,
-            tls: client(&client_config(&TLS13), "localhost"),
-        };
+        let (mut client, far) = Client::new(&TLS13);
         let calls = Rc::new(Calls::default());
         let counted = Counted {
             io: far,
@@ -90,11 +86,7 @@ fn a_flight_costs_one_read_and_one_write() {
 fn tickets_do_not_wait_for_data() {
     let (engine, config) = server();
     on_event_loop(&engine, async |driver| {
-        let (io, far) = duplex(64 * 1024);
-        let mut client = Client {
-            io,
-            tls: client(&client_config(&TLS13), "localhost"),
-        };
+        let (mut client, far) = Client::new(&TLS13);
         spawn_local(async move {
             let mut stream = driver.accept(config, far).await.unwrap();
             stream.read(&mut [0; 8]).await
@@ -256,6 +248,13 @@ struct Client<IO> {
 }
 
 impl Client<DuplexStream> {
+    /// A client, and the other end of its transport.
+    fn new(version: &'static SupportedProtocolVersion) -> (Self, DuplexStream) {
+        let (io, far) = duplex(64 * 1024);
+        let tls = client(&client_config(version), "localhost");
+        (Self { io, tls }, far)
+    }
+
     async fn send(&mut self, data: &[u8]) {
         self.tls.writer().write_all(data).unwrap();
         self.flush().await;

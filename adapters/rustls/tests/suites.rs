@@ -94,7 +94,7 @@ fn the_order_and_the_names_are_those_of_aws_lc() {
 
 #[test]
 fn every_suite_of_tls13_derives_the_keys_of_aws_lc() {
-    let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
+    let identity = generate(Kind::Ecdsa);
     let with = |suite: SupportedCipherSuite| CryptoProvider {
         cipher_suites: vec![suite],
         ..aws_lc_rs::default_provider()
@@ -160,7 +160,7 @@ fn connect(
         cipher_suites: suites.iter().copied().filter(is_chacha20).collect(),
         ..aws_lc_rs::default_provider()
     };
-    let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
+    let identity = generate(Kind::Ecdsa);
     let config = server_config(provider(server), &identity);
     let mut server = ServerConnection::new(config).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(provider(client)))

@@ -21,8 +21,8 @@ use widelane_rustls::{HandshakeError, provider};
 #[test]
 fn clients_certificates_of_every_kind_are_verified_in_both_roles() {
     for engine in engines() {
-        let server = Identity::rsa(RSA_2048);
-        for (kind, own) in Identity::each() {
+        let server = rsa(RSA_2048);
+        for (kind, own) in each() {
             let our_server = mutual_server_config(provider(&engine), &server, &own);
             let their_server = mutual_server_config(theirs(), &server, &own);
             // ML-DSA is for TLS 1.3 only.
@@ -53,7 +53,7 @@ fn clients_certificates_of_every_kind_are_verified_in_both_roles() {
 #[test]
 fn a_client_without_a_certificate_is_refused() {
     let engine = engine();
-    let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
+    let identity = generate(Kind::Ecdsa);
     let config = mutual_server_config(provider(&engine), &identity, &identity);
     on_event_loop(&engine, async |driver| {
         let client = checking_client_config(theirs(), &TLS13, &identity, None);
@@ -71,8 +71,8 @@ fn a_client_without_a_certificate_is_refused() {
 #[test]
 fn forged_handshakes_are_refused_beside_good_ones() {
     for engine in engines() {
-        let server = Identity::rsa(RSA_2048);
-        for (kind, own) in Identity::each() {
+        let server = rsa(RSA_2048);
+        for (kind, own) in each() {
             let config = mutual_server_config(provider(&engine), &server, &own);
             let good = checking_client_config(theirs(), &TLS13, &server, Some(&own));
             let forger = forging(&good, &own);
@@ -105,10 +105,11 @@ fn forged_handshakes_are_refused_beside_good_ones() {
 #[test]
 fn forged_servers_are_refused_by_clients() {
     for engine in engines() {
-        for (kind, identity) in Identity::each() {
-            let key = theirs().key_provider.load_private_key(identity.pkcs8());
-            let key =
-                CertifiedKey::new(vec![identity.cert.clone()], Arc::new(Forger(key.unwrap())));
+        for (kind, identity) in each() {
+            let key = theirs()
+                .key_provider
+                .load_private_key(identity.key.clone_key());
+            let key = CertifiedKey::new(identity.chain.clone(), Arc::new(Forger(key.unwrap())));
             let config = ServerConfig::builder_with_provider(theirs().into())
                 .with_safe_default_protocol_versions()
                 .unwrap()
@@ -127,7 +128,7 @@ fn forged_servers_are_refused_by_clients() {
 #[test]
 fn chains_of_several_kinds_are_verified() {
     let engine = engine();
-    let server = Identity::rsa(RSA_2048);
+    let server = rsa(RSA_2048);
     // P-521 has no lanes; its signature is in the middle of the chain.
     let root = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap();
     let middle = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P521_SHA512).unwrap();
@@ -161,7 +162,7 @@ fn chains_of_several_kinds_are_verified() {
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_client_cert_verifier(verifier.unwrap())
-        .with_single_cert(vec![server.cert.clone()], server.pkcs8())
+        .with_single_cert(server.chain.clone(), server.key.clone_key())
         .unwrap();
     let chain = [&leaf_cert, &low_cert, &middle_cert].map(|cert| cert.der().clone());
     let client = ClientConfig::builder_with_provider(theirs().into())
@@ -203,7 +204,7 @@ fn the_same_algorithms_are_offered_as_by_aws_lc() {
 fn without_the_engine_aws_lc_verifies() {
     let stopped = engine();
     stopped.shutdown();
-    for (kind, identity) in &Identity::each() {
+    for (kind, identity) in &each() {
         let (algorithm, key, signature) = specimen(&stopped, identity);
         assert!(
             algorithm
@@ -224,7 +225,7 @@ fn without_the_engine_aws_lc_verifies() {
 #[test]
 fn forms_of_keys_that_have_no_lanes_are_aws_lcs() {
     let engine = engine();
-    let identity = Identity::generate(&rcgen::PKCS_ECDSA_P256_SHA256);
+    let identity = generate(Kind::Ecdsa);
     let (algorithm, key, signature) = specimen(&engine, &identity);
     assert!(
         algorithm
@@ -256,7 +257,7 @@ fn rsa_keys_of_other_sizes_are_aws_lcs() {
     let engine = engine();
     for (pem, jobs) in [(RSA_2048, 3), (RSA_2176, 0), (RSA_3072, 0), (RSA_4096, 0)] {
         let before = counted(&engine, "rsa2048-verify").jobs;
-        let (algorithm, key, signature) = specimen(&engine, &Identity::rsa(pem));
+        let (algorithm, key, signature) = specimen(&engine, &rsa(pem));
         let verify = |key: &[u8], message: &[u8], signature: &[u8]| {
             let verdict = algorithm.verify_signature(key, message, signature);
             verdict.is_ok()
@@ -285,7 +286,7 @@ fn specimen(
 ) {
     let key = theirs()
         .key_provider
-        .load_private_key(identity.pkcs8())
+        .load_private_key(identity.key.clone_key())
         .unwrap();
     let algorithms = provider(engine).signature_verification_algorithms;
     let signer = key.choose_scheme(&algorithms.supported_schemes()).unwrap();
@@ -319,8 +320,11 @@ fn assert_forged(result: Result<(), HandshakeError>, kind: &str) {
 
 /// `config` with a key whose signatures are wrong by a bit.
 fn forging(config: &Arc<ClientConfig>, own: &Identity) -> Arc<ClientConfig> {
-    let key = theirs().key_provider.load_private_key(own.pkcs8()).unwrap();
-    let key = CertifiedKey::new(vec![own.cert.clone()], Arc::new(Forger(key)));
+    let key = theirs()
+        .key_provider
+        .load_private_key(own.key.clone_key())
+        .unwrap();
+    let key = CertifiedKey::new(own.chain.clone(), Arc::new(Forger(key)));
     let mut config = config.as_ref().clone();
     config.client_auth_cert_resolver = Arc::new(Single(key));
     Arc::new(config)

@@ -17,6 +17,8 @@ use widelane_load::{
     After, Arrivals, Close, LoadError, Plan, Report, Spacing, Trust, Version, Watch, run,
     run_watched,
 };
+use widelane_testkit::certificates;
+use widelane_testkit::clients::server_config;
 
 #[test]
 fn a_closed_loop_makes_as_many_as_it_says_and_the_server_agrees() {
@@ -479,23 +481,9 @@ fn a_trusted_certificate_is_trusted_for_its_names_only() {
 #[test]
 fn a_self_signed_authority_may_be_its_own_server() {
     // Makes what `openssl req -x509` makes: CA:TRUE, and used as a server certificate.
-    let mut parameters =
-        rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
-    parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let key = rcgen::KeyPair::generate().expect("a key");
-    let certificate = parameters.self_signed(&key).expect("a certificate");
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(rustls::ALL_VERSIONS)
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(
-            vec![certificate.der().clone()],
-            rustls_pki_types::PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
-        )
-        .expect("a usable key");
-    let server = Server::tls(config);
-    let file = write_pem(&certificate.pem());
+    let identity = certificates::Identity::as_authority("127.0.0.1", 1, &[]);
+    let server = Server::tls(server_config(&identity, rustls::ALL_VERSIONS));
+    let file = write_pem(&identity.pem);
     let mut plan = server.plan();
     plan.limit = Some(2);
     plan.offer.trust = Trust::File(file.path().to_owned());

@@ -22,8 +22,7 @@ use widelane_terminator::{
 };
 
 fn logging(files: &Files, path: &Path) -> Config {
-    let certificate = files.certificate(Kind::Ecdsa, &["a.example"]);
-    let mut config = config(vec![listener(echo(), vec![certificate])]);
+    let mut config = simple(files, Kind::Ecdsa, echo());
     config.access_log = LogTarget::File(path.to_owned());
     config
 }
@@ -51,14 +50,6 @@ fn assert_has(line: &Value, expected: &Value) {
     for (key, value) in expected.as_object().expect("an object") {
         assert_eq!(line.get(key), Some(value), "{key} of {line:#}");
     }
-}
-
-fn serve_one(address: SocketAddr, client: &Arc<rustls::ClientConfig>) -> SocketAddr {
-    let mut stream = connect(address, "a.example", client).expect("TLS");
-    ping(&mut stream).expect("an answer");
-    let ours = stream.sock.local_addr().expect("an address");
-    finish(&mut stream).expect("an orderly end");
-    ours
 }
 
 #[test]

@@ -4,15 +4,17 @@ mod common;
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use common::*;
 use rcgen::ExtendedKeyUsagePurpose;
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use widelane_terminator::{Backend, BackendTls, Config, ProxyVersion, Server};
+use widelane_testkit::clients::{VERSIONS, server_config};
+use widelane_testkit::openssl;
 
 type Served = StreamOwned<ServerConnection, TcpStream>;
 
@@ -24,7 +26,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let files = Files::new();
-        let authority = Authority::new("of backends", &files.path("backend-ca.pem"));
+        let authority = Authority::in_file("of backends", &files.path("backend-ca.pem"));
         Self { files, authority }
     }
 
@@ -46,12 +48,7 @@ impl World {
 }
 
 fn server(identity: Identity) -> ServerConfig {
-    ServerConfig::builder_with_provider(provider().into())
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(identity.chain, identity.key)
-        .expect("an identity")
+    server_config(&identity, &VERSIONS)
 }
 
 /// A backend that speaks TLS, with a thread for each connection.
@@ -101,31 +98,13 @@ fn up(server: &Server, backend: &Backend) -> u64 {
     )
 }
 
-fn pattern(length: usize) -> Vec<u8> {
-    (0..length)
-        .map(|index| (index * 31 + index / 251) as u8)
-        .collect()
-}
-
-/// One connection is served, from its handshake to its orderly end.
-fn works(server: &Server) {
-    let mut stream = hello(server.addresses()[0]).expect("TLS");
-    ping(&mut stream).expect("an answer");
-    assert!(finish(&mut stream).expect("an orderly end").is_empty());
-}
-
 #[test]
 fn bytes_pass_both_ways_and_sessions_are_resumed() {
     let world = World::new();
     for batched in [true, false] {
         for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
             let identity = world.authority.server(&["127.0.0.1"], 10);
-            let tls = ServerConfig::builder_with_provider(provider().into())
-                .with_protocol_versions(&[version])
-                .expect("versions")
-                .with_no_client_auth()
-                .with_single_cert(identity.chain, identity.key)
-                .expect("an identity");
+            let tls = server_config(&identity, &[version]);
             let echo = backend(tls, echo_in_tls);
             let mut config = world.config(vec![echo.clone()], world.tls());
             config.workers = std::num::NonZeroUsize::new(1);
@@ -146,7 +125,7 @@ fn bytes_pass_both_ways_and_sessions_are_resumed() {
 #[test]
 fn what_is_wrong_with_a_backend_is_told_and_another_one_is_taken() {
     let world = World::new();
-    let stranger = Authority::new("unknown", &world.files.path("stranger.pem"));
+    let stranger = Authority::new("unknown");
     let plain = tcp_backend(|mut client| {
         let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     });
@@ -265,19 +244,17 @@ fn a_backend_that_does_not_agree_on_the_clients_protocol_does_not_get_its_bytes(
 #[test]
 fn a_backends_certificate_that_is_listed_itself_is_taken_if_all_else_is_right() {
     let world = World::new();
-    let now = time::OffsetDateTime::now_utc();
-    let day = time::Duration::days(1);
     let file = world.files.path("itself.pem");
-    let own = |name: &str, until: time::OffsetDateTime, usages: &[ExtendedKeyUsagePurpose]| {
-        let identity = itself(name, until, usages);
+    let own = |name: &str, days: i64, usages: &[ExtendedKeyUsagePurpose]| {
+        let identity = Identity::as_authority(name, days, usages);
         std::fs::write(&file, &identity.pem).expect("written");
         let config = server(identity);
         (backend(config, echo_in_tls), BackendTls::new(&file))
     };
-    let (backend, tls) = own("127.0.0.1", now + day, &[]);
+    let (backend, tls) = own("127.0.0.1", 1, &[]);
     works(&start(&world.config(vec![backend.clone()], tls)));
     // Another one, also of the same name.
-    std::fs::write(&file, itself("127.0.0.1", now + day, &[]).pem).expect("written");
+    std::fs::write(&file, Identity::as_authority("127.0.0.1", 1, &[]).pem).expect("written");
     let refused = |backend: Backend, tls: BackendTls, reason: &str| {
         let server = start(&world.config(vec![backend.clone()], tls));
         let mut stream = hello(server.addresses()[0]).expect("TLS");
@@ -285,15 +262,11 @@ fn a_backends_certificate_that_is_listed_itself_is_taken_if_all_else_is_right() 
         assert_eq!(handshakes(&server, &backend, reason), 1, "{reason}");
     };
     refused(backend, BackendTls::new(&file), "certificate");
-    let (backend, tls) = own("b.example", now + day, &[]);
+    let (backend, tls) = own("b.example", 1, &[]);
     refused(backend, tls, "wrong_name");
-    let (backend, tls) = own("127.0.0.1", now - day, &[]);
+    let (backend, tls) = own("127.0.0.1", -1, &[]);
     refused(backend, tls, "expired");
-    let (backend, tls) = own(
-        "127.0.0.1",
-        now + day,
-        &[ExtendedKeyUsagePurpose::ClientAuth],
-    );
+    let (backend, tls) = own("127.0.0.1", 1, &[ExtendedKeyUsagePurpose::ClientAuth]);
     refused(backend, tls, "certificate");
 }
 
@@ -396,7 +369,7 @@ fn a_new_authority_is_taken_over_by_a_reload() {
     let world = World::new();
     let good = backend(world.good(), echo_in_tls);
     let ca = world.files.path("in-use.pem");
-    Authority::new("old", &ca);
+    Authority::in_file("old", &ca);
     let config = world.config(vec![good], BackendTls::new(&ca));
     let server = start(&config);
     let mut stream = hello(server.addresses()[0]).expect("TLS");
@@ -409,13 +382,9 @@ fn a_new_authority_is_taken_over_by_a_reload() {
 #[test]
 fn names_protocols_and_client_certificates_reach_the_backend() {
     let world = World::new();
-    let mut roots = RootCertStore::empty();
-    let clients = Authority::new("of clients", &world.files.path("clients.pem"));
-    let pem = std::fs::read(world.files.path("clients.pem")).expect("read");
-    use rustls_pki_types::pem::PemObject;
-    let root = rustls_pki_types::CertificateDer::from_pem_slice(&pem).expect("PEM");
-    roots.add(root).expect("a root");
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider().into());
+    let clients = Authority::new("of clients");
+    let roots = Arc::new(clients.as_root());
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider().into());
     let identity = world.authority.server(&["app.example"], 10);
     let mut tls = ServerConfig::builder_with_provider(provider().into())
         .with_safe_default_protocol_versions()
@@ -434,10 +403,8 @@ fn names_protocols_and_client_certificates_reach_the_backend() {
         stream.write_all(told.as_bytes()).expect("sent");
         goodbye(&mut stream);
     });
-    let identity = clients.identity(Kind::Ecdsa, "widelane");
-    let (cert, key) = (world.files.path("own.pem"), world.files.path("own.key"));
-    std::fs::write(&cert, identity.pem).expect("written");
-    std::fs::write(&key, identity.key_pem).expect("written");
+    let identity = clients.client(Kind::Ecdsa, "widelane");
+    let [cert, key] = identity.write(&*world.files, "own");
     let mut wanted = world.tls();
     wanted.server_name = Some("app.example".into());
     wanted.cert = Some(cert);
@@ -465,31 +432,25 @@ fn names_protocols_and_client_certificates_reach_the_backend() {
 #[test]
 fn the_proxy_header_comes_before_the_handshake() {
     let world = World::new();
-    let tls = Arc::new(world.good());
-    let proxied = tcp_backend(move |mut socket| {
-        let mut line = Vec::new();
-        while !line.ends_with(b"\r\n") {
-            let mut byte = [0];
-            socket.read_exact(&mut byte).expect("a header");
-            line.extend(byte);
-        }
-        assert!(line.starts_with(b"PROXY TCP4 127.0.0.1 127.0.0.1 "));
-        let tls = ServerConnection::new(tls.clone()).expect("TLS");
-        echo_in_tls(StreamOwned::new(tls, socket));
-    });
+    // Speaks TLS after the header.
+    let behind_header = |tls: ServerConfig| {
+        let tls = Arc::new(tls);
+        tcp_backend(move |mut socket| {
+            let mut line = Vec::new();
+            while !line.ends_with(b"\r\n") {
+                let mut byte = [0];
+                socket.read_exact(&mut byte).expect("a header");
+                line.extend(byte);
+            }
+            assert!(line.starts_with(b"PROXY TCP4 127.0.0.1 127.0.0.1 "));
+            let tls = ServerConnection::new(tls.clone()).expect("TLS");
+            echo_in_tls(StreamOwned::new(tls, socket));
+        })
+    };
+    let proxied = behind_header(world.good());
     // A failed handshake has served no client: the header does not keep the client from the next address.
-    let stranger = Authority::new("unknown", &world.files.path("stranger.pem"));
-    let bad = Arc::new(server(stranger.server(&["127.0.0.1"], 10)));
-    let bad = tcp_backend(move |mut socket| {
-        let mut line = Vec::new();
-        while !line.ends_with(b"\r\n") {
-            let mut byte = [0];
-            socket.read_exact(&mut byte).expect("a header");
-            line.extend(byte);
-        }
-        let tls = ServerConnection::new(bad.clone()).expect("TLS");
-        echo_in_tls(StreamOwned::new(tls, socket));
-    });
+    let stranger = Authority::new("unknown");
+    let bad = behind_header(server(stranger.server(&["127.0.0.1"], 10)));
     let mut config = world.config(vec![bad, proxied], world.tls());
     config.listeners[0].proxy_protocol_to = Some(ProxyVersion::V1);
     let server = start(&config);
@@ -499,50 +460,24 @@ fn the_proxy_header_comes_before_the_handshake() {
 
 #[test]
 fn openssl_is_a_backend() {
-    if !installed("openssl") {
+    if installed("openssl").is_none() {
         return;
     }
     let world = World::new();
     let identity = world.authority.server(&["127.0.0.1"], 10);
-    let (cert, key) = (
-        world.files.path("server.pem"),
-        world.files.path("server.key"),
-    );
-    std::fs::write(&cert, identity.pem).expect("written");
-    std::fs::write(&key, identity.key_pem).expect("written");
-    let port = {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        free.local_addr().expect("an address").port()
-    };
+    let [cert, key] = identity
+        .write(&*world.files, "server")
+        .map(|file| file.display().to_string());
     for version in ["-tls1_3", "-tls1_2"] {
-        let mut openssl = Command::new("openssl")
-            .args([
-                "s_server",
-                "-www",
-                version,
-                "-accept",
-                &format!("127.0.0.1:{port}"),
-            ])
-            .arg("-cert")
-            .arg(&cert)
-            .arg("-key")
-            .arg(&key)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("openssl");
-        eventually("it listens", || {
-            TcpStream::connect(("127.0.0.1", port)).is_ok()
-        });
-        let address: Backend = format!("127.0.0.1:{port}").parse().expect("an address");
-        let server = start(&world.config(vec![address], world.tls()));
+        let openssl = openssl::Server::start(
+            &mut Command::new("openssl"),
+            &["-www", version, "-cert", &cert, "-key", &key],
+        );
+        let server = start(&world.config(vec![Backend::Tcp(openssl.address)], world.tls()));
         let mut stream = hello(server.addresses()[0]).expect("TLS");
         stream.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("sent");
         let mut page = Vec::new();
         let _ = stream.read_to_end(&mut page);
-        let _ = openssl.kill();
-        let _ = openssl.wait();
         let page = String::from_utf8_lossy(&page);
         assert!(page.contains("s_server"), "{version}: {page}");
     }

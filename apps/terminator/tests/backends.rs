@@ -4,7 +4,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -107,28 +107,21 @@ fn an_address_that_goes_down_under_load_fails_no_client_and_is_taken_again() {
     config.access_log = LogTarget::File(log.clone());
     let server = start(&config);
     let address = server.addresses()[0];
-    let stop = Arc::new(AtomicBool::new(false));
-    let served = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let count_of = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     // The kernel resets connections that wait in a socket when it is closed. None waits then.
     let gate = Arc::new(RwLock::new(()));
-    let clients: Vec<_> = (0..3)
-        .map(|_| {
-            let (stop, served, gate) = (stop.clone(), served.clone(), gate.clone());
-            std::thread::spawn(move || {
-                let client = Wish::default().config();
-                while !stop.load(Ordering::Relaxed) {
-                    let entering = gate.read().expect("no panic");
-                    let mut stream = connect(address, "a.example", &client).expect("TLS");
-                    let by = letter(&mut stream);
-                    drop(entering);
-                    ping(&mut stream).expect("an answer");
-                    finish(&mut stream).expect("an orderly end");
-                    served[usize::from(by == 'b')].fetch_add(1, Ordering::Relaxed);
-                }
-            })
-        })
-        .collect();
-    let count = |of: usize| served[of].load(Ordering::Relaxed);
+    let client = Wish::default().config();
+    let (counts, entry) = (count_of.clone(), gate.clone());
+    let clients = Crowd::start(3, move || {
+        let entering = entry.read().expect("no panic");
+        let mut stream = connect(address, "a.example", &client).expect("TLS");
+        let by = letter(&mut stream);
+        drop(entering);
+        ping(&mut stream).expect("an answer");
+        finish(&mut stream).expect("an orderly end");
+        counts[usize::from(by == 'b')].fetch_add(1, Ordering::Relaxed);
+    });
+    let count = |of: usize| count_of[of].load(Ordering::Relaxed);
     eventually("both serve", || count(0) > 5 && count(1) > 5);
     {
         let _closed = gate.write().expect("no panic");
@@ -142,10 +135,7 @@ fn an_address_that_goes_down_under_load_fails_no_client_and_is_taken_again() {
     let a = Named::at(a.address, b'a');
     eventually("it serves again", || count(0) > before + 5);
     assert_eq!(gauge(&server, "up", &a.backend()), 1);
-    stop.store(true, Ordering::Relaxed);
-    for client in clients {
-        client.join().expect("no client noticed");
-    }
+    clients.end();
     server.stop(PATIENCE);
     let text = std::fs::read_to_string(log).expect("the log");
     let all = text.lines().count();
@@ -184,10 +174,7 @@ fn all_addresses_are_tried_before_a_client_is_sent_away() {
     assert_eq!(served_by(address, "a.example", &[]).0, 'b');
     drop(again);
     eventually("it is counted", || {
-        metric(
-            &server,
-            r#"widelane_connections_ended_total{how="backend_unreachable"}"#,
-        ) == 2
+        ended(&server, "backend_unreachable") == 2
     });
 }
 
@@ -296,12 +283,7 @@ fn names_and_protocols_have_their_backends() {
     let _ = stream.write_all(b"ping");
     assert_unanswered(&mut stream);
     drop(stream);
-    eventually("it is counted", || {
-        metric(
-            &server,
-            r#"widelane_connections_ended_total{how="no_backend"}"#,
-        ) == 1
-    });
+    eventually("it is counted", || ended(&server, "no_backend") == 1);
     eventually("the log says so", || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         text.contains(r#""end":"no_backend""#)

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use common::*;
 use rustls::{ClientConnection, StreamOwned};
-use socket2::{Domain, Socket, Type};
 use widelane_terminator::{Config, ProxyVersion, Server};
 
 /// The load balancer that is trusted.
@@ -23,18 +22,8 @@ fn behind_a_balancer(files: &Files) -> Config {
     config(vec![one])
 }
 
-fn from(source: Ipv4Addr, server: &Server) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    socket
-        .bind(&SocketAddr::from((source, 0)).into())
-        .expect("an address");
-    socket
-        .connect(&server.addresses()[0].into())
-        .expect("a connection");
-    let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE)).expect("an option");
-    stream.set_nodelay(true).expect("an option");
-    stream
+fn client_from(source: Ipv4Addr, server: &Server) -> TcpStream {
+    from(source, server.addresses()[0]).expect("a connection")
 }
 
 fn header(client: &str) -> String {
@@ -42,21 +31,7 @@ fn header(client: &str) -> String {
 }
 
 fn tls(socket: TcpStream) -> Tls {
-    let name = "a.example".try_into().expect("a name");
-    let client = ClientConnection::new(Wish::default().config(), name).expect("a client");
-    StreamOwned::new(client, socket)
-}
-
-fn failed(server: &Server, result: &str) -> u64 {
-    let labels = format!(r#"{{result="{result}",version="",resumed=""}}"#);
-    metric(server, &format!("widelane_handshakes_total{labels}"))
-}
-
-fn refused(server: &Server, limit: &str) -> u64 {
-    metric(
-        server,
-        &format!(r#"widelane_refused_total{{limit="{limit}"}}"#),
-    )
+    over(socket, "a.example", &Wish::default().config()).expect("a client")
 }
 
 fn is_closed(mut stream: TcpStream) {
@@ -71,7 +46,7 @@ fn a_header_may_come_in_any_pieces_and_together_with_the_client_hello() {
     let header = header("192.0.2.1");
     // By itself, as balancers send it, and torn.
     for cut in [header.len(), 1, 20, header.len() - 1] {
-        let mut socket = from(BALANCER, &server);
+        let mut socket = client_from(BALANCER, &server);
         for part in [&header[..cut], &header[cut..]] {
             socket.write_all(part.as_bytes()).expect("sent");
             // Most likely read by itself; the result is the same if not.
@@ -79,7 +54,7 @@ fn a_header_may_come_in_any_pieces_and_together_with_the_client_hello() {
         }
         ping(&mut tls(socket)).expect("an answer");
     }
-    let mut socket = from(BALANCER, &server);
+    let mut socket = client_from(BALANCER, &server);
     let name = "a.example".try_into().expect("a name");
     let mut client = ClientConnection::new(Wish::default().config(), name).expect("a client");
     let mut both = header.clone().into_bytes();
@@ -87,7 +62,7 @@ fn a_header_may_come_in_any_pieces_and_together_with_the_client_hello() {
     socket.write_all(&both).expect("sent");
     ping(&mut StreamOwned::new(client, socket)).expect("an answer");
     // A health check of the balancer's own.
-    let mut socket = from(BALANCER, &server);
+    let mut socket = client_from(BALANCER, &server);
     let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
     socket.write_all(local).expect("sent");
     ping(&mut tls(socket)).expect("an answer");
@@ -97,21 +72,21 @@ fn a_header_may_come_in_any_pieces_and_together_with_the_client_hello() {
 fn only_a_trusted_balancer_may_speak_for_others_and_it_must() {
     let files = Files::new();
     let server = start(&behind_a_balancer(&files));
-    ping(&mut tls(from(OTHER, &server))).expect("a client that comes by itself");
-    let mut liar = from(OTHER, &server);
+    ping(&mut tls(client_from(OTHER, &server))).expect("a client that comes by itself");
+    let mut liar = client_from(OTHER, &server);
     liar.write_all(header("192.0.2.1").as_bytes())
         .expect("sent");
     eventually("the header of a stranger is no TLS", || {
         failed(&server, "protocol") == 1
     });
-    assert!(ping(&mut tls(from(BALANCER, &server))).is_err());
+    assert!(ping(&mut tls(client_from(BALANCER, &server))).is_err());
     assert_eq!(failed(&server, "proxy_header"), 1);
-    let mut torn = from(BALANCER, &server);
+    let mut torn = client_from(BALANCER, &server);
     torn.write_all(b"PROXY TCP4 192.0.2.1 192.0.2.2 70000 443\r\n")
         .expect("sent");
     is_closed(torn);
     assert_eq!(failed(&server, "proxy_header"), 2);
-    let mut gone = from(BALANCER, &server);
+    let mut gone = client_from(BALANCER, &server);
     gone.write_all(b"PROXY TCP4 192.0").expect("sent");
     drop(gone);
     eventually("an end inside a header", || failed(&server, "closed") == 1);
@@ -124,7 +99,7 @@ fn limits_count_the_real_client_and_not_the_balancer() {
     config.limits.source.handshakes = Some(2);
     let server = start(&config);
     let open = |client: &str| {
-        let mut socket = from(BALANCER, &server);
+        let mut socket = client_from(BALANCER, &server);
         socket.write_all(header(client).as_bytes()).expect("sent");
         // The beginning of a handshake that does not go on.
         socket.write_all(&[22]).expect("sent");
@@ -139,7 +114,7 @@ fn limits_count_the_real_client_and_not_the_balancer() {
     eventually("the places are given back", || {
         metric(&server, pending) == 0
     });
-    let mut socket = from(BALANCER, &server);
+    let mut socket = client_from(BALANCER, &server);
     let client = header("192.0.2.1");
     socket.write_all(client.as_bytes()).expect("sent");
     ping(&mut tls(socket)).expect("an answer");
@@ -154,7 +129,7 @@ fn a_client_that_is_silent_behind_a_balancer_makes_room_and_has_its_time() {
     config.limits.handshakes = 2;
     let server = start(&config);
     let silent = [(); 2].map(|()| {
-        let mut socket = from(BALANCER, &server);
+        let mut socket = client_from(BALANCER, &server);
         let client = header("192.0.2.1");
         socket.write_all(client.as_bytes()).expect("sent");
         socket
@@ -162,7 +137,7 @@ fn a_client_that_is_silent_behind_a_balancer_makes_room_and_has_its_time() {
     eventually("both wait", || {
         metric(&server, "widelane_handshakes_pending") == 2
     });
-    let mut socket = from(BALANCER, &server);
+    let mut socket = client_from(BALANCER, &server);
     let client = header("192.0.2.2");
     socket.write_all(client.as_bytes()).expect("sent");
     ping(&mut tls(socket)).expect("an answer");
@@ -172,7 +147,7 @@ fn a_client_that_is_silent_behind_a_balancer_makes_room_and_has_its_time() {
     config.limits.first_byte = Duration::from_millis(200);
     let server = start(&config);
     for words in [String::new(), header("192.0.2.1")] {
-        let mut silent = from(BALANCER, &server);
+        let mut silent = client_from(BALANCER, &server);
         silent.write_all(words.as_bytes()).expect("sent");
         is_closed(silent);
     }
@@ -202,7 +177,7 @@ fn the_backend_is_told_what_the_balancer_has_said() {
         config.listeners[0].backend = vec![backend];
         config.listeners[0].proxy_protocol_to = Some(version);
         let server = start(&config);
-        let mut socket = from(BALANCER, &server);
+        let mut socket = client_from(BALANCER, &server);
         socket
             .write_all(header("192.0.2.1").as_bytes())
             .expect("sent");
@@ -224,8 +199,7 @@ fn the_backend_is_told_what_the_balancer_has_said() {
 /// read from them it tells the backend.
 #[test]
 fn haproxy_in_front_and_behind() {
-    if !installed("haproxy") {
-        println!("SKIP: haproxy is not installed");
+    if installed("haproxy").is_none() {
         return;
     }
     let files = Files::new();
@@ -253,14 +227,7 @@ fn haproxy_in_front_and_behind() {
         };
         let source = format!("source {BALANCER} {send}");
         let front = Haproxy::start(&files, "", &server.addresses()[0].to_string(), &source);
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-        let client = Ipv4Addr::new(127, 0, 0, 77);
-        socket
-            .bind(&SocketAddr::from((client, 0)).into())
-            .expect("an address");
-        socket.connect(&front.address.into()).expect("HAProxy");
-        let socket = TcpStream::from(socket);
-        socket.set_read_timeout(Some(PATIENCE)).expect("an option");
+        let socket = from(Ipv4Addr::new(127, 0, 0, 77), front.address).expect("HAProxy");
         let ends = [socket.local_addr(), socket.peer_addr()].map(|end| end.expect("an address"));
         let mut stream = tls(socket);
         ping(&mut stream).expect("an answer");
@@ -276,35 +243,23 @@ fn haproxy_in_front_and_behind() {
     }
 }
 
-/// A HAProxy that passes on TCP connections. Killed when dropped.
+/// A HAProxy that passes on TCP connections.
 struct Haproxy {
-    child: std::process::Child,
+    _running: Running,
     address: SocketAddr,
 }
 
 impl Haproxy {
     fn start(files: &Files, bind: &str, server: &str, options: &str) -> Self {
-        // On an address that no other test uses; freed a moment before it is taken.
-        let free = std::net::TcpListener::bind("127.0.0.78:0").expect("a port");
-        let address = free.local_addr().expect("an address");
-        drop(free);
-        let path = files.path(&format!("haproxy-{}.cfg", address.port()));
+        let address = free_address();
         let text = format!(
             "defaults\n mode tcp\n timeout connect 20s\n timeout client 60s\n timeout server 60s\n\
              listen pass\n bind {address} {bind}\n server one {server} {options}\n"
         );
-        std::fs::write(&path, text).expect("written");
+        let file = files.write(&format!("haproxy-{}.cfg", address.port()), text);
         let mut command = std::process::Command::new("haproxy");
-        let child = command.arg("-db").arg("-f").arg(path).spawn();
-        let child = child.expect("haproxy");
+        let _running = Running::start(command.arg("-db").arg("-f").arg(file));
         eventually("HAProxy listens", || TcpStream::connect(address).is_ok());
-        Self { child, address }
-    }
-}
-
-impl Drop for Haproxy {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Self { _running, address }
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use common::named::*;
 use common::*;
 use widelane_terminator::{Backend, BackendTls, CheckKind, Config, HealthCheck, Server};
+use widelane_testkit::clients::{VERSIONS, server_config};
 
 fn checked(files: &Files, backends: Vec<Backend>, kind: CheckKind) -> Config {
     let mut one = listener(echo(), vec![files.certificate(Kind::Ecdsa, &["a.example"])]);
@@ -95,16 +96,10 @@ fn a_status_tells_and_an_address_without_another_is_used_all_the_same() {
 #[test]
 fn a_certificate_tells() {
     let files = Files::new();
-    let authority = Authority::new("of backends", &files.path("ca.pem"));
-    Authority::new("unknown", &files.path("other.pem"));
+    let authority = Authority::in_file("of backends", &files.path("ca.pem"));
+    Authority::in_file("unknown", &files.path("other.pem"));
     let identity = authority.server(&["127.0.0.1"], 10);
-    let tls = rustls::ServerConfig::builder_with_provider(provider().into())
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(identity.chain, identity.key)
-        .expect("an identity");
-    let tls = Arc::new(tls);
+    let tls = Arc::new(server_config(&identity, &VERSIONS));
     let backend = tcp_backend(move |socket| {
         let conn = rustls::ServerConnection::new(tls.clone()).expect("TLS");
         let _ = rustls::StreamOwned::new(conn, socket).read(&mut [0; 9]);

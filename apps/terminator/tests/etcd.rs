@@ -6,7 +6,7 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
@@ -25,7 +25,7 @@ struct Member {
     ports: [u16; 2],
     /// Files of its certificate and key, and of the authority: it speaks TLS.
     tls: Option<[PathBuf; 3]>,
-    running: Option<Child>,
+    running: Option<Running>,
 }
 
 impl Member {
@@ -35,10 +35,7 @@ impl Member {
 
     fn with(tls: Option<[PathBuf; 3]>) -> Option<Self> {
         for program in ["etcd", "etcdctl"] {
-            if !installed(program) {
-                println!("SKIP: {program} is not installed");
-                return None;
-            }
+            installed(program)?;
         }
         let mut member = Self {
             directory: tempfile::tempdir().expect("a directory"),
@@ -65,22 +62,16 @@ impl Member {
             .args(["--advertise-client-urls", &self.endpoint()])
             .args(["--listen-peer-urls", &peer])
             .args(["--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("one={peer}")])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+            .args(["--initial-cluster", &format!("one={peer}")]);
         if let Some([cert, key, _]) = &self.tls {
             command.arg("--cert-file").arg(cert);
             command.arg("--key-file").arg(key);
         }
-        self.running = Some(command.spawn().expect("it starts"));
+        self.running = Some(Running::start(&mut command));
     }
 
     fn stop(&mut self) {
-        if let Some(mut child) = self.running.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.running = None;
     }
 
     fn is_healthy(&self) -> bool {
@@ -125,12 +116,6 @@ fn free_port() -> u16 {
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 
@@ -185,12 +170,7 @@ fn options(endpoint: String, key_file: PathBuf) -> Options {
         prefix: "/widelane/tickets".into(),
         rotation: Duration::from_secs(30),
         key_file,
-        user: None,
-        password_file: None,
-        ca: None,
-        cert: None,
-        key: None,
-        metrics: None,
+        ..Options::default()
     }
 }
 
@@ -302,13 +282,10 @@ fn what_a_real_etcd_answers_is_told_with_its_remedy() {
     let key = etcd_key(&files);
     let at = |endpoint: String| options(endpoint, key.clone());
     let (right, wrong) = (files.path("ca.pem"), files.path("other.pem"));
-    let authority = Authority::new("authority", &right);
-    Authority::new("another authority", &wrong);
+    let authority = Authority::in_file("authority", &right);
+    Authority::in_file("another authority", &wrong);
     let server = authority.server(&["127.0.0.1"], 10);
-    let tls = [files.path("e.pem"), files.path("e.key")];
-    std::fs::write(&tls[0], server.pem).expect("written");
-    std::fs::write(&tls[1], server.key_pem).expect("written");
-    let [cert, own] = tls;
+    let [cert, own] = server.write(&*files, "e");
     let Some(plain) = Member::new() else { return };
     let secure = Member::with(Some([cert, own, right.clone()])).expect("it is installed");
     eventually("both serve", || plain.is_healthy() && secure.is_healthy());

@@ -18,7 +18,7 @@ use widelane_terminator::{Certificate, ClientAuth, ClientAuthMode, KeyKind, Serv
 
 #[test]
 fn curl_with_both_versions() {
-    if !installed("curl") {
+    if installed("curl").is_none() {
         return;
     }
     let page = tcp_backend(|mut client| {
@@ -317,7 +317,7 @@ fn client_certificates_none_optional_required() {
 fn refused_client_certificates_get_their_alert() {
     let files = Files::new();
     let ca = files.path("ca.pem");
-    let authority = Authority::new("test authority", &ca);
+    let authority = Authority::in_file("test authority", &ca);
     let list = files.path("revoked.pem");
     std::fs::write(&list, authority.revoke("the thief", 10)).expect("written");
     let mut one = listener(echo(), vec![files.certificate(Kind::Ecdsa, &["a.example"])]);
@@ -326,8 +326,8 @@ fn refused_client_certificates_get_their_alert() {
     one.client_auth = Some(client_auth);
     let config = config(vec![one]);
     let server = start(&config);
-    let other = Authority::new("another authority", &files.path("other.pem"));
-    let identity = |authority: &Authority, name| Arc::new(authority.identity(Kind::Ecdsa, name));
+    let other = Authority::in_file("another authority", &files.path("other.pem"));
+    let identity = |authority: &Authority, name| Arc::new(authority.client(Kind::Ecdsa, name));
     let serve = |identity: Option<Arc<Identity>>| {
         let wish = Wish {
             identity,
@@ -374,7 +374,7 @@ fn refused_client_certificates_get_their_alert() {
 fn a_client_that_does_not_have_its_key_is_refused_and_its_neighbours_are_not() {
     let files = Files::new();
     let ca = files.path("ca.pem");
-    let authority = Authority::new("test authority", &ca);
+    let authority = Authority::in_file("test authority", &ca);
     let mut one = listener(echo(), vec![files.certificate(Kind::Ecdsa, &["a.example"])]);
     one.client_auth = Some(ClientAuth::new(ClientAuthMode::Required, &ca));
     let mut config = config(vec![one]);
@@ -389,10 +389,10 @@ fn a_client_that_does_not_have_its_key_is_refused_and_its_neighbours_are_not() {
         Kind::Ed25519,
         Kind::MlDsa65,
     ] {
-        let good = Arc::new(authority.identity(kind, "good"));
+        let good = Arc::new(authority.client(kind, "good"));
         let forged = Arc::new(Identity {
-            key: authority.identity(kind, "another key").key,
-            ..authority.identity(kind, "forged")
+            key: authority.client(kind, "another key").key,
+            ..authority.client(kind, "forged")
         });
         std::thread::scope(|scope| {
             for index in 0..16 {
@@ -471,7 +471,7 @@ fn sessions_resume_also_after_a_reload_but_not_under_another_client_policy() {
 fn a_reload_with_a_new_revocation_list_ends_only_the_sessions_that_it_names() {
     let files = Files::new();
     let ca = files.path("ca.pem");
-    let authority = Authority::new("test authority", &ca);
+    let authority = Authority::in_file("test authority", &ca);
     let list = files.path("revoked.pem");
     for enabled in [true, false] {
         std::fs::write(&list, authority.revoke("an earlier client", 10)).expect("written");
@@ -483,7 +483,7 @@ fn a_reload_with_a_new_revocation_list_ends_only_the_sessions_that_it_names() {
         config.batching.enabled = enabled;
         let server = start(&config);
         let client = |versions: Wish, name| {
-            let identity = Some(Arc::new(authority.identity(Kind::Ecdsa, name)));
+            let identity = Some(Arc::new(authority.client(Kind::Ecdsa, name)));
             Wish {
                 identity,
                 ..versions
@@ -516,17 +516,15 @@ fn a_reload_with_a_new_revocation_list_ends_only_the_sessions_that_it_names() {
 fn a_client_certificate_that_is_listed_itself_is_taken_if_all_else_is_right() {
     let files = Files::new();
     let log = files.path("access.log");
-    let now = time::OffsetDateTime::now_utc();
-    let day = time::Duration::days(1);
     let both = [
         ExtendedKeyUsagePurpose::ServerAuth,
         ExtendedKeyUsagePurpose::ClientAuth,
     ];
     let identities = [
-        itself("plain", now + day, &[]),
-        itself("both", now + day, &both),
-        itself("server", now + day, &both[..1]),
-        itself("old", now - day, &[]),
+        Identity::as_authority("plain", 1, &[]),
+        Identity::as_authority("both", 1, &both),
+        Identity::as_authority("server", 1, &both[..1]),
+        Identity::as_authority("old", -1, &[]),
     ];
     let pems: Vec<_> = identities.iter().map(|one| one.pem.as_str()).collect();
     std::fs::write(files.path("listed.pem"), pems.concat()).expect("written");
@@ -537,7 +535,7 @@ fn a_client_certificate_that_is_listed_itself_is_taken_if_all_else_is_right() {
     config.access_log = log.to_str().expect("text").parse().expect("a target");
     let server = start(&config);
     let [plain, both, server_only, old] = identities.map(Arc::new);
-    let other = Arc::new(itself("plain", now + day, &[]));
+    let other = Arc::new(Identity::as_authority("plain", 1, &[]));
     let mut expected = 0;
     for versions in [Wish::default().versions, Wish::tls12().versions] {
         for (identity, refusal) in [
@@ -651,7 +649,7 @@ fn ticket_nonces_have_eight_bytes_and_sessions_resume() {
     let mut identity = identity;
     // So that a ticket has more than one record.
     let filler = files.path("filler.pem");
-    let filler = Authority::new("filler", &filler).identity(Kind::MlDsa87, "filler");
+    let filler = Authority::in_file("filler", &filler).client(Kind::MlDsa87, "filler");
     identity
         .chain
         .extend(std::iter::repeat_n(filler.chain[0].clone(), 7));
@@ -706,10 +704,7 @@ fn ticket_nonces_have_eight_bytes_and_sessions_resume() {
 fn the_usual_groups_are_the_same_with_and_without_batching() {
     let files = Files::new();
     for enabled in [true, false] {
-        let mut config = config(vec![listener(
-            echo(),
-            vec![files.certificate(Kind::Ecdsa, &["a.example"])],
-        )]);
+        let mut config = simple(&files, Kind::Ecdsa, echo());
         config.batching.enabled = enabled;
         let server = start(&config);
         use rustls::crypto::aws_lc_rs::{ALL_KX_GROUPS, kx_group};

@@ -6,15 +6,15 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use common::*;
 use widelane_terminator::{
     Certificate, ClientAuth, ClientAuthMode, Config, PlacementChoice, Server, TlsVersion,
 };
+use widelane_testkit::openssl::{GROUPS, converse};
 
 /// An `openssl` program and what it can do.
 struct Client {
@@ -32,12 +32,10 @@ impl Client {
     /// The distribution's, and the one with post-quantum algorithms if there is one.
     fn all() -> Vec<Self> {
         let mut clients = Vec::new();
-        if installed("openssl") {
-            clients.push(Self {
-                program: "openssl".into(),
-                modern: false,
-            });
-        }
+        clients.extend(installed("openssl").map(|program| Self {
+            program,
+            modern: false,
+        }));
         clients.extend(std::env::var_os("WIDELANE_OPENSSL").map(|program| Self {
             program: program.into(),
             modern: true,
@@ -65,32 +63,9 @@ impl Client {
 
     /// Shakes hands, sends a line and waits for its echo.
     fn connect(&self, address: SocketAddr, arguments: &[&str]) -> Outcome {
-        let mut client = Command::new(&self.program)
-            .args(["s_client", "-connect", &address.to_string()])
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("openssl");
-        let mut stdin = client.stdin.take().expect("stdin");
-        // It may have given up already, which its output tells.
-        let _ = stdin.write_all(QUESTION.as_bytes());
-        let mut text = String::new();
-        let mut stdout = BufReader::new(client.stdout.take().expect("stdout"));
-        let mut served = false;
-        while !served {
-            if stdout.read_line(&mut text).expect("text") == 0 {
-                break;
-            }
-            // In the middle of a line, if it comes while a session is being printed.
-            served = text.ends_with(QUESTION);
-        }
-        drop(stdin);
-        stdout.read_to_string(&mut text).expect("text");
-        let mut stderr = client.stderr.take().expect("stderr");
-        stderr.read_to_string(&mut text).expect("text");
-        client.wait().expect("an end");
+        let mut client = Command::new(&self.program);
+        client.args(["s_client", "-connect", &address.to_string()]);
+        let (served, text) = converse(client.args(arguments), QUESTION);
         Outcome { served, text }
     }
 }
@@ -168,12 +143,12 @@ fn every_group_and_every_kind_of_certificate() {
 fn client_certificates_of_every_kind() {
     let files = Files::new();
     let ca = files.path("ca.pem");
-    let authority = Authority::new("ours", &ca);
-    let stranger = Authority::new("another", &files.path("another.pem"));
+    let authority = Authority::in_file("ours", &ca);
+    let stranger = Authority::in_file("another", &files.path("another.pem"));
     let pair = |authority: &Authority, kind: Kind| {
-        let identity = authority.identity(kind, "client");
+        let identity = authority.client(kind, "client");
         let file = files.path("client.pem");
-        std::fs::write(&file, identity.pem + &identity.key_pem).expect("written");
+        files.write("client.pem", identity.both());
         file.to_str().expect("UTF-8").to_owned()
     };
     for (mode, server) in servers(|config| {
@@ -260,17 +235,6 @@ fn agreed(text: &str, group: &str) -> bool {
 /// Something that is in no other line of the output.
 const QUESTION: &str = "is anybody there?\n";
 
-/// As both OpenSSL's `-groups` and our configuration spell them; those of every OpenSSL first.
-const GROUPS: [&str; 8] = [
-    "X25519",
-    "P-256",
-    "P-384",
-    "X25519MLKEM768",
-    "SecP256r1MLKEM768",
-    "SecP384r1MLKEM1024",
-    "MLKEM768",
-    "MLKEM1024",
-];
 const CLASSICAL_GROUPS: usize = 3;
 
 /// With what OpenSSL calls their signatures; those of every OpenSSL first.

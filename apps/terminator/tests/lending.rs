@@ -175,8 +175,7 @@ fn start(config: &Config) -> Server {
 
 /// Settings with placement `auto`.
 fn settings(files: &Files) -> Config {
-    let certificate = files.certificate(Kind::Ecdsa, &["a.example"]);
-    let mut config = config(vec![listener(echo(), vec![certificate])]);
+    let mut config = simple(files, Kind::Ecdsa, echo());
     config.workers = None;
     config.batching.placement = PlacementChoice::Auto;
     config

@@ -11,52 +11,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use common::*;
-use socket2::{Domain, Socket, Type};
-use widelane_terminator::{Config, Server};
+use widelane_terminator::Config;
 
 const CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-
-fn simple(files: &Files) -> Config {
-    config(vec![listener(
-        echo(),
-        vec![files.certificate(Kind::Ecdsa, &["a.example"])],
-    )])
-}
-
-/// A connection from one of this machine's addresses.
-fn from(source: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    socket.bind(&SocketAddr::from((source, 0)).into())?;
-    socket.connect(&to.into())?;
-    let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE))?;
-    Ok(stream)
-}
 
 fn is_open(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).expect("an option");
     let seen = stream.peek(&mut [0]);
     stream.set_nonblocking(false).expect("an option");
     seen.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
-}
-
-fn serve_one(server: &Server) {
-    let mut stream = hello(server.addresses()[0]).expect("TLS");
-    ping(&mut stream).expect("an answer");
-    finish(&mut stream).expect("an orderly end");
-}
-
-fn refused(server: &Server, limit: &str) -> u64 {
-    metric(
-        server,
-        &format!(r#"widelane_refused_total{{limit="{limit}"}}"#),
-    )
-}
-
-fn failed(server: &Server, result: &str) -> u64 {
-    let labels = format!(r#"{{result="{result}",version="",resumed=""}}"#);
-    metric(server, &format!("widelane_handshakes_total{labels}"))
 }
 
 /// Silent connections from one address, made again as fast as the server drops them.
@@ -118,7 +82,7 @@ fn assert_others_lose_nothing(config: &Config, silent: usize, clients: u64) {
         refused(&server, "source_handshakes") > 0
     });
     for _ in 0..clients {
-        serve_one(&server);
+        works(&server);
     }
     eventually("the attacker goes on", || attack.opened() > 2 * silent);
     println!(
@@ -142,7 +106,7 @@ fn assert_others_lose_nothing(config: &Config, silent: usize, clients: u64) {
 #[test]
 fn one_address_cannot_hold_the_places_of_another() {
     let files = Files::new();
-    let mut config = simple(&files);
+    let mut config = simple(&files, Kind::Ecdsa, echo());
     config.limits.handshakes = 200;
     config.limits.first_byte = Duration::from_millis(700);
     assert_others_lose_nothing(&config, 300, 50);
@@ -153,14 +117,14 @@ fn one_address_cannot_hold_the_places_of_another() {
 #[ignore = "3,000 connections need a machine of their own; run it by hand"]
 fn three_thousand_silent_connections_of_one_address() {
     let files = Files::new();
-    assert_others_lose_nothing(&simple(&files), 3000, 2000);
+    assert_others_lose_nothing(&simple(&files, Kind::Ecdsa, echo()), 3000, 2000);
 }
 
 #[test]
 fn the_oldest_silent_connection_makes_room() {
     let files = Files::new();
     for of_connections in [false, true] {
-        let mut config = simple(&files);
+        let mut config = simple(&files, Kind::Ecdsa, echo());
         config.workers = NonZeroUsize::new(1);
         if of_connections {
             config.limits.connections = Some(4);
@@ -195,7 +159,7 @@ fn the_oldest_silent_connection_makes_room() {
 /// Holds all of `places` with connections that have sent `words`, and says whether another client finds a place.
 fn another_finds_a_place(places: usize, words: &[u8]) -> bool {
     let files = Files::new();
-    let mut config = simple(&files);
+    let mut config = simple(&files, Kind::Ecdsa, echo());
     config.workers = NonZeroUsize::new(1);
     config.limits.handshakes = places;
     let server = start(&config);
@@ -248,7 +212,7 @@ fn lingering(source: Ipv4Addr, address: SocketAddr, count: usize) -> Vec<TcpStre
 #[test]
 fn connections_that_linger_make_room() {
     let files = Files::new();
-    let mut config = simple(&files);
+    let mut config = simple(&files, Kind::Ecdsa, echo());
     config.workers = NonZeroUsize::new(1);
     config.limits.connections = Some(4);
     let server = start(&config);
@@ -258,7 +222,7 @@ fn connections_that_linger_make_room() {
     let silent = from(CLIENT, address).expect("a connection");
     eventually("it is accepted", || server.connections() == 4);
     for _ in 0..3 {
-        serve_one(&server);
+        works(&server);
         eventually("it has ended", || server.connections() <= 4);
     }
     assert!(is_open(&silent));
@@ -269,7 +233,7 @@ fn connections_that_linger_make_room() {
 #[test]
 fn connections_that_linger_count_for_their_source() {
     let files = Files::new();
-    let mut config = simple(&files);
+    let mut config = simple(&files, Kind::Ecdsa, echo());
     config.workers = NonZeroUsize::new(1);
     config.limits.source.handshakes = Some(4);
     let server = start(&config);
@@ -277,7 +241,7 @@ fn connections_that_linger_count_for_their_source() {
     let held = lingering(ATTACKER, address, 10);
     assert_eq!(refused(&server, "source_handshakes"), 6);
     assert_eq!(metric(&server, "widelane_handshakes_pending"), 0);
-    serve_one(&server);
+    works(&server);
     drop(held);
     eventually("all places are given back", || server.connections() == 0);
     let again = lingering(ATTACKER, address, 4);
@@ -288,7 +252,7 @@ fn connections_that_linger_count_for_their_source() {
 #[test]
 fn a_source_has_its_connections() {
     let files = Files::new();
-    let mut config = simple(&files);
+    let mut config = simple(&files, Kind::Ecdsa, echo());
     config.limits.source.connections = Some(2);
     let server = start(&config);
     let address = server.addresses()[0];
@@ -304,14 +268,14 @@ fn a_source_has_its_connections() {
 #[test]
 fn a_source_has_its_rate_and_others_have_theirs() {
     let files = Files::new();
-    let mut config = simple(&files);
+    let mut config = simple(&files, Kind::Ecdsa, echo());
     config.limits.source.connections_per_second = Some(5);
     let server = start(&config);
     let address = server.addresses()[0];
     for _ in 0..200 {
         drop(from(ATTACKER, address).expect("a connection"));
     }
-    serve_one(&server);
+    works(&server);
     let accepted = "widelane_connections_accepted_total";
     eventually("all were looked at", || metric(&server, accepted) == 201);
     let over = refused(&server, "source_rate");
@@ -322,7 +286,7 @@ fn a_source_has_its_rate_and_others_have_theirs() {
 #[test]
 fn a_first_byte_has_a_time_limit_of_its_own() {
     let files = Files::new();
-    let mut config = simple(&files);
+    let mut config = simple(&files, Kind::Ecdsa, echo());
     config.limits.first_byte = Duration::from_millis(300);
     config.limits.handshake = 2 * PATIENCE;
     let server = start(&config);

@@ -4,25 +4,20 @@ mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use common::*;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, CustomExtension, DnType,
-    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
-};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rcgen::{CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose};
 use widelane_terminator::{Backend, Certificate, Config, OcspSource, Server};
+use widelane_testkit::certificates::parameters;
+use widelane_testkit::openssl;
 
 /// An authority with the files that `openssl ocsp` needs to answer for it.
-struct Authority {
+struct Issuer {
     files: Files,
-    issuer: CertifiedIssuer<'static, KeyPair>,
+    authority: Authority,
 }
 
 /// What the authority's register says about its certificate.
@@ -33,29 +28,33 @@ enum Entry {
     Unknown,
 }
 
-impl Authority {
+impl Entry {
+    /// As `openssl ca` keeps it.
+    fn line(self) -> String {
+        let serial = SERIAL.map(|byte| format!("{byte:02X}")).concat();
+        match self {
+            Self::Good => format!("V\t491231235959Z\t\t{serial}\tunknown\t/CN=a\n"),
+            Self::Revoked => {
+                format!("R\t491231235959Z\t240101000000Z\t{serial}\tunknown\t/CN=a\n")
+            }
+            Self::Unknown => "V\t491231235959Z\t\t01\tunknown\t/CN=b\n".to_owned(),
+        }
+    }
+}
+
+impl Issuer {
     /// With a certificate for `a.example`, whose chain is in `leaf.pem`.
     fn new(extensions: Vec<CustomExtension>) -> Self {
-        let files = Files::new();
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        let name = "test authority";
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().expect("a key");
-        let issuer = CertifiedIssuer::self_signed(params, key).expect("an authority");
-        let write =
-            |name: &str, text: &str| std::fs::write(files.path(name), text).expect("written");
-        write("ca.pem", &issuer.pem());
-        write("ca.key", &issuer.key().serialize_pem());
-        let key = KeyPair::generate().expect("a key");
-        let mut params = CertificateParams::new(vec!["a.example".into()]).expect("a name");
+        let (files, authority) = (Files::new(), Authority::new("test authority"));
+        files.write("ca.pem", authority.pem());
+        files.write("ca.key", authority.key_pem());
+        let mut params = parameters(&["a.example"]);
         params.serial_number = Some(SERIAL.to_vec().into());
         params.custom_extensions = extensions;
-        let leaf = params.signed_by(&key, &issuer).expect("a certificate");
-        write("leaf.pem", &format!("{}{}", leaf.pem(), issuer.pem()));
-        write("leaf.key", &key.serialize_pem());
-        Self { files, issuer }
+        let mut leaf = authority.sign(Kind::Ecdsa, params);
+        leaf.pem += &authority.pem();
+        leaf.write(&*files, "leaf");
+        Self { files, authority }
     }
 
     fn certificate(&self, ocsp: Option<OcspSource>) -> Certificate {
@@ -65,67 +64,20 @@ impl Authority {
         certificate
     }
 
-    /// Writes the register of an authority, as `openssl ca` keeps it.
-    fn register(&self, entry: Entry) -> PathBuf {
-        let serial = SERIAL.map(|byte| format!("{byte:02X}")).concat();
-        let line = match entry {
-            Entry::Good => format!("V\t491231235959Z\t\t{serial}\tunknown\t/CN=a\n"),
-            Entry::Revoked => {
-                format!("R\t491231235959Z\t240101000000Z\t{serial}\tunknown\t/CN=a\n")
-            }
-            Entry::Unknown => "V\t491231235959Z\t\t01\tunknown\t/CN=b\n".to_owned(),
-        };
-        let path = self.files.path("index.txt");
-        std::fs::write(&path, line).expect("written");
-        path
-    }
-
     /// A certificate of the authority for a responder that answers for it, in `signer.pem` and `signer.key`.
     fn signer(&self, usage: ExtendedKeyUsagePurpose) {
-        let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::default();
         params.extended_key_usages = vec![usage];
         params.distinguished_name.push(DnType::CommonName, "signer");
-        let made = params.signed_by(&key, &self.issuer).expect("a certificate");
-        let write = |name, text| std::fs::write(self.files.path(name), text).expect("written");
-        write("signer.pem", made.pem());
-        write("signer.key", key.serialize_pem());
+        let signer = self.authority.sign(Kind::Ecdsa, params);
+        signer.write(&*self.files, "signer");
     }
 
     /// What `openssl ocsp` answers, signed with the key of this name.
     fn response(&self, entry: Entry, signer: &str) -> Vec<u8> {
-        let register = self.register(entry);
-        let file = |name: &str| self.files.path(name);
-        let mut ask = Command::new("openssl");
-        ask.args(["ocsp", "-no_nonce", "-issuer"])
-            .arg(file("ca.pem"));
-        ask.arg("-cert")
-            .arg(file("leaf.pem"))
-            .arg("-reqout")
-            .arg(file("request.der"));
-        run(&mut ask);
-        let mut answer = Command::new("openssl");
-        answer.arg("ocsp").arg("-index").arg(register);
-        answer.arg("-CA").arg(file("ca.pem"));
-        answer.arg("-rsigner").arg(file(&format!("{signer}.pem")));
-        answer.arg("-rkey").arg(file(&format!("{signer}.key")));
-        // So that everything is signed.
-        if signer == "ca" {
-            answer.arg("-resp_no_certs");
-        }
-        answer
-            .args(["-ndays", "1", "-reqin"])
-            .arg(file("request.der"));
-        answer.arg("-respout").arg(file("response.der"));
-        run(&mut answer);
-        std::fs::read(file("response.der")).expect("a response")
+        let folder = self.files.path("");
+        openssl::ocsp_response(&folder, "leaf", &entry.line(), signer)
     }
-}
-
-fn run(command: &mut Command) {
-    let output = command.stdin(Stdio::null()).output().expect("openssl");
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {text}");
 }
 
 /// What a client sees: the status of the certificate, or that there is no response.
@@ -167,11 +119,11 @@ fn gauge(server: &Server, name: &str, certificate: &Certificate) -> u64 {
 
 #[test]
 fn what_a_file_says_is_stapled_unless_it_is_unknown_or_not_about_the_certificate() {
-    if !installed("openssl") {
+    if installed("openssl").is_none() {
         return;
     }
-    let authority = Authority::new(Vec::new());
-    let other = Authority::new(Vec::new());
+    let authority = Issuer::new(Vec::new());
+    let other = Issuer::new(Vec::new());
     authority.signer(ExtendedKeyUsagePurpose::OcspSigning);
     let path = authority.files.path("leaf.ocsp");
     let certificate = authority.certificate(Some(OcspSource::File(path.clone())));
@@ -232,10 +184,10 @@ fn what_a_file_says_is_stapled_unless_it_is_unknown_or_not_about_the_certificate
 
 #[test]
 fn a_new_response_takes_no_session_away() {
-    if !installed("openssl") {
+    if installed("openssl").is_none() {
         return;
     }
-    let authority = Authority::new(Vec::new());
+    let authority = Issuer::new(Vec::new());
     let path = authority.files.path("leaf.ocsp");
     let certificate = authority.certificate(Some(OcspSource::File(path.clone())));
     std::fs::write(&path, authority.response(Entry::Good, "ca")).expect("written");
@@ -254,61 +206,19 @@ fn a_new_response_takes_no_session_away() {
     assert_eq!(resumed, Some(rustls::HandshakeKind::Resumed));
 }
 
-/// Takes a server's certificate only with a response.
-#[derive(Debug)]
-struct Demanding;
-
-impl ServerCertVerifier for Demanding {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        response: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        match response {
-            [] => Err(rustls::Error::General("no response".into())),
-            _ => Ok(ServerCertVerified::assertion()),
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        Wish::default().schemes
-    }
-}
-
 #[test]
 fn a_renewed_certificate_is_never_served_without_the_response_of_its_file() {
-    if !installed("openssl") {
+    if installed("openssl").is_none() {
         return;
     }
     let renewals = [1, 2].map(|_| {
-        let authority = Authority::new(Vec::new());
+        let authority = Issuer::new(Vec::new());
         let response = authority.response(Entry::Good, "ca");
         std::fs::write(authority.files.path("leaf.ocsp"), response).expect("written");
         authority
     });
     let place = Files::new();
-    let renew = |to: &Authority| {
+    let renew = |to: &Issuer| {
         for name in ["leaf.pem", "leaf.key", "leaf.ocsp"] {
             std::fs::copy(to.files.path(name), place.path(name)).expect("copied");
         }
@@ -331,13 +241,10 @@ fn a_renewed_certificate_is_never_served_without_the_response_of_its_file() {
             let mut handshakes = 0;
             while !done.load(Relaxed) {
                 // Another configuration each time, so that no session is resumed.
-                let client = ClientConfig::builder_with_provider(provider().into())
-                    .with_protocol_versions(&[&rustls::version::TLS13])
-                    .expect("versions")
-                    .dangerous()
-                    .with_custom_certificate_verifier(Arc::new(Demanding))
-                    .with_no_client_auth();
+                let (client, stapled) = Wish::default().config_and_stapled();
                 connect(address, "a.example", &Arc::new(client))?;
+                let stapled = stapled.lock().expect("no panic");
+                assert!(!stapled.is_empty(), "no response");
                 handshakes += 1;
             }
             std::io::Result::Ok(handshakes)
@@ -354,11 +261,11 @@ fn a_renewed_certificate_is_never_served_without_the_response_of_its_file() {
 
 #[test]
 fn a_certificate_that_demands_a_response_is_served_without_one_and_shown() {
-    if !installed("openssl") {
+    if installed("openssl").is_none() {
         return;
     }
     let feature = CustomExtension::from_oid_content(TLS_FEATURE, b"\x30\x03\x02\x01\x05".to_vec());
-    let authority = Authority::new(vec![feature]);
+    let authority = Issuer::new(vec![feature]);
     let certificate = authority.certificate(None);
     let (mut config, server) = server(certificate.clone());
     assert_eq!(seen(server.addresses()[0], &[]), "none");
@@ -373,39 +280,33 @@ fn a_certificate_that_demands_a_response_is_served_without_one_and_shown() {
 
 /// `openssl ocsp` as a responder, until it is dropped.
 struct Responder {
-    process: Child,
+    _running: Running,
     address: String,
 }
 
 impl Responder {
-    fn start(authority: &Authority, entry: Entry) -> Self {
-        let mut responder = Command::new("openssl");
-        responder.args(["ocsp", "-port", "0", "-ndays", "1", "-index"]);
-        responder.arg(authority.register(entry));
-        for (flag, name) in [
-            ("-CA", "ca.pem"),
-            ("-rsigner", "ca.pem"),
-            ("-rkey", "ca.key"),
-        ] {
-            responder.arg(flag).arg(authority.files.path(name));
-        }
-        let responder = responder.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut process = responder.stderr(Stdio::null()).spawn().expect("openssl");
+    fn start(issuer: &Issuer, entry: Entry) -> Self {
+        issuer.files.write("index", entry.line());
+        let line = "ocsp -port 0 -ndays 1 -index index -CA ca.pem -rsigner ca.pem -rkey ca.key";
+        let child = Command::new("openssl")
+            .args(line.split(' '))
+            .current_dir(issuer.files.path(""))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let mut running = Running(child.expect("openssl"));
         let mut line = String::new();
-        let stdout = process.stdout.take().expect("stdout");
+        let stdout = running.0.stdout.take().expect("stdout");
         // ACCEPT [::]:12345 PID=123
         BufReader::new(stdout).read_line(&mut line).expect("a line");
         let address = line.split(' ').nth(1).expect("an address");
         let (_, port) = address.trim().rsplit_once(':').expect("a port");
         let address = format!("http://127.0.0.1:{port}");
-        Self { process, address }
-    }
-}
-
-impl Drop for Responder {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        Self {
+            _running: running,
+            address,
+        }
     }
 }
 
@@ -451,7 +352,7 @@ fn fetches(server: &Server, certificate: &Certificate) -> [u64; 2] {
 
 #[test]
 fn responses_are_fetched_from_the_responder_of_the_configuration() {
-    if !installed("openssl") {
+    if installed("openssl").is_none() {
         return;
     }
     for (entry, expected) in [
@@ -459,7 +360,7 @@ fn responses_are_fetched_from_the_responder_of_the_configuration() {
         (Entry::Revoked, "revoked"),
         (Entry::Unknown, "none"),
     ] {
-        let authority = Authority::new(Vec::new());
+        let authority = Issuer::new(Vec::new());
         let responder = Responder::start(&authority, entry);
         // The first question is in the address, the others are sent behind it.
         let address = match entry {
@@ -480,7 +381,7 @@ fn responses_are_fetched_from_the_responder_of_the_configuration() {
 
 #[test]
 fn responses_are_fetched_from_the_responder_that_the_certificate_names_and_kept() {
-    if !installed("openssl") {
+    if installed("openssl").is_none() {
         return;
     }
     // The certificate has to name the responder, which has to know the certificate.
@@ -493,7 +394,7 @@ fn responses_are_fetched_from_the_responder_that_the_certificate_names_and_kept(
             None => answer(client, "503 Service Unavailable", "", b""),
         }
     });
-    let authority = Authority::new(vec![names(&address)]);
+    let authority = Issuer::new(vec![names(&address)]);
     *response.lock().expect("no panic") = Some(authority.response(Entry::Good, "ca"));
     let certificate = authority.certificate(Some(OcspSource::Fetch));
     // One certificate of two listeners is asked for once.
@@ -517,14 +418,14 @@ fn responses_are_fetched_from_the_responder_that_the_certificate_names_and_kept(
 
 #[test]
 fn bad_responders_neither_harm_nor_delay_the_server() {
-    if !installed("openssl") {
+    if installed("openssl").is_none() {
         return;
     }
-    let authority = Authority::new(Vec::new());
+    let authority = Issuer::new(Vec::new());
     let good = authority.response(Entry::Good, "ca");
     let mut damaged = good.clone();
     *damaged.last_mut().expect("bytes") ^= 1;
-    let foreign = Authority::new(Vec::new()).response(Entry::Good, "ca");
+    let foreign = Issuer::new(Vec::new()).response(Entry::Good, "ca");
     authority.signer(ExtendedKeyUsagePurpose::ServerAuth);
     let unauthorised = authority.response(Entry::Good, "signer");
     let says = |body: Vec<u8>| responder(move |client| answer(client, "200 OK", "", &body));
@@ -543,10 +444,7 @@ fn bad_responders_neither_harm_nor_delay_the_server() {
         let location = format!("Location: {elsewhere}/\r\n");
         answer(client, "302 Found", &location, &good);
     });
-    let absent = {
-        let unused = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        unused.local_addr().expect("an address")
-    };
+    let absent = free_address();
     for (what, address) in [
         ("of a bad signature", says(damaged)),
         ("about another certificate", says(foreign)),
@@ -590,7 +488,7 @@ fn bad_responders_neither_harm_nor_delay_the_server() {
 
 #[test]
 fn certificates_without_a_responder_or_an_issuer_are_served_without_a_response() {
-    let authority = Authority::new(vec![names("ldap://a.example/")]);
+    let authority = Issuer::new(vec![names("ldap://a.example/")]);
     let certificate = authority.certificate(Some(OcspSource::Fetch));
     let (config, server) = server(certificate.clone());
     assert_eq!(gauge(&server, "stapled", &certificate), 0);

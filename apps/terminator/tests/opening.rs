@@ -4,20 +4,17 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use common::*;
-use rustls::ClientConnection;
 use serde_json::Value;
 use widelane_terminator::{ClientAuth, ClientAuthMode, Config, Server, UnknownNames};
+use widelane_testkit::openssl::converse;
 
 /// A record with a ClientHello for `a.example`, in which the name is replaced by one of the same length.
 fn hello_for(name: &str) -> Vec<u8> {
     let asked = "a.example";
-    let wish = Wish::default().config();
-    let mut client = ClientConnection::new(wish, asked.try_into().expect("a name")).expect("TLS");
-    let mut bytes = Vec::new();
-    client.write_tls(&mut bytes).expect("in memory");
+    let mut bytes = client_hello();
     let at = bytes
         .windows(asked.len())
         .position(|window| window == asked.as_bytes());
@@ -72,21 +69,17 @@ fn is_served(answer: &[u8]) -> bool {
     answer[..2] == [22, SERVER_HELLO]
 }
 
-fn simple(files: &Files) -> Config {
-    config(vec![listener(
-        echo(),
-        vec![
-            files.certificate(Kind::Ecdsa, &["a.example"]),
-            files.certificate(Kind::Ecdsa, &["*.b.example"]),
-        ],
-    )])
+fn two_names(files: &Files) -> Config {
+    let names = ["a.example", "*.b.example"];
+    let certificates = names.map(|name| files.certificate(Kind::Ecdsa, &[name]));
+    config(vec![listener(echo(), certificates.into())])
 }
 
 /// As nginx and HAProxy serve them, byte for byte.
 #[test]
 fn names_that_are_none_count_as_none() {
     let files = Files::new();
-    let server = start(&simple(&files));
+    let server = start(&two_names(&files));
     for name in [
         "-.example",
         "a-.exampl",
@@ -106,21 +99,9 @@ fn names_that_are_none_count_as_none() {
 
 /// Runs OpenSSL's client, and says whether its handshake was complete and a ping was answered, and what it printed.
 fn openssl(address: SocketAddr, arguments: &[&str]) -> (bool, String) {
-    let mut client = Command::new("openssl")
-        .args(["s_client", "-connect", &address.to_string(), "-ign_eof"])
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("openssl");
-    let mut stdin = client.stdin.take().expect("stdin");
-    let _ = stdin.write_all(b"a ping\n");
-    let output = client.wait_with_output().expect("an end");
-    drop(stdin);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    (text.contains("a ping"), text + &errors)
+    let mut client = Command::new("openssl");
+    client.args(["s_client", "-connect", &address.to_string(), "-ign_eof"]);
+    converse(client.args(arguments), "a ping\n")
 }
 
 /// One line, then an end.
@@ -141,7 +122,7 @@ fn echo_of_a_line() -> widelane_terminator::Backend {
 /// Both sides hash the same messages: else neither side would take the other's Finished, nor its signature.
 #[test]
 fn a_client_with_an_odd_name_completes_its_handshake_whatever_that_is() {
-    if !installed("openssl") {
+    if installed("openssl").is_none() {
         println!("SKIP: openssl is not installed");
         return;
     }
@@ -152,7 +133,7 @@ fn a_client_with_an_odd_name_completes_its_handshake_whatever_that_is() {
     let pem = pem.to_str().expect("text").to_owned();
     for enabled in [true, false] {
         for client_auth in [None, Some(ClientAuth::new(ClientAuthMode::Required, &ca))] {
-            let mut config = simple(&files);
+            let mut config = two_names(&files);
             config.batching.enabled = enabled;
             config.listeners[0].backend = vec![echo_of_a_line()];
             config.listeners[0].groups = vec!["X25519".into()];
@@ -192,7 +173,7 @@ fn a_client_with_an_odd_name_completes_its_handshake_whatever_that_is() {
 fn a_hello_in_any_pieces_is_served_as_long_as_rustls_takes_it() {
     let files = Files::new();
     let path = files.path("access.log");
-    let mut config = simple(&files);
+    let mut config = two_names(&files);
     config.access_log = path.to_str().expect("text").parse().expect("a target");
     let server = start(&config);
     let address = server.addresses()[0];
@@ -214,12 +195,7 @@ fn a_hello_in_any_pieces_is_served_as_long_as_rustls_takes_it() {
     // One whose pieces are small has no more room than others.
     let words = answer(address, &records(&padded(&hello, 65_515), 100));
     assert!(is_served(&words), "{words:?}");
-    eventually("all are counted", || {
-        metric(
-            &server,
-            r#"widelane_handshakes_total{result="protocol",version="",resumed=""}"#,
-        ) == 3
-    });
+    eventually("all are counted", || failed(&server, "protocol") == 3);
     eventually("all have their line", || {
         let log = std::fs::read_to_string(&path).unwrap_or_default();
         let lines = log
@@ -237,7 +213,7 @@ fn a_hello_in_any_pieces_is_served_as_long_as_rustls_takes_it() {
 fn unknown_names_can_be_refused() {
     let files = Files::new();
     for enabled in [true, false] {
-        let mut config = simple(&files);
+        let mut config = two_names(&files);
         config.batching.enabled = enabled;
         config.listeners[0].unknown_names = UnknownNames::Refuse;
         let server = start(&config);
@@ -253,20 +229,13 @@ fn unknown_names_can_be_refused() {
             }
         }
         assert_eq!(answer(address, &hello_for("-.example")), [21, 2, 112]);
-        eventually("all are counted", || refused(&server) == 9);
+        eventually("all are counted", || failed(&server, "unknown_name") == 9);
     }
-    let mut config = simple(&files);
+    let mut config = two_names(&files);
     let nameless = files.certificate(Kind::Ecdsa, &["127.0.0.1"]);
     config.listeners[0].certificates = vec![nameless];
     start(&config);
     config.listeners[0].unknown_names = UnknownNames::Refuse;
     let error = Server::start(&document(&config)).expect_err("no client would be served");
     assert!(error.to_string().contains("unknown_names"), "{error}");
-}
-
-fn refused(server: &Server) -> u64 {
-    metric(
-        server,
-        r#"widelane_handshakes_total{result="unknown_name",version="",resumed=""}"#,
-    )
 }

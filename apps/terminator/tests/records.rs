@@ -13,15 +13,8 @@ use common::*;
 use rustls::ClientConnection;
 use widelane_terminator::{Backend, Server};
 
-fn pattern(length: usize) -> Vec<u8> {
-    (0..length)
-        .map(|index| (index * 31 + index / 251) as u8)
-        .collect()
-}
-
 fn serve(files: &Files, backend: Backend) -> Server {
-    let certificate = files.certificate(Kind::Ecdsa, &["a.example"]);
-    start(&config(vec![listener(backend, vec![certificate])]))
+    start(&simple(files, Kind::Ecdsa, backend))
 }
 
 /// All that the client wants to send, as records.

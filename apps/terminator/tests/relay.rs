@@ -11,22 +11,9 @@ use std::time::Duration;
 
 use common::*;
 use socket2::{Domain, Socket, Type};
-use widelane_terminator::{Backend, ClientAuth, ClientAuthMode, Config, ProxyVersion, Server};
+use widelane_terminator::{Backend, ClientAuth, ClientAuthMode, ProxyVersion, Server};
 
 const MEGABYTES_8: usize = 8 << 20;
-
-fn pattern(length: usize) -> Vec<u8> {
-    (0..length)
-        .map(|index| (index * 31 + index / 251) as u8)
-        .collect()
-}
-
-fn with_backend(files: &Files, backend: Backend) -> Config {
-    config(vec![listener(
-        backend,
-        vec![files.certificate(Kind::Ecdsa, &["a.example"])],
-    )])
-}
 
 #[test]
 fn a_large_body_goes_up_after_the_backend_has_closed_its_side() {
@@ -40,7 +27,7 @@ fn a_large_body_goes_up_after_the_backend_has_closed_its_side() {
         client.read_to_end(&mut body).expect("a body");
         report.lock().expect("a lock").send(body).expect("reported");
     });
-    let server = start(&with_backend(&files, backend));
+    let server = start(&simple(&files, Kind::Ecdsa, backend));
     for wish in [Wish::default(), Wish::tls12()] {
         let mut stream = connect(server.addresses()[0], "a.example", &wish.config()).expect("TLS");
         let mut first = Vec::new();
@@ -67,7 +54,7 @@ fn a_large_body_comes_down_after_the_client_has_closed_its_side() {
         assert_eq!(request, b"all of it");
         client.write_all(&pattern(MEGABYTES_8)).expect("sent");
     });
-    let server = start(&with_backend(&files, backend));
+    let server = start(&simple(&files, Kind::Ecdsa, backend));
     for wish in [Wish::default(), Wish::tls12()] {
         let mut stream = connect(server.addresses()[0], "a.example", &wish.config()).expect("TLS");
         stream.write_all(b"all of it").expect("sent");
@@ -80,7 +67,7 @@ fn a_large_body_comes_down_after_the_client_has_closed_its_side() {
 #[test]
 fn large_bodies_both_ways_at_once() {
     let files = Files::new();
-    let server = start(&with_backend(&files, echo()));
+    let server = start(&simple(&files, Kind::Ecdsa, echo()));
     let stream = hello(server.addresses()[0]).expect("TLS");
     // A socket has two halves, a TLS state has one owner: take turns in pieces larger than any
     // buffer on the way would hide.
@@ -103,7 +90,7 @@ fn large_bodies_both_ways_at_once() {
 fn a_server_that_speaks_first_is_heard() {
     let files = Files::new();
     let backend = tcp_backend(|mut client| client.write_all(b"220 welcome\r\n").expect("sent"));
-    let server = start(&with_backend(&files, backend));
+    let server = start(&simple(&files, Kind::Ecdsa, backend));
     let mut stream = hello(server.addresses()[0]).expect("TLS");
     let mut line = [0; 13];
     stream.read_exact(&mut line).expect("a greeting");
@@ -121,7 +108,7 @@ fn a_client_that_does_not_read_does_not_make_us_hoard() {
             counter.fetch_add(block.len(), Ordering::Relaxed);
         }
     });
-    let server = start(&with_backend(&files, backend));
+    let server = start(&simple(&files, Kind::Ecdsa, backend));
     let mut stream = hello(server.addresses()[0]).expect("TLS");
     let mut first = [0; 1];
     stream.read_exact(&mut first).expect("a byte");
@@ -138,7 +125,7 @@ fn a_client_that_does_not_read_does_not_make_us_hoard() {
 #[test]
 fn a_request_cut_short_is_not_passed_on_as_a_whole_one() {
     let files = Files::new();
-    let (report, ended) = mpsc::channel();
+    let (report, ends) = mpsc::channel();
     let report = Mutex::new(report);
     let backend = tcp_backend(move |mut client| {
         let mut request = Vec::new();
@@ -151,7 +138,7 @@ fn a_request_cut_short_is_not_passed_on_as_a_whole_one() {
             .send((request, end))
             .expect("reported");
     });
-    let server = start(&with_backend(&files, backend));
+    let server = start(&simple(&files, Kind::Ecdsa, backend));
     let mut stream = hello(server.addresses()[0]).expect("TLS");
     stream.write_all(b"half of").expect("sent");
     eventually("the half has arrived", || {
@@ -161,14 +148,9 @@ fn a_request_cut_short_is_not_passed_on_as_a_whole_one() {
         .sock
         .shutdown(Shutdown::Write)
         .expect("a TCP end without close_notify");
-    let (_, end) = ended.recv_timeout(PATIENCE).expect("an end");
+    let (_, end) = ends.recv_timeout(PATIENCE).expect("an end");
     assert_eq!(end, Err(io::ErrorKind::ConnectionReset));
-    eventually("counted", || {
-        metric(
-            &server,
-            r#"widelane_connections_ended_total{how="truncated"}"#,
-        ) == 1
-    });
+    eventually("counted", || ended(&server, "truncated") == 1);
 }
 
 #[test]
@@ -194,7 +176,7 @@ fn unix_sockets_by_path_and_by_name() {
             let mut copy = client.try_clone().expect("a second handle");
             io::copy(&mut copy, &mut client)
         });
-        let server = start(&with_backend(&files, backend));
+        let server = start(&simple(&files, Kind::Ecdsa, backend));
         let mut stream = hello(server.addresses()[0]).expect("TLS");
         ping(&mut stream).expect("an answer");
     }
@@ -212,7 +194,7 @@ fn a_backend_that_breaks_off_breaks_off_the_client() {
         let socket = socket2::SockRef::from(&client);
         socket.set_linger(Some(Duration::ZERO)).expect("an option");
     });
-    let server = start(&with_backend(&files, backend));
+    let server = start(&simple(&files, Kind::Ecdsa, backend));
     let mut stream = hello(server.addresses()[0]).expect("TLS");
     stream.write_all(b"1").expect("sent");
     let mut part = [0; 4];
@@ -220,12 +202,7 @@ fn a_backend_that_breaks_off_breaks_off_the_client() {
     stream.write_all(b"2").expect("sent");
     let error = stream.read(&mut part).expect_err("no orderly end");
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
-    eventually("counted", || {
-        metric(
-            &server,
-            r#"widelane_connections_ended_total{how="backend"}"#,
-        ) == 1
-    });
+    eventually("counted", || ended(&server, "backend") == 1);
 }
 
 #[test]
@@ -237,15 +214,10 @@ fn a_backend_that_is_not_there_is_no_empty_answer() {
     deaf.bind(&any.into()).expect("a port");
     let address = deaf.local_addr().expect("an address").as_socket();
     let backend = Backend::Tcp(address.expect("an IP address"));
-    let server = start(&with_backend(&files, backend));
+    let server = start(&simple(&files, Kind::Ecdsa, backend));
     let mut stream = hello(server.addresses()[0]).expect("TLS");
     assert_unanswered(&mut stream);
-    eventually("counted", || {
-        metric(
-            &server,
-            r#"widelane_connections_ended_total{how="backend_unreachable"}"#,
-        ) == 1
-    });
+    eventually("counted", || ended(&server, "backend_unreachable") == 1);
 }
 
 #[test]
@@ -256,7 +228,7 @@ fn the_backend_never_hears_of_clients_that_only_shake_hands() {
     let backend = tcp_backend(move |_| {
         counter.fetch_add(1, Ordering::SeqCst);
     });
-    let server = start(&with_backend(&files, backend));
+    let server = start(&simple(&files, Kind::Ecdsa, backend));
     // The last flight and the end of the connection arrive together.
     for turn in 0..20 {
         let mut stream = prepared_to_finish(&server);
@@ -290,7 +262,7 @@ fn a_client_that_ends_its_direction_with_its_handshake_hears_the_backend() {
         assert_eq!(end.expect("the client's end of file"), 0);
         client.write_all(b"220 welcome\r\n").expect("sent");
     });
-    let mut config = with_backend(&files, backend);
+    let mut config = simple(&files, Kind::Ecdsa, backend);
     config.listeners[0].backend_speaks_first = true;
     let server = start(&config);
     for _ in 0..20 {
@@ -339,7 +311,7 @@ fn prepared_to_finish(server: &Server) -> Tls {
 #[test]
 fn idle_connections_are_closed_and_busy_ones_are_not() {
     let files = Files::new();
-    let mut config = with_backend(&files, echo());
+    let mut config = simple(&files, Kind::Ecdsa, echo());
     config.limits.idle = Duration::from_millis(1500);
     let server = start(&config);
     let mut busy = hello(server.addresses()[0]).expect("TLS");
@@ -357,10 +329,7 @@ fn idle_connections_are_closed_and_busy_ones_are_not() {
     let end = idle.join().expect("no panic");
     let error = end.expect_err("no close_notify: the backend has not finished");
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{error}");
-    assert_eq!(
-        metric(&server, r#"widelane_connections_ended_total{how="idle"}"#),
-        1
-    );
+    assert_eq!(ended(&server, "idle"), 1);
 }
 
 /// A backend that reports how each connection from the terminator ended.
@@ -379,19 +348,24 @@ fn reporting_backend(first: &'static [u8], then: Shutdown) -> (Backend, mpsc::Re
     (backend, ends)
 }
 
+/// A connection that will be idle for too long, in the middle of a request.
+fn half_a_request(backend: Backend) -> (Server, Tls) {
+    let mut config = simple(&Files::new(), Kind::Ecdsa, backend);
+    config.limits.idle = Duration::from_millis(300);
+    let server = start(&config);
+    let mut stream = hello(server.addresses()[0]).expect("TLS");
+    stream.write_all(b"half a req").expect("sent");
+    (server, stream)
+}
+
 type End = Result<usize, io::ErrorKind>;
 
 const RESET: End = Err(io::ErrorKind::ConnectionReset);
 
 #[test]
 fn a_connection_cut_for_idleness_looks_cut_to_both_sides() {
-    let files = Files::new();
     let (backend, ends) = reporting_backend(b"half an ans", Shutdown::Read);
-    let mut config = with_backend(&files, backend);
-    config.limits.idle = Duration::from_millis(300);
-    let server = start(&config);
-    let mut stream = hello(server.addresses()[0]).expect("TLS");
-    stream.write_all(b"half a req").expect("sent");
+    let (server, mut stream) = half_a_request(backend);
     let mut answer = Vec::new();
     let error = stream
         .read_to_end(&mut answer)
@@ -399,19 +373,13 @@ fn a_connection_cut_for_idleness_looks_cut_to_both_sides() {
     assert_eq!(answer, b"half an ans");
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{error}");
     assert_eq!(ends.recv_timeout(PATIENCE), Ok(RESET), "no end of file");
-    let idle = r#"widelane_connections_ended_total{how="idle"}"#;
-    eventually("counted", || metric(&server, idle) == 1);
+    eventually("counted", || ended(&server, "idle") == 1);
 }
 
 #[test]
 fn an_answer_that_was_whole_keeps_its_close_notify() {
-    let files = Files::new();
     let (backend, ends) = reporting_backend(b"a whole answer", Shutdown::Write);
-    let mut config = with_backend(&files, backend);
-    config.limits.idle = Duration::from_millis(300);
-    let server = start(&config);
-    let mut stream = hello(server.addresses()[0]).expect("TLS");
-    stream.write_all(b"half a req").expect("sent");
+    let (_server, mut stream) = half_a_request(backend);
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("close_notify");
     assert_eq!(answer, b"a whole answer");
@@ -428,7 +396,7 @@ fn an_early_answer_arrives_whole_although_the_body_is_not_read() {
         client.shutdown(Shutdown::Write).expect("closed");
         client.read_exact(&mut [0; 4]).expect("more of it");
     });
-    let server = start(&with_backend(&files, backend));
+    let server = start(&simple(&files, Kind::Ecdsa, backend));
     let mut stream = hello(server.addresses()[0]).expect("TLS");
     // Of clients that send all before they read.
     for _ in 0..64 {
@@ -437,15 +405,14 @@ fn an_early_answer_arrives_whole_although_the_body_is_not_read() {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("close_notify");
     assert_eq!(answer, b"413 too large");
-    let backend = r#"widelane_connections_ended_total{how="backend"}"#;
-    eventually("counted", || metric(&server, backend) == 1);
+    eventually("counted", || ended(&server, "backend") == 1);
 }
 
 #[test]
 fn connections_cut_at_the_end_of_a_drain_look_cut_to_both_sides() {
     let files = Files::new();
     let (backend, ends) = reporting_backend(b"half an ans", Shutdown::Read);
-    let server = start(&with_backend(&files, backend));
+    let server = start(&simple(&files, Kind::Ecdsa, backend));
     let mut stream = hello(server.addresses()[0]).expect("TLS");
     stream.write_all(b"half a req").expect("sent");
     let mut answer = [0; 11];

@@ -3,22 +3,11 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use common::*;
 use widelane_terminator::Config;
-
-/// An address without a listener, to be bound a moment later: on a loopback address of its own,
-/// so that no other test gets its port meanwhile.
-fn free_address() -> SocketAddr {
-    static NEXT: AtomicU8 = AtomicU8::new(2);
-    let own = Ipv4Addr::new(127, 0, 0, NEXT.fetch_add(1, Ordering::Relaxed));
-    let socket = std::net::TcpListener::bind((own, 0)).expect("a port");
-    socket.local_addr().expect("an address")
-}
 
 fn on(address: SocketAddr, files: &Files, name: &str) -> Config {
     let mut one = listener(echo(), vec![files.certificate(Kind::Ecdsa, &[name])]);
@@ -34,40 +23,21 @@ fn a_reload_under_load_loses_no_connection() {
     let mut config = config(vec![listener(echo(), vec![certificates[0].clone()])]);
     let server = start(&config);
     let address = server.addresses()[0];
-    let (stop, served) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicUsize::new(0)),
-    );
-    let clients: Vec<_> = (0..4)
-        .map(|_| {
-            let (stop, served) = (stop.clone(), served.clone());
-            std::thread::spawn(move || {
-                let config = Wish::default().config();
-                while !stop.load(Ordering::Relaxed) {
-                    let mut stream = connect(address, "a.example", &config).expect("TLS");
-                    ping(&mut stream).expect("an answer");
-                    finish(&mut stream).expect("an orderly end");
-                    served.fetch_add(1, Ordering::Relaxed);
-                }
-            })
-        })
-        .collect();
+    let client = Wish::default().config();
+    let clients = Crowd::start(4, move || {
+        serve_one(address, &client);
+    });
     let mut early = hello(address).expect("TLS");
     for turn in 1..=30 {
-        let before = served.load(Ordering::Relaxed);
+        let before = clients.done();
         config.listeners[0].certificates = vec![certificates[turn % 2].clone()];
         server.reload(&document(&config)).expect("a reload");
         let now = hello(address).expect("TLS");
         let shown = &now.conn.peer_certificates().expect("a certificate")[0];
         assert_eq!(*shown, leaf(&certificates[turn % 2]), "turn {turn}");
-        eventually("clients go on", || {
-            served.load(Ordering::Relaxed) > before + 4
-        });
+        eventually("clients go on", || clients.done() > before + 4);
     }
-    stop.store(true, Ordering::Relaxed);
-    for client in clients {
-        client.join().expect("no client noticed");
-    }
+    clients.end();
     ping(&mut early).expect("a connection from before all reloads is still served");
     assert_eq!(metric(&server, "widelane_reloads_ok_total"), 30);
 }

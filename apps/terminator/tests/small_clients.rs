@@ -5,7 +5,6 @@ mod common;
 use std::process::Command;
 
 use common::*;
-use widelane_terminator::Config;
 
 /// A client of wolfSSL: one handshake, a ping, its echo, and the same again in the same session. Arguments: port,
 /// minor version.
@@ -72,10 +71,7 @@ fn wolfssl_is_served_and_resumes_its_session() {
         return;
     }
     for enabled in [true, false] {
-        let mut config: Config = config(vec![listener(
-            echo(),
-            vec![files.certificate(Kind::Ecdsa, &["a.example"])],
-        )]);
+        let mut config = simple(&files, Kind::Ecdsa, echo());
         config.batching.enabled = enabled;
         let server = start(&config);
         let port = server.addresses()[0].port().to_string();

@@ -6,8 +6,6 @@ mod common;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::*;
@@ -68,7 +66,7 @@ fn vanish(address: SocketAddr, stage: Stage, reset: bool) -> io::Result<()> {
 
 #[test]
 fn vanishing_at_any_stage_under_load_leaks_nothing() {
-    let files = Files::new();
+    let (files, own) = (Files::new(), Process::own());
     let backend = echo();
     let certificate = files.certificate(Kind::Rsa, &["a.example"]);
     // Opens what a process opens once: entropy, the time zone, the backend's own socket. And measures what
@@ -78,14 +76,14 @@ fn vanishing_at_any_stage_under_load_leaks_nothing() {
         vec![certificate.clone()],
     )])));
     eventually("what passes cost is measured", || {
-        !has_thread("calibration")
+        !own.has_thread("calibration")
     });
     for (enabled, placement) in [
         (true, PlacementChoice::Inline),
         (true, PlacementChoice::VectorCores),
         (false, PlacementChoice::Inline),
     ] {
-        let (descriptors_before, threads_before) = (open_descriptors(), threads());
+        let (descriptors_before, threads_before) = (own.descriptors(), own.status("Threads"));
         let mut config = config(vec![listener(backend.clone(), vec![certificate.clone()])]);
         config.batching.enabled = enabled;
         config.batching.placement = placement;
@@ -93,20 +91,10 @@ fn vanishing_at_any_stage_under_load_leaks_nothing() {
         let server = start(&config);
         let address = server.addresses()[0];
         // Two clients that behave keep the passes busy, and must never notice.
-        let stop = Arc::new(AtomicBool::new(false));
-        let behaved: Vec<_> = (0..2)
-            .map(|_| {
-                let stop = stop.clone();
-                std::thread::spawn(move || {
-                    let config = Wish::default().config();
-                    while !stop.load(Ordering::Relaxed) {
-                        let mut stream = connect(address, "a.example", &config).expect("TLS");
-                        ping(&mut stream).expect("an answer");
-                        finish(&mut stream).expect("an orderly end");
-                    }
-                })
-            })
-            .collect();
+        let client = Wish::default().config();
+        let behaved = Crowd::start(2, move || {
+            serve_one(address, &client);
+        });
         let round = |times: usize| {
             for turn in 0..times {
                 for stage in STAGES {
@@ -117,68 +105,27 @@ fn vanishing_at_any_stage_under_load_leaks_nothing() {
         };
         // The first rounds fill pools and caches that are meant to stay.
         round(100);
-        let memory_before = resident_kilobytes();
+        let memory_before = own.resident();
         round(400);
-        stop.store(true, Ordering::Relaxed);
-        for client in behaved {
-            client.join().expect("no client that behaved was disturbed");
-        }
+        behaved.end();
         eventually("no connection and no task is left", || {
             server.connections() == 0 && metric(&server, "widelane_handshakes_pending") == 0
         });
-        let grown = resident_kilobytes().saturating_sub(memory_before);
+        let grown = own.resident().saturating_sub(memory_before);
         // 400 connections a stage; a leak of their state (5 KiB each) at one stage would be 2 MiB.
         assert!(
             grown < 1024,
             "{placement:?} {enabled}: {grown} KiB more than before"
         );
-        let internal = metric(
-            &server,
-            r#"widelane_handshakes_total{result="internal",version="",resumed=""}"#,
-        );
+        let internal = failed(&server, "internal");
         assert_eq!(
             internal, 0,
             "a client that vanishes is no error of the server"
         );
         assert_eq!(server.stop(PATIENCE), 0, "connections cut off");
         eventually("the backend's threads are gone", || {
-            threads() == threads_before
+            own.status("Threads") == threads_before
         });
-        assert_eq!(open_descriptors(), descriptors_before);
+        assert_eq!(own.descriptors(), descriptors_before);
     }
-}
-
-fn resident_kilobytes() -> usize {
-    status("VmRSS:")
-}
-
-fn has_thread(name: &str) -> bool {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("/proc");
-    tasks.flatten().any(|task| {
-        let comm = std::fs::read_to_string(task.path().join("comm"));
-        comm.is_ok_and(|comm| comm.trim_end() == name)
-    })
-}
-
-fn threads() -> usize {
-    status("Threads:")
-}
-
-fn status(field: &str) -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
-    let line = status
-        .lines()
-        .find(|line| line.starts_with(field))
-        .expect("the field");
-    let value = line.split_whitespace().nth(1).expect("a number");
-    value.parse().expect("a number")
-}
-
-fn client_hello() -> Vec<u8> {
-    let name = "a.example".try_into().expect("a name");
-    let config = Wish::default().config();
-    let mut client = rustls::ClientConnection::new(config, name).expect("a client");
-    let mut bytes = Vec::new();
-    client.write_tls(&mut bytes).expect("in memory");
-    bytes
 }

@@ -441,12 +441,8 @@ mod tests {
             prefix: "/widelane/tickets".into(),
             rotation: Duration::from_secs(3600),
             key_file,
-            user: None,
-            password_file: None,
-            ca: None,
-            cert: None,
-            key: None,
             metrics: Some(folder.path().join("metrics.prom")),
+            ..Options::default()
         }
     }
 

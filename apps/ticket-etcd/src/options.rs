@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 use crate::sealed::Secret;
 
 /// Where keys come from, and how to ask for them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Members of etcd, 1 to 16, each `https://HOST:PORT`, or `http://` without TLS.
     pub endpoints: Vec<String>,

@@ -5,10 +5,9 @@ mod serving;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
-    IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose,
-};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa};
+use widelane_testkit::certificates::{Authority, Identity, Kind};
+
 use serving::*;
 
 /// One listener with these lines.
@@ -33,30 +32,6 @@ fn check(config: &Path) -> (bool, String) {
     let output = command.output().expect("it runs");
     let log = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.success(), log)
-}
-
-/// One authority's list, which was due for an update years ago.
-fn old_list(of: &CertifiedIssuer<'static, KeyPair>) -> String {
-    let list = CertificateRevocationListParams {
-        this_update: rcgen::date_time_ymd(2020, 1, 1),
-        next_update: rcgen::date_time_ymd(2020, 2, 1),
-        crl_number: vec![1].into(),
-        issuing_distribution_point: None,
-        revoked_certs: Vec::new(),
-        key_identifier_method: KeyIdMethod::Sha256,
-    };
-    list.signed_by(of)
-        .and_then(|list| list.pem())
-        .expect("a list")
-}
-
-fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let key = KeyPair::generate().expect("a key");
-    CertifiedIssuer::self_signed(params, key).expect("an authority")
 }
 
 #[test]
@@ -104,21 +79,21 @@ fn a_byte_order_mark_hides_nothing() {
     mark("a.key");
     let path = config(&site, &usual(&site));
     mark("w.toml");
-    let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&path));
+    let mut server = serve(&path);
     connect(server.listening(), &site.path("plain.pem")).expect("TLS");
 }
 
 #[test]
 fn so_many_authorities_that_their_names_fit_into_no_request_are_left_out_of_it() {
     let site = Site::new();
-    let key = KeyPair::generate().expect("a key");
+    let key = Kind::Ecdsa.key();
     let named = |number: usize| {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params
             .distinguished_name
             .push(DnType::CommonName, format!("{number:0100}"));
-        params.self_signed(&key).expect("an authority").pem()
+        Identity::of(&key, params).pem
     };
     let all: String = (0..600).map(named).collect();
     fs::write(site.path("many.pem"), all).expect("written");
@@ -134,7 +109,7 @@ fn so_many_authorities_that_their_names_fit_into_no_request_are_left_out_of_it()
         log.contains("clients are asked for one without these names"),
         "{log}"
     );
-    let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&path));
+    let mut server = serve(&path);
     connect(server.listening(), &site.path("a.pem")).expect("a client without a certificate");
 }
 
@@ -142,7 +117,7 @@ fn so_many_authorities_that_their_names_fit_into_no_request_are_left_out_of_it()
 fn what_clients_may_not_like_is_told_and_served() {
     let site = Site::new();
     let own = fs::read_to_string(site.path("a.pem")).expect("readable");
-    let stranger = authority("stranger").pem();
+    let stranger = Authority::new("stranger").pem();
     fs::write(site.path("a.pem"), format!("{own}{stranger}")).expect("written");
     let (ok, log) = check(&config(&site, &usual(&site)));
     let line = own.lines().count() + 1;
@@ -161,7 +136,7 @@ fn what_clients_may_not_like_is_told_and_served() {
 #[test]
 fn authorities_and_lists_that_cannot_be_used_are_named_by_number_and_line() {
     let site = Site::new();
-    let issuer = authority("good");
+    let issuer = Authority::new("good");
     let good = issuer.pem();
     let broken = "-----BEGIN CERTIFICATE-----\nMAgwADAAAwIAAA==\n-----END CERTIFICATE-----\n";
     fs::write(site.path("ca.pem"), format!("{good}{broken}")).expect("written");
@@ -190,7 +165,7 @@ fn authorities_and_lists_that_cannot_be_used_are_named_by_number_and_line() {
         log.contains("crl.pem (line 1) cannot be used: it is damaged"),
         "{log}"
     );
-    fs::write(&crl, old_list(&issuer)).expect("written");
+    fs::write(&crl, issuer.revoke("a client", -5)).expect("written");
     let (ok, log) = check(&config(&site, &lines));
     assert!(
         ok && log.contains("revocation list 1 (line 1) is past its next update"),
@@ -212,7 +187,7 @@ fn a_directory_of_certificates_is_served_and_watched() {
     fs::write(place("b.pem"), both("a")).expect("written");
     fs::write(place("README"), "text").expect("written");
     let path = config(&site, &format!("certificates = {folder:?}\n"));
-    let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&path));
+    let mut server = serve(&path);
     let told = server.line_with("not read: names of certificates end in");
     assert!(told.contains("README"), "{told}");
     let address = server.listening();

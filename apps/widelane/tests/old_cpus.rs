@@ -8,7 +8,6 @@ mod serving;
 use std::net::SocketAddr;
 use std::process::{Command, Output};
 
-use rustix::process::Signal;
 use serving::Process;
 use serving::under_test::{PROGRAM, apart};
 
@@ -85,8 +84,7 @@ fn handshakes_are_served_and_begun() {
             assert!(output.status.success(), "{said}");
             assert!(said.contains("errors                       0"), "{said}");
         }
-        server.signal(Signal::TERM);
-        assert!(server.wait().success());
+        server.stop();
     }
 }
 

@@ -19,10 +19,9 @@ fn a_prometheus_scrapes_a_terminator() {
     let site = Site::new();
     let metrics = free_address();
     let config = site.config("127.0.0.1:0", &format!("metrics.listen = \"{metrics}\"\n"));
-    let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+    let mut server = serve(&config);
     let address = server.listening();
     let Some(prometheus) = Prometheus::start(&site, metrics) else {
-        println!("SKIP: no prometheus; install prometheus");
         return;
     };
 
@@ -159,6 +158,7 @@ struct Prometheus {
 impl Prometheus {
     /// `None`: it is not installed.
     fn start(site: &Site, scraped: SocketAddr) -> Option<Self> {
+        let program = installed("prometheus")?;
         let config = site.path("prometheus.yml");
         let text = format!(
             "global: {{ scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms }}\n\
@@ -170,7 +170,7 @@ impl Prometheus {
         );
         fs::write(&config, text).expect("written");
         let address = free_address();
-        let mut command = Command::new("prometheus");
+        let mut command = Command::new(program);
         command
             .arg(format!("--config.file={}", config.display()))
             .arg(format!(
@@ -179,13 +179,6 @@ impl Prometheus {
             ))
             .arg(format!("--web.listen-address={address}"))
             .stdout(Stdio::null());
-        if Command::new("prometheus")
-            .arg("--version")
-            .output()
-            .is_err()
-        {
-            return None;
-        }
         let mut process = Process::start(&mut command);
         process.line_with("Server is ready to receive web requests");
         Some(Self {

@@ -6,7 +6,6 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use rustix::process::Signal;
 use serving::*;
 
 #[test]
@@ -36,8 +35,7 @@ fn half_a_cpu_is_one_worker() {
         })
         .count();
     assert_eq!(workers, 1);
-    server.signal(Signal::TERM);
-    assert!(server.wait().success());
+    server.stop();
 }
 
 #[test]

@@ -46,8 +46,7 @@ fn the_demonstration_needs_nothing_and_leaves_nothing() {
     stream.read_exact(&mut page).expect("a page");
     assert_eq!(&page, b"HTTP/1.1 200 OK");
     drop(stream);
-    server.signal(Signal::TERM);
-    assert!(server.wait().success());
+    server.stop();
     assert!(entries(places.path()).is_empty());
 }
 
@@ -289,7 +288,7 @@ fn a_refused_configuration_stays_refused_until_a_good_one_comes() {
 fn what_could_not_be_read_for_a_passing_reason_is_read_again() {
     let site = Site::new();
     let config = site.config("127.0.0.1:0", "");
-    let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+    let mut server = serve(&config);
     let address = server.listening();
     site.certificate("b");
     let text = fs::read_to_string(&config).expect("readable");
@@ -321,7 +320,7 @@ fn the_first_term_waits_for_live_connections_and_the_second_does_not() {
         let config = site.config("127.0.0.1:0", "");
         let text = fs::read_to_string(&config).expect("readable");
         fs::write(&config, text.replace("127.0.0.1:9", &backend.to_string())).expect("written");
-        let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+        let mut server = serve(&config);
         let address = server.listening();
         let mut live = connect(address, &site.path("a.pem")).expect("TLS");
         let mut answer = [0; 4];
@@ -356,7 +355,7 @@ fn root_is_left_behind_by_every_thread() {
     fs::set_permissions(&site.directory, fs::Permissions::from_mode(0o755)).expect("allowed");
     fs::set_permissions(site.path("a.key"), fs::Permissions::from_mode(0o600)).expect("allowed");
     let config = site.config("127.0.0.1:0", "user = \"nobody\"\nworkers = 2\n");
-    let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+    let mut server = serve(&config);
     let address = server.listening();
     connect(address, &site.path("a.pem")).expect("the key was read");
     let users = fs::read_to_string("/etc/passwd").expect("readable");
@@ -399,8 +398,7 @@ fn root_is_left_behind_by_every_thread() {
         "{line}"
     );
     connect(address, &site.path("a.pem")).expect("still served");
-    server.signal(Signal::TERM);
-    assert!(server.wait().success());
+    server.stop();
 }
 
 #[test]
@@ -408,7 +406,7 @@ fn a_crash_leaves_no_core_file_unless_it_is_asked_for() {
     let site = Site::new();
     for (setting, is_kept) in [("", false), ("core_files = true\n", true)] {
         let config = site.config("127.0.0.1:0", setting);
-        let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+        let mut server = serve(&config);
         server.listening();
         // What it had is what this process has, whose children inherit it.
         let own = getrlimit(Resource::Core);
@@ -416,8 +414,7 @@ fn a_crash_leaves_no_core_file_unless_it_is_asked_for() {
         let had = prlimit(server_is, Resource::Core, own).expect("allowed");
         let expected = if is_kept { own.current } else { Some(1) };
         assert_eq!(had.current, expected, "{setting}");
-        server.signal(Signal::TERM);
-        assert!(server.wait().success());
+        server.stop();
     }
 }
 
@@ -426,7 +423,7 @@ fn a_signal_opens_the_access_log_anew() {
     let site = Site::new();
     let (log, old) = (site.path("access.log"), site.path("access.log.1"));
     let config = site.config("127.0.0.1:0", &format!("access_log = {log:?}\n"));
-    let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+    let mut server = serve(&config);
     let address = server.listening();
     let lines = |path: &Path| fs::read_to_string(path).map_or(0, |text| text.lines().count());
     connect(address, &site.path("a.pem")).expect("TLS");
@@ -436,8 +433,7 @@ fn a_signal_opens_the_access_log_anew() {
     eventually("a new file", || log.exists());
     connect(address, &site.path("a.pem")).expect("TLS");
     eventually("the second line", || lines(&log) == 1);
-    server.signal(Signal::TERM);
-    assert!(server.wait().success());
+    server.stop();
     assert_eq!(lines(&old), 1);
     let text = fs::read_to_string(&log).expect("the log");
     let line: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -447,17 +443,8 @@ fn a_signal_opens_the_access_log_anew() {
 #[test]
 fn the_access_log_may_be_standard_error() {
     let site = Site::new();
-    let mut command = widelane();
-    command.args([
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--backend",
-        "127.0.0.1:9",
-    ]);
+    let mut command = serve_by_flags(&site.path("a.pem"), &site.path("a.key"));
     command.args(["--access-log", "stderr", "--access-log-format", "text"]);
-    command.arg("--cert").arg(site.path("a.pem"));
-    command.arg("--key").arg(site.path("a.key"));
     let mut server = Process::start(&mut command);
     let address = server.listening();
     connect(address, &site.path("a.pem")).expect("TLS");
@@ -506,8 +493,7 @@ fn a_full_disk_stops_no_client_and_tears_no_line() {
     eventually("the file is full", || size() == 1000);
     limit(None);
     server.line_with("takes lines again");
-    server.signal(Signal::TERM);
-    assert!(server.wait().success());
+    server.stop();
     let text = fs::read_to_string(&log).expect("the log");
     let lines = text.lines().map(serde_json::from_str::<serde_json::Value>);
     let lines: Result<Vec<_>, _> = lines.collect();
@@ -518,7 +504,6 @@ fn a_full_disk_stops_no_client_and_tears_no_line() {
 fn responses_are_fetched_and_kept_after_root_is_left_behind_and_files_of_them_are_watched() {
     let site = Site::new();
     let Some(response) = site.ocsp_response() else {
-        eprintln!("SKIP: there is no openssl");
         return;
     };
     // A responder for this one question.
@@ -584,15 +569,18 @@ fn sockets_of_the_service_manager_are_taken_over() {
     let site = Site::new();
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = socket.local_addr().expect("an address");
+    let all_are_served = |early: TcpStream| {
+        handshake(early, &site.path("a.pem")).expect("the one that waited");
+        for _ in 0..8 {
+            connect(address, &site.path("a.pem")).expect("all others");
+        }
+    };
     // Waits in the queue since before the server exists.
     let early = TcpStream::connect(address).expect("a connection");
     let config = site.config(&address.to_string(), "workers = 2\n");
     let mut server = Process::start(&mut passed(&socket, &config));
     assert_eq!(server.listening(), address);
-    handshake(early, &site.path("a.pem")).expect("the one that waited");
-    for _ in 0..8 {
-        connect(address, &site.path("a.pem")).expect("all others");
-    }
+    all_are_served(early);
 
     // The service manager, here this process, holds the socket while no listener uses it.
     let with = fs::read_to_string(&config).expect("readable");
@@ -604,12 +592,8 @@ fn sockets_of_the_service_manager_are_taken_over() {
     fs::write(&config, with).expect("written");
     server.signal(Signal::HUP);
     server.line_with("reloaded");
-    handshake(early, &site.path("a.pem")).expect("the one that waited");
-    for _ in 0..8 {
-        connect(address, &site.path("a.pem")).expect("all others");
-    }
-    server.signal(Signal::TERM);
-    assert!(server.wait().success());
+    all_are_served(early);
+    server.stop();
 }
 
 #[test]
@@ -653,7 +637,7 @@ fn memory_of_connections_that_have_gone_goes_back_to_the_system() {
     let limits = "workers = 1\n[limits]\nhandshakes = 4096\nsource.handshakes = 4096\n\
                   first_byte_seconds = 600\nhandshake_seconds = 600\n";
     let config = site.config("127.0.0.1:0", limits);
-    let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+    let mut server = serve(&config);
     let address = server.listening();
     connect(address, &site.path("a.pem")).expect("TLS");
     // A record and a message that say that more is to come: until then the server keeps what it has.
@@ -714,7 +698,7 @@ fn alerts_and_the_dashboard_are_about_metrics_that_exist() {
     let site = Site::new();
     let metrics = free_address();
     let config = site.config("127.0.0.1:0", &format!("metrics.listen = \"{metrics}\"\n"));
-    let mut server = Process::start(widelane().args(["serve", "--config"]).arg(&config));
+    let mut server = serve(&config);
     server.listening();
     // The agent for etcd writes them into a file, also when it finds no etcd.
     let [key, keys, file] = ["etcd.key", "keys", "metrics"].map(|name| site.path(name));

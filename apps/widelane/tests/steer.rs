@@ -9,12 +9,13 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
-use std::thread;
-use std::time::{Duration, Instant};
 use widelane_affinity::{Cpus, Pid, allow, allowed};
 use widelane_steer::Traced;
+use widelane_testkit::process::Running;
+use widelane_testkit::skip::installed;
+use widelane_testkit::wait::eventually;
 
 #[test]
 fn wide_and_scalar_part_and_a_signal_restores_both() {
@@ -22,7 +23,7 @@ fn wide_and_scalar_part_and_a_signal_restores_both() {
     let folder = tempfile::tempdir().unwrap();
     let (wide, scalar) = (busy(), busy());
     let mut steer = steer(folder.path(), &wide, &[&wide, &scalar]);
-    eventually(|| apart(&wide, &scalar));
+    eventually("they are apart", || apart(&wide, &scalar));
     assert_eq!(affinity(&wide).len() + affinity(&scalar).len(), all.len());
 
     let second = widelane()
@@ -37,7 +38,7 @@ fn wide_and_scalar_part_and_a_signal_restores_both() {
         "{complaint}"
     );
 
-    signal(&steer.0, Signal::TERM);
+    steer.process().signal(Signal::TERM);
     assert_eq!(steer.0.wait().unwrap().code(), Some(0));
     assert_eq!((affinity(&wide), affinity(&scalar)), (all.clone(), all));
     assert!(!folder.path().join("steer.state").exists());
@@ -49,7 +50,7 @@ fn killed_it_leaves_what_restore_undoes_for_children_too() {
     let folder = tempfile::tempdir().unwrap();
     let wide = busy();
     // Starts a child each time it is told to, and says its number.
-    let mut shell = Started(
+    let mut shell = Running(
         Command::new("sh")
             .args([
                 "-c",
@@ -61,7 +62,7 @@ fn killed_it_leaves_what_restore_undoes_for_children_too() {
             .unwrap(),
     );
     let mut steer = steer(folder.path(), &wide, &[&wide, &shell]);
-    eventually(|| apart(&wide, &shell));
+    eventually("they are apart", || apart(&wide, &shell));
     steer.0.kill().unwrap();
     assert_eq!(steer.0.wait().unwrap().signal(), Some(9));
 
@@ -90,7 +91,7 @@ fn a_wide_program_is_found_by_its_registers() {
     let folder = tempfile::tempdir().unwrap();
     let scalar = busy();
     let mut steer = steer_with(&[], folder.path(), &[&wide, &scalar]);
-    eventually(|| apart(&wide, &scalar));
+    eventually("they are apart", || apart(&wide, &scalar));
     assert_eq!(affinity(&wide).len() + affinity(&scalar).len(), all.len());
     steer.0.kill().unwrap();
     assert_eq!(steer.0.wait().unwrap().signal(), Some(9));
@@ -109,7 +110,7 @@ fn a_program_is_kept_apart_from_its_own_wide_child() {
     command.args(["run", "--interval", "0.05", "--return", "60", "--state-dir"]);
     command.arg(folder.path()).args(["--", "sh", "-c"]);
     command.arg(format!("{WIDE} >&- 2>&- & echo $$ $!; while :; do :; done"));
-    let mut run = Started(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut run = Running(command.stdout(Stdio::piped()).spawn().unwrap());
     let mut said = String::new();
     BufReader::new(run.0.stdout.as_mut().unwrap())
         .read_line(&mut said)
@@ -119,11 +120,11 @@ fn a_program_is_kept_apart_from_its_own_wide_child() {
         .map(|pid| pid.parse().unwrap())
         .collect();
     let _wide = Orphan(pids[1]);
-    eventually(|| {
+    eventually("they are apart", || {
         let (shell, wide) = (affinity_of(pids[0]), affinity_of(pids[1]));
         wide.iter().all(|cpu| !shell.contains(cpu))
     });
-    signal(&run.0, Signal::TERM);
+    run.process().signal(Signal::TERM);
     assert_eq!(run.0.wait().unwrap().code(), Some(128 + 15));
     assert_eq!(Some(affinity_of(pids[1])), cpus());
 }
@@ -138,13 +139,13 @@ fn affinities_of_others_are_respected() {
     // The wide one is pinned, too, so that its core is the vector core.
     set_affinity(&wide, &last);
     let mut steer = steer(folder.path(), &wide, &[&wide, &pinned, &scalar]);
-    eventually(|| apart(&wide, &scalar));
+    eventually("they are apart", || apart(&wide, &scalar));
     assert_eq!(affinity(&pinned), last);
 
     // Another process changes an affinity meanwhile, and it stays so.
     set_affinity(&scalar, &last);
     // A shell that starts the tests in the background makes them ignore an interrupt.
-    signal(&steer.0, Signal::TERM);
+    steer.process().signal(Signal::TERM);
     assert_eq!(steer.0.wait().unwrap().code(), Some(0));
     assert_eq!(affinity(&wide), last);
     assert_eq!(affinity(&pinned), last);
@@ -318,13 +319,13 @@ fn signals_are_passed_on_and_told_by_the_status() {
         command
             .args(["--", "sh", "-c", script])
             .stdout(Stdio::piped());
-        let mut run = Started(command.spawn().unwrap());
+        let mut run = Running(command.spawn().unwrap());
         let mut said = String::new();
         BufReader::new(run.0.stdout.as_mut().unwrap())
             .read_line(&mut said)
             .unwrap();
         assert_eq!(said, "ready\n");
-        signal(&run.0, Signal::TERM);
+        run.process().signal(Signal::TERM);
         run.0.wait().unwrap().code()
     };
     let busy = "while :; do :; done";
@@ -367,16 +368,6 @@ fn cpus() -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// A process that ends with the test.
-struct Started(Child);
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// One that is not our child.
 struct Orphan(i32);
 
@@ -387,17 +378,12 @@ impl Drop for Orphan {
 }
 
 /// A process that wants a CPU all the time.
-fn busy() -> Started {
-    Started(
-        Command::new("sh")
-            .args(["-c", "while :; do :; done"])
-            .spawn()
-            .unwrap(),
-    )
+fn busy() -> Running {
+    Running::start(Command::new("sh").args(["-c", "while :; do :; done"]))
 }
 
 /// A process that uses wide registers, if that can be and be seen here.
-fn wide_program() -> Option<Started> {
+fn wide_program() -> Option<Running> {
     // One process traces once at a time.
     static TRACING: Mutex<()> = Mutex::new(());
     let alone = TRACING.lock().unwrap();
@@ -406,17 +392,9 @@ fn wide_program() -> Option<Started> {
         return None;
     }
     drop(alone);
-    let mut words = WIDE.split(' ');
-    let mut openssl = Command::new(words.next()?);
-    openssl
-        .args(words)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let started = openssl.spawn().map(Started);
-    if started.is_err() {
-        println!("SKIP: there is no openssl program");
-    }
-    started.ok()
+    let (_, arguments) = WIDE.split_once(' ')?;
+    let mut openssl = Command::new(installed("openssl")?);
+    Some(Running::start(openssl.args(arguments.split(' '))))
 }
 
 fn widelane() -> Command {
@@ -424,12 +402,12 @@ fn widelane() -> Command {
 }
 
 /// Steers `only`, of which `wide` counts as wide.
-fn steer(folder: &Path, wide: &Started, only: &[&Started]) -> Started {
+fn steer(folder: &Path, wide: &Running, only: &[&Running]) -> Running {
     let named = ["--named-only", "--wide", &wide.0.id().to_string()];
     steer_with(&named, folder, only)
 }
 
-fn steer_with(options: &[&str], folder: &Path, only: &[&Started]) -> Started {
+fn steer_with(options: &[&str], folder: &Path, only: &[&Running]) -> Running {
     let mut command = widelane();
     command.args(["steer", "--interval", "0.05", "--return", "60"]);
     command.args(options).arg("--state-dir");
@@ -437,7 +415,7 @@ fn steer_with(options: &[&str], folder: &Path, only: &[&Started]) -> Started {
     for one in only {
         command.args(["--only", &one.0.id().to_string()]);
     }
-    Started(command.spawn().unwrap())
+    Running(command.spawn().unwrap())
 }
 
 fn restore(folder: &Path) -> String {
@@ -446,7 +424,7 @@ fn restore(folder: &Path) -> String {
     text(&command.arg(folder).output().unwrap())
 }
 
-fn affinity(of: &Started) -> Vec<usize> {
+fn affinity(of: &Running) -> Vec<usize> {
     affinity_of(of.0.id() as i32)
 }
 
@@ -455,32 +433,20 @@ fn affinity_of(pid: i32) -> Vec<usize> {
     cpus.iter().collect()
 }
 
-fn set_affinity(of: &Started, cpus: &[usize]) {
+fn set_affinity(of: &Running, cpus: &[usize]) {
     let cpus = cpus.iter().copied().collect();
     allow(Pid::from_raw(of.0.id() as i32), &cpus).unwrap();
 }
 
-fn apart(one: &Started, other: &Started) -> bool {
+fn apart(one: &Running, other: &Running) -> bool {
     let other = affinity(other);
     affinity(one).iter().all(|cpu| !other.contains(cpu))
-}
-
-fn signal(to: &Child, signal: Signal) {
-    kill_process(Pid::from_child(to), signal).unwrap();
 }
 
 fn text(output: &Output) -> String {
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{complaint}");
     String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn eventually(holds: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(Instant::now() < end, "it has not come to hold");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 const WIDE: &str = "openssl speed -seconds 120 -evp chacha20-poly1305";

@@ -4,15 +4,16 @@
 mod serving;
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serving::*;
+use widelane_testkit::openssl::converse;
 
 const VERSIONS: [&str; 2] = ["-tls1_2", "-tls1_3"];
 
@@ -198,18 +199,8 @@ fn a_secret_that_kubernetes_swaps_is_taken() {
     for name in ["tls.crt", "tls.key"] {
         symlink(Path::new("..data").join(name), mount.join(name)).expect("a link");
     }
-    let mut command = widelane();
-    command.args([
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--backend",
-        "127.0.0.1:9",
-    ]);
-    command
-        .args(["--workers", "1", "--cert"])
-        .arg(mount.join("tls.crt"));
-    command.arg("--key").arg(mount.join("tls.key"));
+    let mut command = serve_by_flags(&mount.join("tls.crt"), &mount.join("tls.key"));
+    command.args(["--workers", "1"]);
     let mut server = Process::start(&mut command);
     let address = server.listening();
     connect(address, &mount.join("tls.crt")).expect("the first version");
@@ -302,20 +293,8 @@ fn the_command_names_mistakes_and_its_status_tells_them_apart() {
     );
     assert_eq!(keys[1]["name"].as_str().expect("a name").len(), 32);
     // An operator who starts the server without keys learns what to do.
-    let output = widelane()
-        .args([
-            "serve",
-            "--check",
-            "--listen",
-            "127.0.0.1:0",
-            "--backend",
-            "127.0.0.1:9",
-        ])
-        .arg("--cert")
-        .arg(site.path("a.pem"))
-        .arg("--key")
-        .arg(site.path("a.key"))
-        .args(["--ticket-keys", "/nonexistent"])
+    let output = serve_by_flags(&site.path("a.pem"), &site.path("a.key"))
+        .args(["--check", "--ticket-keys", "/nonexistent"])
         .output()
         .expect("it runs");
     let text = String::from_utf8_lossy(&output.stderr);
@@ -382,11 +361,7 @@ fn echo() -> SocketAddr {
 struct Openssl;
 
 fn openssl() -> Option<Openssl> {
-    let found = Command::new("openssl").arg("version").output();
-    if found.is_err() {
-        println!("SKIP: openssl is not installed");
-    }
-    found.ok().map(|_| Openssl)
+    installed("openssl").map(|_| Openssl)
 }
 
 impl Openssl {
@@ -401,23 +376,9 @@ impl Openssl {
         if session.exists() {
             command.arg("-sess_in").arg(session);
         }
-        let mut client = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("openssl");
-        let mut stdin = client.stdin.take().expect("stdin");
-        stdin.write_all(QUESTION.as_bytes()).expect("sent");
-        let mut text = String::new();
-        let mut stdout = BufReader::new(client.stdout.take().expect("stdout"));
         // The tickets come before the answer.
-        while !text.ends_with(QUESTION) {
-            assert_ne!(stdout.read_line(&mut text).expect("text"), 0, "{text}");
-        }
-        drop(stdin);
-        stdout.read_to_string(&mut text).expect("text");
-        client.wait().expect("an end");
+        let (is_answered, text) = converse(&mut command, QUESTION);
+        assert!(is_answered, "{text}");
         match (text.contains("\nNew, TLS"), text.contains("\nReused, TLS")) {
             (true, false) => NEW,
             (false, true) => REUSED,

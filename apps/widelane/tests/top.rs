@@ -143,11 +143,7 @@ fn json_has_an_object_for_each_interval() {
         &address,
     ]);
     serving.join().expect("three scrapes and no more");
-    let text = String::from_utf8(output.stdout).expect("plain text");
-    let lines: Vec<Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("each line is an object"))
-        .collect();
+    let lines = under_test::objects(&output);
     assert_eq!(lines.len(), 2);
     for line in &lines {
         assert_eq!(line["server"]["all"]["lanes"].as_f64(), Some(6.0), "{line}");

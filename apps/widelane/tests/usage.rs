@@ -42,11 +42,7 @@ fn json_has_a_line_for_each_interval() {
             return;
         }
         assert!(output.status.success(), "{output:?}");
-        let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
-        let lines: Vec<Value> = text
-            .lines()
-            .map(|line| serde_json::from_str(line).expect("each line is an object"))
-            .collect();
+        let lines = under_test::objects(&output);
         assert_eq!(lines.len(), 2);
         for line in &lines {
             assert!(line["seconds"].as_f64() > Some(0.0), "{line}");

@@ -561,17 +561,17 @@ struct Numbers {
 impl Numbers {
     fn of(pkcs1: &[u8]) -> Self {
         let key = RsaPrivateKeyRef::from_der(pkcs1).unwrap();
-        let numbers = [
-            key.modulus,
-            key.public_exponent,
-            key.private_exponent,
-            key.prime1,
-            key.prime2,
-            key.exponent1,
-            key.exponent2,
-            key.coefficient,
-        ];
-        Self::from_list(numbers.map(|number| number.as_bytes().to_vec()).to_vec())
+        let bytes = |number: UintRef<'_>| number.as_bytes().to_vec();
+        Self {
+            n: bytes(key.modulus),
+            e: bytes(key.public_exponent),
+            d: bytes(key.private_exponent),
+            p: bytes(key.prime1),
+            q: bytes(key.prime2),
+            dp: bytes(key.exponent1),
+            dq: bytes(key.exponent2),
+            q_inv: bytes(key.coefficient),
+        }
     }
 
     fn from_list(numbers: Vec<Vec<u8>>) -> Self {

@@ -13,6 +13,35 @@ use widelane_engine::{
     Operations, Placement, Request, StartError, SubmitError, Switch, Ticket, Worker,
 };
 
+/// Defines an operation: name, lanes, its type, request and answer, a specimen, and the pass.
+macro_rules! operation {
+    ($name:literal, $lanes:literal, $operation:ty: $request:ty => $answer:ty, $specimen:expr, $pass:expr) => {
+        impl Request for $request {
+            type Output = $answer;
+        }
+
+        impl Operation for $operation {
+            type Request = $request;
+
+            fn name(&self) -> &'static str {
+                $name
+            }
+
+            fn lanes(&self) -> usize {
+                $lanes
+            }
+
+            fn pass(&self, requests: &[$request]) -> Vec<$answer> {
+                ($pass)(requests)
+            }
+
+            fn specimen(&self) -> $request {
+                $specimen
+            }
+        }
+    };
+}
+
 #[test]
 fn a_partial_pass_runs_only_when_the_worker_is_idle() {
     let engine = inline(toys());
@@ -453,28 +482,12 @@ fn vector_cores_serve_many_workers() {
 fn vector_cores_are_pinned_where_told() {
     struct Where;
     struct Ask;
-    impl Request for Ask {
-        type Output = (usize, String);
-    }
-    impl Operation for Where {
-        type Request = Ask;
-        fn name(&self) -> &'static str {
-            "where"
-        }
-        fn lanes(&self) -> usize {
-            1
-        }
-        fn pass(&self, _: &[Ask]) -> Vec<(usize, String)> {
-            let allowed = rustix::thread::sched_getaffinity(None).unwrap();
-            assert_eq!(allowed.count(), 1);
-            let name = thread::current().name().unwrap_or_default().to_owned();
-            vec![(rustix::thread::sched_getcpu(), name)]
-        }
-
-        fn specimen(&self) -> Ask {
-            Ask
-        }
-    }
+    operation!("where", 1, Where: Ask => (usize, String), Ask, |_: &[Ask]| {
+        let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+        assert_eq!(allowed.count(), 1);
+        let name = thread::current().name().unwrap_or_default().to_owned();
+        vec![(rustix::thread::sched_getcpu(), name)]
+    });
 
     let config = Config {
         placement: Placement::VectorCores(Cpus::from_iter([0])),
@@ -664,26 +677,10 @@ fn storm(worker: &Worker, number: u64, wakes: &Arc<Wakes>) -> (u64, u64) {
 #[test]
 fn the_last_handle_may_be_dropped_by_a_vector_core() {
     struct Owner(#[allow(dead_code, reason = "kept to be dropped")] Option<Engine>);
-    impl Request for Owner {
-        type Output = ();
-    }
     struct Keep;
-    impl Operation for Keep {
-        type Request = Owner;
-        fn name(&self) -> &'static str {
-            "keep"
-        }
-        fn lanes(&self) -> usize {
-            1
-        }
-        fn pass(&self, requests: &[Owner]) -> Vec<()> {
-            requests.iter().map(|_| ()).collect()
-        }
-
-        fn specimen(&self) -> Owner {
-            Owner(None)
-        }
-    }
+    operation!("keep", 1, Keep: Owner => (), Owner(None), |requests: &[Owner]| {
+        requests.iter().map(|_| ()).collect()
+    });
 
     let config = Config {
         placement: Placement::VectorCores(Cpus::from_iter([0])),
@@ -967,42 +964,17 @@ const POISON: u64 = u64::MAX;
 
 struct Square(u64);
 
-impl Request for Square {
-    type Output = u64;
-}
-
 struct Squares;
 
-impl Operation for Squares {
-    type Request = Square;
-
-    fn name(&self) -> &'static str {
-        "square"
-    }
-
-    fn lanes(&self) -> usize {
-        4
-    }
-
-    fn pass(&self, requests: &[Square]) -> Vec<u64> {
-        assert!(
-            (1..=4).contains(&requests.len()),
-            "a pass of {} jobs",
-            requests.len()
-        );
-        requests
-            .iter()
-            .map(|Square(x)| {
-                assert_ne!(*x, POISON, "planted");
-                x * x
-            })
-            .collect()
-    }
-
-    fn specimen(&self) -> Square {
-        Square(3)
-    }
-}
+operation!("square", 4, Squares: Square => u64, Square(3), |requests: &[Square]| {
+    let jobs = requests.len();
+    assert!((1..=4).contains(&jobs), "a pass of {jobs} jobs");
+    let square = |Square(x): &Square| {
+        assert_ne!(*x, POISON, "planted");
+        x * x
+    };
+    requests.iter().map(square).collect()
+});
 
 /// Served by one of two operations, by its size.
 struct Cube(u64);
@@ -1045,32 +1017,8 @@ impl Operation for Cubes {
 }
 
 struct Loss;
-
-impl Request for Loss {
-    type Output = ();
-}
-
 struct Loser;
-
-impl Operation for Loser {
-    type Request = Loss;
-
-    fn name(&self) -> &'static str {
-        "loser"
-    }
-
-    fn lanes(&self) -> usize {
-        2
-    }
-
-    fn pass(&self, _: &[Loss]) -> Vec<()> {
-        Vec::new()
-    }
-
-    fn specimen(&self) -> Loss {
-        Loss
-    }
-}
+operation!("loser", 2, Loser: Loss => (), Loss, |_: &[Loss]| Vec::new());
 
 /// Adds one, inside a pass that a test can hold.
 struct Pass(u64);

@@ -357,14 +357,17 @@ fn start(backend: Backend, placement: Placement) -> Engine {
 }
 
 fn verify(key: &Key, scheme: Scheme, message: &[u8], signature: &[u8]) {
-    let parameters: &'static RsaParameters = match scheme {
-        Scheme::Pkcs1Sha256 => &signature::RSA_PKCS1_2048_8192_SHA256,
-        Scheme::Pkcs1Sha384 => &signature::RSA_PKCS1_2048_8192_SHA384,
-        Scheme::Pkcs1Sha512 => &signature::RSA_PKCS1_2048_8192_SHA512,
-        Scheme::PssSha256 => &signature::RSA_PSS_2048_8192_SHA256,
-        Scheme::PssSha384 => &signature::RSA_PSS_2048_8192_SHA384,
-        Scheme::PssSha512 => &signature::RSA_PSS_2048_8192_SHA512,
-    };
+    let parameters: [&RsaParameters; 6] = [
+        &signature::RSA_PKCS1_2048_8192_SHA256,
+        &signature::RSA_PKCS1_2048_8192_SHA384,
+        &signature::RSA_PKCS1_2048_8192_SHA512,
+        &signature::RSA_PSS_2048_8192_SHA256,
+        &signature::RSA_PSS_2048_8192_SHA384,
+        &signature::RSA_PSS_2048_8192_SHA512,
+    ];
+    let mut pairs = Scheme::ALL.into_iter().zip(parameters);
+    let found = pairs.find_map(|(one, parameters)| (one == scheme).then_some(parameters));
+    let parameters = found.expect("one of all");
     UnparsedPublicKey::new(parameters, key.public_key_info_der())
         .verify(message, signature)
         .unwrap_or_else(|_| panic!("{} bits, {scheme:?}", modulus_bits(key)));

@@ -154,7 +154,7 @@ impl Report {
             agreed: page.u64(offset_of!(Page, handshakes) + offset_of!(Handshakes, agreed)),
             signed_times: page.times(offset_of!(Durations, signed)),
             agreed_times: page.times(offset_of!(Durations, agreed)),
-            proved: Proved::of_words(page.u64s(PROVED)),
+            proved: Proved::of_words(page.words(PROVED)),
             overload: Overload::from_words(page.words(offset_of!(Page, overload))),
             operations: (0..operations)
                 .map(|number| page.operation(number))
@@ -188,12 +188,12 @@ impl<'a> Bytes<'a> {
         let totals = row + offset_of!(OperationRow, totals);
         Some(Operation {
             name: self.text(row + offset_of!(OperationRow, name), OPERATION)?,
-            totals: Totals::from_array(self.u64s::<TOTALS>(totals)),
+            totals: Totals::from_array(self.words::<TOTALS>(totals)),
         })
     }
 
     fn times(&self, within: usize) -> Times {
-        Times::from_buckets(self.u64s::<BUCKETS>(offset_of!(Page, durations) + within))
+        Times::from_buckets(self.words::<BUCKETS>(offset_of!(Page, durations) + within))
     }
 
     fn reason(&self, number: usize) -> Option<Reason> {
@@ -222,10 +222,6 @@ impl<'a> Bytes<'a> {
 
     fn u64(&self, at: usize) -> u64 {
         u64::from_ne_bytes(self.array(at))
-    }
-
-    fn u64s<const N: usize>(&self, at: usize) -> [u64; N] {
-        std::array::from_fn(|i| self.u64(at + i * 8))
     }
 
     fn array<const N: usize>(&self, at: usize) -> [u8; N] {

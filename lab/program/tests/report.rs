@@ -125,8 +125,7 @@ fn places_that_are_wrong_are_named_with_the_remedy() {
         let said = text(&output.stderr);
         assert!(said.contains(told), "{said}");
     }
-    let other = include_str!("../../../tools/frequency/tests/data/profile.json");
-    fs::write(folder.path().join("other.json"), other).expect("written");
+    fs::write(folder.path().join("other.json"), SAMPLE).expect("written");
     let output = report(folder.path(), &["--profile", "other.json"]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -136,16 +135,23 @@ fn places_that_are_wrong_are_named_with_the_remedy() {
     );
 }
 
+/// The sample's profile as one of this machine; `None` if that is not known.
+fn of_this_machine() -> Option<Profile> {
+    let mut profile = Profile::from_json(SAMPLE).expect("the sample is a profile");
+    profile.machine = Machine::here();
+    let is_known = profile.machine.is_known();
+    if !is_known {
+        println!("SKIP: /proc/cpuinfo does not describe this machine");
+    }
+    is_known.then_some(profile)
+}
+
 #[test]
 fn the_profile_of_this_machine_answers_the_question() {
     let folder = tempfile::tempdir().expect("a folder");
-    let sample = include_str!("../../../tools/frequency/tests/data/profile.json");
-    let mut profile = Profile::from_json(sample).expect("the sample is a profile");
-    profile.machine = Machine::here();
-    if !profile.machine.is_known() {
-        println!("SKIP: /proc/cpuinfo does not describe this machine");
+    let Some(profile) = of_this_machine() else {
         return;
-    }
+    };
     profile
         .save(&folder.path().join("p.json"))
         .expect("written");
@@ -161,20 +167,14 @@ fn the_profile_of_this_machine_answers_the_question() {
 #[test]
 fn the_clocks_of_the_profile_are_drawn() {
     let folder = tempfile::tempdir().expect("a folder");
-    let sample = include_str!("../../../tools/frequency/tests/data/profile.json");
-    let mut profile = Profile::from_json(sample).expect("the sample is a profile");
     let clocks = ["--clocks", "clocks.svg", "--profile", "p.json"];
-    profile
-        .save(&folder.path().join("p.json"))
-        .expect("written");
+    fs::write(folder.path().join("p.json"), SAMPLE).expect("written");
     let output = report(folder.path(), &clocks);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(text(&output.stderr).contains("of another machine"));
-    profile.machine = Machine::here();
-    if !profile.machine.is_known() {
-        println!("SKIP: /proc/cpuinfo does not describe this machine");
+    let Some(profile) = of_this_machine() else {
         return;
-    }
+    };
     profile
         .save(&folder.path().join("p.json"))
         .expect("written");
@@ -246,3 +246,5 @@ fn goodput_under_overload_is_drawn_from_the_record_of_it() {
     assert!(svg.contains("RSA-2048; A, 2026-01-02"), "{svg}");
     assert!(!folder.path().join("widelane-report.html").exists());
 }
+
+const SAMPLE: &str = include_str!("../../../tools/frequency/tests/data/profile.json");

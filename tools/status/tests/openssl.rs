@@ -4,24 +4,26 @@ mod server;
 
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use server::{PATIENCE, Running, Server, folder, shake_hands, with_provider};
+use server::{folder, shake_hands, start, with_provider};
 use widelane_status_tool::{
     Asked, BadPage, Proved, Report, State, StatusError, now, process, survey,
 };
+use widelane_testkit::process::{Process, Running};
+use widelane_testkit::wait::until;
+use widelane_testkit::{servers, skip};
 use widelane_threads::Memory;
 
 #[test]
 fn a_server_counts_and_its_figures_are_read_while_it_runs() {
     let Some(folder) = folder() else { return };
-    let server = Server::start(&folder);
-    let pid = server.pid();
+    let server = start(&folder);
+    let pid = server.running.id();
     for _ in 0..3 {
-        shake_hands(server.port);
+        shake_hands(server.address);
     }
     let Some(report) = counts(pid) else { return };
     assert_eq!(report.facts.provider, env!("CARGO_PKG_VERSION"));
@@ -59,10 +61,10 @@ fn a_server_counts_and_its_figures_are_read_while_it_runs() {
 #[test]
 fn a_server_is_switched_off_and_on() {
     let Some(folder) = folder() else { return };
-    let running = Server::start(&folder);
-    let pid = running.pid();
+    let running = start(&folder);
+    let pid = running.running.id();
     for _ in 0..3 {
-        shake_hands(running.port);
+        shake_hands(running.address);
     }
     let Some(before) = counts(pid) else { return };
     if before.facts.backend == "aws-lc" {
@@ -77,7 +79,7 @@ fn a_server_is_switched_off_and_on() {
         switch.ask(asked).unwrap();
         let before = counts(pid).unwrap();
         for _ in 0..2 {
-            shake_hands(running.port);
+            shake_hands(running.address);
         }
         let after = counts(pid).unwrap();
         assert_eq!(after.switch, asked.to_word());
@@ -130,47 +132,28 @@ fn who_cannot_be_switched_is_named_with_the_reason() {
     };
     assert_eq!(said(u32::MAX), "there is no process 4294967295");
     // Not this process, whose children are the servers of other tests.
-    let other = Running(Command::new("sleep").arg("60").spawn().unwrap());
-    let none = said(other.0.id());
+    let other = Running::start(Command::new("sleep").arg("60"));
+    let none = said(other.id());
     assert!(none.contains("has not loaded the provider"), "{none}");
 }
 
 #[test]
 fn a_worker_that_did_nothing_has_the_page_of_its_parent() {
     let Some(folder) = folder() else { return };
-    if !is_installed("nginx", "-v") {
-        println!("SKIP: nginx is not installed");
+    if skip::installed("nginx").is_none() {
         return;
     }
-    let path = folder.path().display();
-    let config = format!(
-        "daemon off; worker_processes 1; pid {path}/pid; error_log {path}/log;\n\
-         env OPENSSL_CONF; env STATE_DIRECTORY;\n\
-         events {{}}\n\
-         http {{ access_log off;\n\
-         client_body_temp_path {path}/1; proxy_temp_path {path}/2; fastcgi_temp_path {path}/3;\n\
-         uwsgi_temp_path {path}/4; scgi_temp_path {path}/5;\n\
-         server {{ listen unix:{path}/socket ssl;\n\
-         ssl_certificate {path}/certificate; ssl_certificate_key {path}/key; }} }}\n"
+    let path = folder.path("").display().to_string();
+    let server = format!(
+        "server {{ listen unix:{path}/socket ssl;\n\
+         ssl_certificate {path}/certificate; ssl_certificate_key {path}/key; }}"
     );
-    fs::write(folder.path().join("nginx"), config).unwrap();
+    let main = "env OPENSSL_CONF; env STATE_DIRECTORY;";
+    let config = servers::nginx(folder.as_ref(), main, &server);
     let mut command = with_provider("nginx", &folder);
-    let child = command
-        .args(["-e", "stderr", "-c"])
-        .arg(folder.path().join("nginx"))
-        .spawn()
-        .unwrap();
-    let nginx = Running(child);
-    let master = nginx.0.id();
-    let worker = until(|| {
-        let path = format!("/proc/{master}/task/{master}/children");
-        fs::read_to_string(path)
-            .ok()?
-            .split_whitespace()
-            .next()?
-            .parse()
-            .ok()
-    });
+    let nginx = Running::start(command.args(["-e", "stderr", "-c"]).arg(config));
+    let master = nginx.id();
+    let worker = nginx.process().only_child().0.cast_unsigned();
     let Some(of_master) = counts(master) else {
         return;
     };
@@ -189,7 +172,7 @@ fn a_worker_that_did_nothing_has_the_page_of_its_parent() {
 fn counts(pid: u32) -> Option<Report> {
     // Counters are written after the answers.
     sleep(Duration::from_millis(50));
-    let found = until(|| process(pid).ok().flatten());
+    let found = until("its page", || process(pid).ok().flatten());
     match found.state {
         State::Counts(report) => Some(report),
         State::NotAllowed => {
@@ -205,48 +188,15 @@ fn state(pid: u32) -> State {
 }
 
 /// Where a process has its page.
-struct Page {
-    memory: fs::File,
-    start: u64,
-}
+struct Page(fs::File, u64);
 
 impl Page {
     fn of(pid: u32) -> Self {
-        let mappings = Memory::of(pid).unwrap().mappings;
-        let page = mappings.iter().find(|mapping| {
-            let path = mapping.path.as_deref();
-            path == Some(Path::new("/memfd:widelane-status (deleted)"))
-        });
-        let memory = fs::File::options()
-            .write(true)
-            .open(format!("/proc/{pid}/mem"));
-        Self {
-            memory: memory.unwrap(),
-            start: page.unwrap().range.start,
-        }
+        let (memory, start) = Process(pid.cast_signed()).page().unwrap();
+        Self(memory, start)
     }
 
     fn write(&self, at: u64, bytes: &[u8]) {
-        self.memory.write_all_at(bytes, self.start + at).unwrap();
-    }
-}
-
-fn is_installed(program: &str, option: &str) -> bool {
-    let mut command = Command::new(program);
-    command
-        .arg(option)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
-fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
-    let ends = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(Instant::now() < ends, "it did not come in time");
-        sleep(Duration::from_millis(10));
+        self.0.write_all_at(bytes, self.1 + at).unwrap();
     }
 }

@@ -6,14 +6,14 @@ mod server;
 use std::thread::sleep;
 use std::time::Duration;
 
-use server::{Server, folder, shake_hands};
+use server::{folder, shake_hands, start};
 use widelane_top::{Known, Monitor, Options, Provider, Snapshot, Work, plain};
 
 #[test]
 fn a_server_with_the_provider_is_shown_with_its_rates() {
     let Some(folder) = folder() else { return };
-    let server = Server::start(&folder);
-    let pid = server.pid();
+    let server = start(&folder);
+    let pid = server.running.id();
     let mut monitor = Monitor::new(Options {
         metrics: Err("none".to_owned()),
         users: Err("none".to_owned()),
@@ -22,12 +22,12 @@ fn a_server_with_the_provider_is_shown_with_its_rates() {
         patience: Duration::ZERO,
     });
     // OpenSSL makes the first signature with a key.
-    shake_hands(server.port);
+    shake_hands(server.address);
     // Counters are written after the answers.
     sleep(Duration::from_millis(50));
     monitor.snapshot();
     for _ in 0..3 {
-        shake_hands(server.port);
+        shake_hands(server.address);
     }
     sleep(Duration::from_millis(50));
     let snapshot = monitor.snapshot();

@@ -1,43 +1,25 @@
 //! A wide program among scalar ones is found, whatever the collector.
 
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use widelane_scan::{Class, scan_process};
+use widelane_testkit::process::Running;
+use widelane_testkit::skip::installed;
 use widelane_usage::{By, Collector, Evidence, Key, Method, UsageError, Verdict, grouped};
 
-/// A child that ends with the test.
-struct Running(Child);
-
-impl Running {
-    fn start(program: &str, arguments: &[&str]) -> Option<Self> {
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null());
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        child.ok().map(Self)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // The child may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn finds_the_wide_program(mut collector: Collector, at_least: Verdict) {
-    let chacha = "speed -seconds 600 -bytes 16384 -evp chacha20-poly1305";
-    let Some(wide) = Running::start("openssl", &chacha.split(" ").collect::<Vec<_>>()) else {
-        eprintln!("SKIP: there is no openssl program");
+    let Some(openssl) = installed("openssl") else {
         return;
     };
-    let scalar = Running::start("sh", &["-c", "while :; do :; done"]).expect("there is a shell");
-    let (wide_pid, scalar_pid) = (wide.0.id(), scalar.0.id());
+    let chacha = "speed -seconds 600 -bytes 16384 -evp chacha20-poly1305";
+    let wide = Running::start(Command::new(openssl).args(chacha.split(' ')));
+    let scalar = Running::start(Command::new("sh").args(["-c", "while :; do :; done"]));
+    let (wide_pid, scalar_pid) = (wide.id(), scalar.id());
     let both = |signal| {
-        for child in [&wide.0, &scalar.0] {
-            kill_process(Pid::from_child(child), signal).expect("a child of ours");
+        for child in [&wide, &scalar] {
+            child.process().signal(signal);
         }
     };
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use common::aborts::Over;
 use common::apache::apache;
-use common::client::{VERSIONS, Wish};
+use common::client::Wish;
 use common::nginx::KINDS;
 use common::{Files, With};
 use rustix::process::Signal;
@@ -19,13 +19,7 @@ fn handshakes_go_on_during_graceful_restarts() {
         return;
     };
     let address = server.address;
-    let clients = VERSIONS.map(|version| {
-        let wish = Wish {
-            version,
-            ..Wish::default()
-        };
-        wish.client(&server.files)
-    });
+    let clients = [0, 1].map(|version| Wish::of(version).client(&server.files));
     let (over, completed) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::client::{GROUPS, VERSIONS, Wish};
+use common::aborts::clients;
 use common::haproxy::haproxy;
 use common::nginx::KINDS;
 use common::{Files, With};
@@ -30,22 +30,11 @@ fn handshakes_on_two_threads_in_a_chroot() {
         return;
     };
     let address = server.address;
-    let clients = VERSIONS.map(|version| {
-        GROUPS.map(|group| {
-            let wish = Wish {
-                version,
-                group,
-                ..Wish::default()
-            };
-            wish.client(&server.files)
-        })
-    });
-    let clients = clients.concat();
+    let clients = clients(&server.files);
     common::load(64, 500, |i| {
         let (_, name) = KINDS[i % KINDS.len()];
         let client = &clients[i / KINDS.len() % clients.len()];
-        client.expect(address, name, "/", name)?;
-        Ok(())
+        client.expect(address, name, "/", name).map(drop)
     });
     // Clients that go away in the middle, while jobs of theirs are paused.
     common::load(64, 500, |i| {
@@ -59,8 +48,7 @@ fn handshakes_on_two_threads_in_a_chroot() {
     common::load(64, 200, |i| {
         let (_, name) = KINDS[i % KINDS.len()];
         let client = &clients[i / KINDS.len() % clients.len()];
-        client.expect(address, name, "/", name)?;
-        Ok(())
+        client.expect(address, name, "/", name).map(drop)
     });
     assert!(server.process().runs(), "{}", server.log());
 }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::client::{VERSIONS, Wish};
+use common::client::Wish;
 use common::nginx::KINDS;
 use common::{Files, Server, With};
 
@@ -14,14 +14,11 @@ fn handshakes_and_answers() {
         return;
     };
     common::load(64, 400, |i| {
-        let wish = Wish {
-            version: VERSIONS[i % 2],
-            ..Wish::default()
-        };
+        let wish = Wish::of(i);
         let (_, name) = KINDS[i / 2 % KINDS.len()];
         wish.client(&server.files)
-            .expect(server.address, name, "/body", &body())?;
-        Ok(())
+            .expect(server.address, name, "/body", &body())
+            .map(drop)
     });
     assert!(server.process().runs(), "{}", server.log());
     server.process().becomes_idle();

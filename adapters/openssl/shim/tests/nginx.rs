@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls_pki_types::CertificateDer;
@@ -17,16 +18,14 @@ use rustls_pki_types::pem::PemObject;
 
 use common::client::{self, Client, GROUPS, VERSIONS, Wish};
 use common::nginx::servers_of_each_kind;
-use common::nginx::{BAD, CERTIFICATE, KINDS, nginx, nginx_by_imports, nginx_with};
+use common::nginx::{BAD, CERTIFICATE, KINDS, nginx, nginx_by_imports, nginx_files, nginx_with};
 use common::{Files, Kind, With};
 use widelane_status::Asked;
+use widelane_testkit::servers;
 
 #[test]
 fn full_handshakes_of_every_kind() {
-    if common::installed("nginx").is_none() {
-        return;
-    }
-    let files = Files::new();
+    let Some(files) = nginx_files() else { return };
     let blocks = servers_of_each_kind(&files);
     let http = format!("ssl_session_cache off; ssl_session_tickets off; {blocks}");
     let server = nginx(files, &http);
@@ -58,10 +57,7 @@ fn full_handshakes_of_every_kind() {
 /// of its steps it is.
 #[test]
 fn handshakes_outlast_lanes_that_are_switched_off_and_on() {
-    if common::installed("nginx").is_none() {
-        return;
-    }
-    let files = Files::new();
+    let Some(files) = nginx_files() else { return };
     let blocks = servers_of_each_kind(&files);
     let http = format!("ssl_session_cache off; ssl_session_tickets off; {blocks}");
     let server = nginx(files, &http);
@@ -70,13 +66,7 @@ fn handshakes_outlast_lanes_that_are_switched_off_and_on() {
         return;
     }
     let worker = server.process().only_child();
-    let clients = VERSIONS.map(|version| {
-        let wish = Wish {
-            version,
-            ..Wish::default()
-        };
-        wish.client(&server.files)
-    });
+    let clients = [0, 1].map(|version| Wish::of(version).client(&server.files));
     // Jobs so far, after so many handshakes more.
     let handshakes = |count, asked: &(dyn Fn(usize) -> Option<Asked> + Sync)| {
         common::load(64, count, |i| {
@@ -85,7 +75,7 @@ fn handshakes_outlast_lanes_that_are_switched_off_and_on() {
             let client = &clients[i / KINDS.len() % clients.len()];
             client.expect(server.address, name, "/", name).map(drop)
         });
-        let counted = worker.counts().operations.into_iter();
+        let counted = worker.counts().expect("a page").operations.into_iter();
         counted.map(|one| one.totals.jobs).sum::<u64>()
     };
     // The first ones prepare keys.
@@ -114,10 +104,7 @@ fn handshakes_outlast_lanes_that_are_switched_off_and_on() {
 /// Nothing is preloaded: the provider puts the library into the imports of nginx and its modules.
 #[test]
 fn imports_are_replaced_where_nothing_is_preloaded() {
-    if common::installed("nginx").is_none() {
-        return;
-    }
-    let files = Files::new();
+    let Some(files) = nginx_files() else { return };
     let blocks = servers_of_each_kind(&files);
     let server = nginx_by_imports(files, &blocks);
     let worker = server.process().only_child();
@@ -127,34 +114,21 @@ fn imports_are_replaced_where_nothing_is_preloaded() {
     }
     common::load(64, 200, |i| {
         let (_, name) = KINDS[i % KINDS.len()];
-        let wish = Wish {
-            version: VERSIONS[i / KINDS.len() % 2],
-            ..Wish::default()
-        };
+        let wish = Wish::of(i / KINDS.len());
         let client = wish.client(&server.files);
-        client.expect(server.address, name, "/", name)?;
-        Ok(())
+        client.expect(server.address, name, "/", name).map(drop)
     });
     server.assert_log_without(BAD);
 }
 
 #[test]
 fn the_first_start_measures_what_passes_cost_for_all_others() {
-    let Some(program) = common::installed("nginx") else {
-        return;
-    };
-    let files = Files::new();
-    files.certificate(Kind::Rsa, "a.test");
+    let Some(files) = nginx_files() else { return };
     let directory = files.path("");
-    let directory = directory.display();
-    let config = format!(
-        "error_log {directory}/error.log; pid {directory}/pid; events {{}}
-         http {{ server {{
-             listen 127.0.0.1:1 ssl;
-             ssl_certificate {directory}/a.test.pem; ssl_certificate_key {directory}/a.test.key;
-         }} }}"
-    );
-    let config = files.write("nginx.conf", config);
+    let server = format!("server {{ listen 127.0.0.1:1 ssl; {CERTIFICATE} }}");
+    let server = server.replace("DIR/", &directory.display().to_string());
+    let config = servers::nginx(&directory, "", &server);
+    let program = common::installed("nginx").expect("it was found");
     let kept = files.path("cache/calibration");
     let check = || {
         // As nginx has it from its start on.
@@ -192,12 +166,8 @@ fn the_first_start_measures_what_passes_cost_for_all_others() {
 
 #[test]
 fn sessions_are_resumed() {
-    if common::installed("nginx").is_none() {
-        return;
-    }
     for tickets in ["on", "off"] {
-        let files = Files::new();
-        files.certificate(Kind::Rsa, "a.test");
+        let Some(files) = nginx_files() else { return };
         let http = format!(
             "ssl_session_tickets {tickets}; ssl_session_cache shared:sessions:1m;
              server {{
@@ -228,11 +198,7 @@ fn sessions_are_resumed() {
 
 #[test]
 fn early_data_is_answered_before_the_handshake_ends() {
-    if common::installed("nginx").is_none() {
-        return;
-    }
-    let files = Files::new();
-    files.certificate(Kind::Rsa, "a.test");
+    let Some(files) = nginx_files() else { return };
     let http = format!(
         "ssl_early_data on;
          server {{ LISTEN ssl; {CERTIFICATE} location / {{ return 200 early:$ssl_early_data; }} }}"
@@ -278,10 +244,10 @@ fn early(client: &Client, server: SocketAddr) -> io::Result<String> {
 
 #[test]
 fn http2_carries_large_bodies() {
-    if common::installed("nginx").is_none() || common::installed("curl").is_none() {
+    if common::installed("curl").is_none() {
         return;
     }
-    let files = Files::new();
+    let Some(files) = nginx_files() else { return };
     files.certificate(Kind::Ecdsa, "a.test");
     let body: Vec<u8> = (0..4_000_000_u32)
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
@@ -312,14 +278,11 @@ fn http2_carries_large_bodies() {
 
 #[test]
 fn client_certificates_are_checked() {
-    if common::installed("nginx").is_none() {
-        return;
-    }
-    let files = Files::new();
-    files.certificate(Kind::Rsa, "a.test");
+    let Some(files) = nginx_files() else { return };
     let good = [Kind::Rsa, Kind::Ecdsa, Kind::EcdsaP384, Kind::Ed25519]
-        .map(|kind| files.certificate(kind, "client.test"));
+        .map(|kind| Some(Arc::new(files.certificate(kind, "client.test"))));
     let bad = Files::of("another authority").certificate(Kind::Rsa, "client.test");
+    let bad = Some(Arc::new(bad));
     let http = format!(
         "ssl_verify_client on; ssl_client_certificate DIR/ca.pem;
          server {{
@@ -330,9 +293,9 @@ fn client_certificates_are_checked() {
     let server = nginx(files, &http);
     common::load(16, 96, |i| {
         let identity = match i % 6 {
-            4 => Some(&bad),
+            4 => bad.clone(),
             5 => None,
-            good_one => Some(&good[good_one]),
+            good_one => good[good_one].clone(),
         };
         let wish = Wish {
             version: VERSIONS[i / 6 % 2],
@@ -341,8 +304,9 @@ fn client_certificates_are_checked() {
         };
         let client = wish.client(&server.files);
         if i % 6 < 4 {
-            client.expect(server.address, "a.test", "/", "SUCCESS")?;
-            return Ok(());
+            return client
+                .expect(server.address, "a.test", "/", "SUCCESS")
+                .map(drop);
         }
         let answer = client.get(server.address, "a.test", "/")?;
         match answer.head.starts_with("HTTP/1.1 400 ") {
@@ -355,11 +319,7 @@ fn client_certificates_are_checked() {
 
 #[test]
 fn servers_behind_it_are_asked_in_tls() {
-    if common::installed("nginx").is_none() {
-        return;
-    }
-    let files = Files::new();
-    files.certificate(Kind::Rsa, "a.test");
+    let Some(files) = nginx_files() else { return };
     files.certificate(Kind::Ecdsa, "behind.test");
     let http = format!(
         "server {{
@@ -382,19 +342,16 @@ fn servers_behind_it_are_asked_in_tls() {
     let server = nginx(files, &http);
     let client = Wish::default().client(&server.files);
     common::load(16, 96, |_| {
-        client.expect(server.address, "a.test", "/x", "SUCCESS:/x")?;
-        Ok(())
+        client
+            .expect(server.address, "a.test", "/x", "SUCCESS:/x")
+            .map(drop)
     });
     server.assert_log_without(BAD);
 }
 
 #[test]
 fn an_ocsp_response_is_stapled() {
-    if common::installed("nginx").is_none() {
-        return;
-    }
-    let files = Files::new();
-    files.certificate(Kind::Rsa, "a.test");
+    let Some(files) = nginx_files() else { return };
     // OCSPResponse with the status "try later" (RFC 6960, section 4.2.1).
     let response = b"\x30\x03\x0a\x01\x03";
     files.write("ocsp", response);
@@ -404,10 +361,7 @@ fn an_ocsp_response_is_stapled() {
     );
     let server = nginx(files, &http);
     common::load(16, 32, |i| {
-        let wish = Wish {
-            version: VERSIONS[i % 2],
-            ..Wish::default()
-        };
+        let wish = Wish::of(i);
         let (client, stapled) = wish.client_that_keeps_ocsp(&server.files);
         client.expect(server.address, "a.test", "/", "ok")?;
         match *stapled.lock().expect("no panic") == response {
@@ -420,10 +374,7 @@ fn an_ocsp_response_is_stapled() {
 
 #[test]
 fn certificates_are_loaded_in_each_handshake() {
-    if common::installed("nginx").is_none() {
-        return;
-    }
-    let files = Files::new();
+    let Some(files) = nginx_files() else { return };
     for (kind, name) in KINDS {
         files.certificate(kind, name);
     }
@@ -439,18 +390,14 @@ fn certificates_are_loaded_in_each_handshake() {
     let client = Wish::default().client(&server.files);
     common::load(16, 128, |i| {
         let (_, name) = KINDS[i % KINDS.len()];
-        client.expect(server.address, name, "/", name)?;
-        Ok(())
+        client.expect(server.address, name, "/", name).map(drop)
     });
     server.assert_log_without(BAD);
 }
 
 #[test]
 fn several_keys_of_one_server_are_chosen_by_the_client() {
-    if common::installed("nginx").is_none() {
-        return;
-    }
-    let files = Files::new();
+    let Some(files) = nginx_files() else { return };
     for (kind, name) in [(Kind::Rsa, "rsa"), (Kind::Ecdsa, "ecdsa")] {
         files.certificate(kind, "a.test");
         for end in ["pem", "key"] {
@@ -491,11 +438,10 @@ fn several_keys_of_one_server_are_chosen_by_the_client() {
 
 #[test]
 fn renegotiation_is_refused() {
-    if common::installed("nginx").is_none() || common::installed("openssl").is_none() {
+    if common::installed("openssl").is_none() {
         return;
     }
-    let files = Files::new();
-    files.certificate(Kind::Rsa, "a.test");
+    let Some(files) = nginx_files() else { return };
     let http = format!("server {{ LISTEN ssl; {CERTIFICATE} location / {{ return 200 ok; }} }}");
     let server = nginx(files, &http);
     let mut s_client = Command::new("openssl")
@@ -518,25 +464,20 @@ fn renegotiation_is_refused() {
     assert!(said.contains("no renegotiation"), "{said}");
     let client = Wish::default().client(&server.files);
     common::load(1, 1, |_| {
-        client.expect(server.address, "a.test", "/", "ok")?;
-        Ok(())
+        client.expect(server.address, "a.test", "/", "ok").map(drop)
     });
     server.assert_log_without(BAD);
 }
 
 #[test]
 fn lua_may_yield_in_a_handshake() {
-    if common::installed("nginx").is_none() {
-        return;
-    }
+    let Some(files) = nginx_files() else { return };
     let modules = Path::new("/usr/lib/nginx/modules");
     let [ndk, lua] =
         ["ndk_http_module.so", "ngx_http_lua_module.so"].map(|name| modules.join(name));
     if !lua.exists() {
         return println!("SKIP: nginx's module for Lua is not installed");
     }
-    let files = Files::new();
-    files.certificate(Kind::Rsa, "a.test");
     files.certificate(Kind::Ecdsa, "b.test");
     let http = format!(
         "server {{
@@ -563,14 +504,11 @@ fn lua_may_yield_in_a_handshake() {
     let load = [ndk, lua].map(|module| format!("load_module {};", module.display()));
     let server = nginx_with(files, &load.concat(), &http);
     common::load(32, 200, |i| {
-        let wish = Wish {
-            version: VERSIONS[i % 2],
-            ..Wish::default()
-        };
+        let wish = Wish::of(i);
         let name = ["a.test", "b.test"][i / 2 % 2];
         wish.client(&server.files)
-            .expect(server.address, name, "/", name)?;
-        Ok(())
+            .expect(server.address, name, "/", name)
+            .map(drop)
     });
     server.assert_log_without(BAD);
 }

@@ -12,15 +12,12 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use common::aborts::{Over, Random, clients, go_away};
-use common::nginx::{BAD, KINDS, nginx, nginx_of_shell, servers_of_each_kind};
-use common::{Files, Process, Server};
+use common::nginx::{BAD, KINDS, nginx, nginx_files, nginx_of_shell, servers_of_each_kind};
+use common::{Process, Server};
 
 #[test]
 fn nothing_stays_of_clients_that_go_away() {
-    if common::installed("nginx").is_none() {
-        return;
-    }
-    let files = Files::new();
+    let Some(files) = nginx_files() else { return };
     let blocks = servers_of_each_kind(&files);
     // The limit is that of handshakes too.
     let limit = Duration::from_millis(40);
@@ -86,10 +83,7 @@ fn nothing_stays_of_clients_that_go_away() {
 
 #[test]
 fn a_reload_loses_no_handshake() {
-    if common::installed("nginx").is_none() {
-        return;
-    }
-    let files = Files::new();
+    let Some(files) = nginx_files() else { return };
     let blocks = servers_of_each_kind(&files);
     let server = nginx(files, &blocks);
     let master = server.process();
@@ -107,10 +101,7 @@ fn a_reload_loses_no_handshake() {
 
 #[test]
 fn another_binary_takes_over_without_losing_a_handshake() {
-    if common::installed("nginx").is_none() {
-        return;
-    }
-    let files = Files::new();
+    let Some(files) = nginx_files() else { return };
     let blocks = servers_of_each_kind(&files);
     let mut server = nginx_of_shell(files, &blocks);
     let old = server.process().only_child();

@@ -4,20 +4,16 @@
 
 mod common;
 
+use common::With;
 use common::client::{VERSIONS, Wish};
-use common::nginx::{BAD, CERTIFICATE, nginx_of};
-use common::{Files, Kind, With};
+use common::nginx::{BAD, CERTIFICATE, nginx_files, nginx_of};
 
 /// Keys of tickets are the master's, from which the workers inherit them; stateful sessions of TLS 1.2
 /// and 1.3 are in shared memory.
 #[test]
 fn sessions_are_resumed_by_another_worker() {
-    if common::installed("nginx").is_none() {
-        return;
-    }
     for tickets in ["on", "off"] {
-        let files = Files::new();
-        files.certificate(Kind::Rsa, "a.test");
+        let Some(files) = nginx_files() else { return };
         let http = format!(
             "ssl_session_tickets {tickets}; ssl_session_cache shared:sessions:1m;
              server {{

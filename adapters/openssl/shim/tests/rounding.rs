@@ -5,24 +5,22 @@
 
 mod common;
 
-use std::path::Path;
-use std::process::Command;
-
 use common::client::Wish;
-use common::nginx::{BAD, KINDS, nginx_after, servers_of_each_kind};
-use common::{Files, sanitizer};
+use common::nginx::{BAD, KINDS, nginx_after, nginx_files, servers_of_each_kind};
+use common::sanitizer;
+use widelane_testkit::c::compile;
 
 #[test]
 fn handshakes_leave_the_rounding_of_the_worker_alone() {
-    if common::installed("nginx").is_none() {
-        return;
-    }
+    let Some(files) = nginx_files() else { return };
     if sanitizer().is_some() {
         return println!("SKIP: the sanitizer's own library computes with floating-point numbers");
     }
-    let files = Files::new();
     let library = files.path("rounding.so");
-    build(&library);
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rounding.c");
+    if compile(source, &library, &["-shared", "-fPIC", "-ldl", "-lm"]).is_none() {
+        return;
+    }
     let blocks = servers_of_each_kind(&files);
     let http = format!("ssl_session_cache off; ssl_session_tickets off; {blocks}");
     let library = library.display();
@@ -43,15 +41,4 @@ fn handshakes_leave_the_rounding_of_the_worker_alone() {
     assert_eq!(server.process().only_child().0, worker.0);
     server.assert_log_without(BAD);
     server.assert_log_without(&["MXCSR", "signal 8"]);
-}
-
-fn build(library: &Path) {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rounding.c");
-    let built = Command::new("cc")
-        .args(["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"])
-        .arg(library)
-        .args([source, "-ldl", "-lm"])
-        .output()
-        .expect("a C compiler");
-    assert!(built.status.success(), "{built:?}");
 }

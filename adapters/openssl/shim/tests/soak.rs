@@ -276,7 +276,7 @@ fn held(worker: Process) -> Held {
     Held {
         kib: worker.resident(),
         descriptors: worker.descriptors(),
-        stacks: worker.guard_areas(),
+        stacks: common::guard_areas(worker),
     }
 }
 

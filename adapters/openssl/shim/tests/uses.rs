@@ -12,17 +12,15 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use common::{Files, libraries, sanitizer};
+use widelane_testkit::c::compile_by;
 
 /// Where handshakes are suspended, and the version of TLS.
 const PLANS: [(&str, &str); 3] = [("cert", "1.3"), ("all", "1.3"), ("all", "1.2")];
 
 #[test]
 fn programs_see_the_same_with_and_without_the_library() {
-    if !Path::new("/usr/include/openssl/ssl.h").exists() {
-        return println!("SKIP: OpenSSL's headers are not installed (Debian: libssl-dev)");
-    }
     let files = Files::new();
-    let program = build(&files);
+    let Some(program) = build(&files) else { return };
     let listed = run(&files, &program, &[], false);
     let names = listed.lines().skip(1);
     let names: Vec<_> = names.filter_map(|line| line.split(' ').next()).collect();
@@ -50,21 +48,16 @@ fn programs_see_the_same_with_and_without_the_library() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-fn build(files: &Files) -> PathBuf {
+fn build(files: &Files) -> Option<PathBuf> {
     let program = files.path("uses");
-    let mut compiler = Command::new(if sanitizer().is_some() { "clang" } else { "cc" });
-    if sanitizer().is_some() {
-        compiler.args(["-fsanitize=address", "-shared-libasan"]);
-    }
+    let (compiler, more) = match sanitizer() {
+        Some(_) => ("clang", &["-fsanitize=address", "-shared-libasan"][..]),
+        None => ("cc", &[][..]),
+    };
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/uses/uses.c");
-    let built = compiler
-        .args(["-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
-        .arg(&program)
-        .args([source, "-lssl", "-lcrypto", "-ldl"])
-        .output()
-        .expect("a C compiler");
-    assert!(built.status.success(), "{built:?}");
-    program
+    let arguments = [more, &["-lssl", "-lcrypto", "-ldl"]].concat();
+    compile_by(compiler, source, &program, &arguments)?;
+    Some(program)
 }
 
 /// How the program ends, and all that it says.

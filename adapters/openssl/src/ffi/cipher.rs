@@ -436,41 +436,18 @@ unsafe fn with_context(
     })
 }
 
-unsafe extern "C" fn update(
-    object: Object,
-    out: *mut u8,
-    out_len: *mut usize,
-    room: usize,
-    text: *const u8,
-    len: usize,
-) -> c_int {
-    let piece = Piece {
-        out,
-        out_len,
-        room,
-        text,
-        len,
-    };
-    // SAFETY: OpenSSL's contract.
-    unsafe {
-        with_context(object, |context, functions| {
-            context.take(&piece, functions.update)
-        })
-    }
-}
-
-/// `EVP_Cipher`: as `update`, and without text as `final`.
-unsafe extern "C" fn in_one(
-    object: Object,
-    out: *mut u8,
-    out_len: *mut usize,
-    room: usize,
-    text: *const u8,
-    len: usize,
-) -> c_int {
-    // SAFETY: OpenSSL's contract, also of `update`.
-    unsafe {
-        with_context(object, |context, functions| {
+/// Functions that take a piece of text, each with its work on a context.
+macro_rules! of_pieces {
+    ($($(#[$doc:meta])* $name:ident: $work:expr;)*) => {$(
+        $(#[$doc])*
+        unsafe extern "C" fn $name(
+            object: Object,
+            out: *mut u8,
+            out_len: *mut usize,
+            room: usize,
+            text: *const u8,
+            len: usize,
+        ) -> c_int {
             let piece = Piece {
                 out,
                 out_len,
@@ -478,13 +455,24 @@ unsafe extern "C" fn in_one(
                 text,
                 len,
             };
-            if text.is_null() && matches!(context.work.state, State::Lanes(_)) {
-                piece.tell(0);
-                return context.end().unwrap_or(false).into();
-            }
-            context.take(&piece, functions.cipher.unwrap_or(functions.update))
-        })
-    }
+            // SAFETY: OpenSSL's contract, also of `update`.
+            unsafe { with_context(object, |context, functions| $work(context, functions, &piece)) }
+        }
+    )*};
+}
+
+of_pieces! {
+    update: |context: &mut Context, functions: &CipherFunctions, piece| {
+        context.take(piece, functions.update)
+    };
+    /// `EVP_Cipher`: as `update`, and without text as `final`.
+    in_one: |context: &mut Context, functions: &CipherFunctions, piece: &Piece| {
+        if piece.text.is_null() && matches!(context.work.state, State::Lanes(_)) {
+            piece.tell(0);
+            return context.end().unwrap_or(false).into();
+        }
+        context.take(piece, functions.cipher.unwrap_or(functions.update))
+    };
 }
 
 unsafe extern "C" fn finish(

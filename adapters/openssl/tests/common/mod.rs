@@ -1,163 +1,293 @@
-//! What tests with programs share: where the provider is, configurations, programs in C.
+//! The `openssl` programs that are here, each with the provider and without it, and programs in C.
 
 #![allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
     reason = "each test file uses its own part"
 )]
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
-use tempfile::TempDir;
+use widelane_status::Report;
+use widelane_testkit::c;
+use widelane_testkit::folder::Folder;
+use widelane_testkit::openssl;
+pub use widelane_testkit::openssl::{Configuration, POST_QUANTUM, provider, text};
+use widelane_testkit::process::Process;
 
-/// A folder with a configuration of OpenSSL's.
-pub struct Folder(TempDir);
+/// A folder with keys and the configuration that loads the provider, for one of the programs.
+pub struct Scratch {
+    program: PathBuf,
+    folder: Folder,
+    /// Such as 3.0.17.
+    pub version: String,
+    /// Makes its programs play a CPU without lanes.
+    plays_no_lanes: bool,
+}
 
-impl Folder {
-    /// With the provider beside OpenSSL's own, and preferred.
-    pub fn new() -> Self {
-        Self::of("?widelane.batch=yes", &["default", "widelane"], "")
+/// A program with the provider, or without it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum With {
+    Widelane,
+    Default,
+}
+
+impl Deref for Scratch {
+    type Target = Folder;
+
+    fn deref(&self) -> &Folder {
+        &self.folder
+    }
+}
+
+impl Scratch {
+    /// One for each program: the system's, and those that `WIDELANE_OPENSSL` and `WIDELANE_OPENSSL_4` name.
+    pub fn all(options: &str) -> Vec<Self> {
+        let named = ["WIDELANE_OPENSSL", "WIDELANE_OPENSSL_4"].map(|variable| {
+            let program = PathBuf::from(std::env::var_os(variable)?);
+            let is_one = openssl::version(&program).is_some();
+            assert!(is_one, "{variable} names no openssl program: {program:?}");
+            Some(program)
+        });
+        let programs = [openssl::installed()].into_iter().chain(named).flatten();
+        programs
+            .map(|program| Self::new(&program, options))
+            .collect()
     }
 
-    /// With these default properties and providers; `more` stands in the section of all.
-    pub fn of(properties: &str, providers: &[&str], more: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let mut config = "config_diagnostics = 1\nopenssl_conf = conf\n\
-             [conf]\nproviders = providers\nalg_section = properties\n"
-            .to_owned();
-        config += &format!("{more}\n[properties]\n");
-        if !properties.is_empty() {
-            config += &format!("default_properties = {properties}\n");
+    /// Another one for the same program, in which the provider has other options.
+    pub fn with(&self, options: &str) -> Self {
+        Self::new(&self.program, options)
+    }
+
+    /// One for the system's program, which ends where its configuration has a mistake. `None` without a program.
+    pub fn system(configuration: Configuration<'_>) -> Option<Self> {
+        let configuration = Configuration {
+            is_strict: true,
+            ..configuration
+        };
+        Some(Self::of(&openssl::installed()?, &configuration))
+    }
+
+    fn new(program: &Path, options: &str) -> Self {
+        let options = format!("prepare = first-use\n{options}");
+        let configuration = Configuration {
+            options: &options,
+            ..Configuration::default()
+        };
+        Self::of(program, &configuration)
+    }
+
+    #[track_caller]
+    fn of(program: &Path, configuration: &Configuration<'_>) -> Self {
+        let version = openssl::version(program);
+        let version = version.unwrap_or_else(|| panic!("{} is no OpenSSL 3", program.display()));
+        let folder = Folder::new();
+        folder.write("widelane.cnf", configuration.to_string());
+        folder.write("default.cnf", "");
+        Self {
+            program: program.to_owned(),
+            folder,
+            version,
+            plays_no_lanes: false,
         }
-        config += "[providers]\n";
-        for name in providers {
-            config += &format!("{name} = section_{name}\n");
+    }
+
+    /// The same for a CPU without lanes.
+    pub fn without_lanes(mut self) -> Self {
+        self.plays_no_lanes = true;
+        self
+    }
+
+    /// Returns whether this OpenSSL has ML-KEM and ML-DSA by itself.
+    pub fn is_post_quantum(&self) -> bool {
+        let mut numbers = self
+            .version
+            .split('.')
+            .map(|part| part.parse().unwrap_or(0));
+        (numbers.next(), numbers.next()) >= (Some(3), Some(5))
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.as_ref()
+    }
+
+    /// The file that configures the program.
+    pub fn config(&self, with: With) -> PathBuf {
+        self.path(match with {
+            With::Widelane => "widelane.cnf",
+            With::Default => "default.cnf",
+        })
+    }
+
+    /// The library of the program.
+    pub fn libcrypto(&self) -> PathBuf {
+        let major = self.version.split('.').next().unwrap_or_default();
+        let name = format!("libcrypto.so.{major}");
+        match self.program.parent() {
+            Some(folder) if folder.is_absolute() => folder
+                .join(format!("libraries-{}", self.version))
+                .join(name),
+            _ => name.into(),
         }
-        for name in providers {
-            config += &format!("[section_{name}]\nactivate = 1\n");
-            if name.starts_with("widelane") {
-                config += &format!("module = {}\n", provider().display());
-            }
-        }
-        let of = Self(folder);
-        of.write("openssl.cnf", config);
-        // Without anything of ours.
-        of.write("plain.cnf", "");
-        of
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+    /// A call of the program in the folder.
+    pub fn openssl(&self, with: With, line: &str) -> Command {
+        self.command(with, &self.program, line)
     }
 
-    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
-        fs::write(self.path(name), content).expect("our own folder");
-    }
-
-    /// A program that runs in the folder, with the configuration.
-    pub fn command(&self, program: impl AsRef<Path>, line: &str) -> Command {
+    /// A call of another program in the folder, with the configuration.
+    pub fn command(&self, with: With, program: impl AsRef<Path>, line: &str) -> Command {
         let mut command = Command::new(program.as_ref());
         command
             .args(line.split_whitespace())
-            .current_dir(self.0.path())
-            .env("OPENSSL_CONF", self.path("openssl.cnf"))
+            .current_dir(self.folder())
+            .env("OPENSSL_CONF", self.config(with))
             .stdin(Stdio::null());
+        if self.plays_no_lanes {
+            command.env("WIDELANE_CPU_DISABLE", "avx2");
+        }
         command
     }
 
-    pub fn openssl(&self, line: &str) -> Output {
-        let ended = self.command("openssl", line).output();
-        ended.expect("the openssl program is here")
+    pub fn run(&self, with: With, line: &str) -> Output {
+        self.openssl(with, line).output().expect("it starts")
     }
 
-    /// Without the provider.
-    pub fn plainly(&self, line: &str) -> Output {
-        let mut command = self.command("openssl", line);
-        let ended = command.env("OPENSSL_CONF", self.path("plain.cnf")).output();
-        ended.expect("the openssl program is here")
+    #[track_caller]
+    pub fn succeeds(&self, with: With, line: &str) -> String {
+        let output = self.run(with, line);
+        let (text, version) = (text(&output), &self.version);
+        assert!(
+            output.status.success(),
+            "openssl {version} {line} ({with:?}): {text}"
+        );
+        text
+    }
+
+    /// Ends by itself, with an error.
+    #[track_caller]
+    pub fn fails_cleanly(&self, with: With, line: &str) -> String {
+        let output = self.run(with, line);
+        let (text, version) = (text(&output), &self.version);
+        let status = output.status.code();
+        assert_eq!(status, Some(1), "openssl {version} {line}: {text}");
+        text
+    }
+
+    /// Makes a certificate for `localhost` that signs itself, without the provider: `NAME.crt` of `NAME.pem`.
+    #[track_caller]
+    pub fn certificate(&self, name: &str) {
+        let line = format!("req -x509 -new -key {name}.pem -subj /CN=localhost -out {name}.crt");
+        self.succeeds(With::Default, &format!("{line} -config default.cnf"));
+    }
+
+    /// Keys of all kinds, made without the provider. All tests of a process share them.
+    pub fn keys(&self) {
+        static MADE: OnceLock<[String; KEYS.len()]> = OnceLock::new();
+        let made = MADE.get_or_init(|| {
+            KEYS.map(|(name, algorithm)| {
+                let make = format!("genpkey -algorithm {algorithm} -out {name}.pem");
+                self.succeeds(With::Default, &make);
+                self.read(&format!("{name}.pem"))
+            })
+        });
+        for ((name, _), pem) in KEYS.iter().zip(made) {
+            self.write(&format!("{name}.pem"), pem);
+        }
     }
 
     /// A program of this folder of tests, which all tests of a process share. `None`, and the reason is
     /// printed, if it cannot be built here.
     pub fn build(&self, name: &str) -> Option<PathBuf> {
-        static BUILT: Mutex<BTreeMap<String, Result<PathBuf, String>>> =
-            Mutex::new(BTreeMap::new());
+        static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
         let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-        let program = built.entry(name.into()).or_insert_with(|| compile(name));
-        match program {
-            Ok(program) => Some(program.clone()),
-            Err(reason) => {
-                println!("SKIP: {reason}");
-                None
-            }
+        if let Some(program) = built.get(name) {
+            return Some(program.clone());
         }
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("openssl-{name}"));
+        c::compile(&source(name), &program, &["-lcrypto", "-lm", "-ldl"])?;
+        built.insert(name.to_owned(), program.clone());
+        Some(program)
+    }
+
+    /// Starts `s_server`.
+    pub fn serve(&self, with: With, options: &str) -> Server {
+        let options: Vec<_> = options.split_whitespace().collect();
+        Server(openssl::Server::start(
+            &mut self.openssl(with, ""),
+            &options,
+        ))
+    }
+
+    /// A handshake of `s_client`.
+    pub fn handshake(&self, with: With, server: &Server, options: &str) -> Output {
+        let address = server.0.address;
+        self.run(
+            with,
+            &format!("s_client -connect {address} -brief {options}"),
+        )
     }
 }
 
-fn compile(name: &str) -> Result<PathBuf, String> {
-    if !Path::new("/usr/include/openssl/async.h").exists() {
-        return Err("OpenSSL's headers are not installed (Debian: libssl-dev)".into());
-    }
-    let source = format!("{}/tests/{name}.c", env!("CARGO_MANIFEST_DIR"));
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("openssl-{name}"));
-    let built = Command::new("cc")
-        .args(["-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
-        .arg(&program)
-        .args([&source, "-lcrypto", "-lm"])
-        .output();
-    let built = built.map_err(|error| format!("cc: {error}"))?;
-    assert!(built.status.success(), "{built:?}");
-    Ok(program)
+/// Source of a program in this folder of tests.
+pub fn source(name: &str) -> String {
+    format!("{}/tests/{name}.c", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Whether there is a program `openssl` of version 3 or later.
-pub fn has_openssl() -> bool {
-    let version = Command::new("openssl").arg("version").output();
-    let text = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let usable =
-        text.is_ok_and(|text| text.starts_with("OpenSSL 3") || text.starts_with("OpenSSL 4"));
-    if !usable {
-        println!("SKIP: there is no openssl program of version 3 or later");
-    }
-    usable
+pub const KEYS: [(&str, &str); 6] = [
+    ("rsa", "RSA -pkeyopt rsa_keygen_bits:2048"),
+    ("rsa1024", "RSA -pkeyopt rsa_keygen_bits:1024"),
+    ("p256", "EC -pkeyopt ec_paramgen_curve:P-256"),
+    ("p384", "EC -pkeyopt ec_paramgen_curve:P-384"),
+    ("p521", "EC -pkeyopt ec_paramgen_curve:P-521"),
+    ("ed25519", "ED25519"),
+];
+
+/// Returns whether this CPU runs the kernels: without them, the provider offers what OpenSSL lacks.
+pub fn has_lanes() -> bool {
+    widelane_cpu::lanes().exist()
 }
 
 #[track_caller]
-pub fn succeeds(output: &Output) -> String {
-    assert!(output.status.success(), "{}", text(output));
-    text(output)
-}
-
-/// It ended by itself, with an error.
-#[track_caller]
-pub fn fails_cleanly(output: &Output) -> String {
-    let said = text(output);
-    assert!(output.status.code().is_some_and(|code| code != 0), "{said}");
+pub fn succeeds(command: &mut Command) -> String {
+    let ended = command.output().expect("it starts");
+    let said = text(&ended);
+    assert!(ended.status.success(), "{said}{}", ended.status);
     said
 }
 
-pub fn text(output: &Output) -> String {
-    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-    format!("{out}{err}\n{}", output.status)
+/// A server that ends with its test.
+pub struct Server(pub openssl::Server);
+
+impl Server {
+    /// Number of jobs of this operation that the provider has done for the server.
+    pub fn jobs(&self, operation: &str) -> u64 {
+        let report = self.0.running.process().counts();
+        let report = report.expect("a process that has loaded the provider has a page");
+        let found = report.operations.iter().find(|row| row.name == operation);
+        found.map_or(0, |row| row.totals.jobs)
+    }
 }
 
-/// Where cargo has put the library.
-pub fn provider() -> PathBuf {
-    let test = std::env::current_exe().expect("a program has a file");
-    let deps = test.parent().expect("a file is in a folder");
-    let places = [deps, deps.parent().expect("the target folder")];
-    let files = places.map(|folder| folder.join("libwidelane_openssl.so"));
-    let mut files = files.into_iter();
-    files
-        .find(|file| file.exists())
-        .expect("cargo builds it for integration tests")
-}
-
-/// Whether this CPU runs the kernels: without them, the provider offers what OpenSSL lacks.
-pub fn has_lanes() -> bool {
-    widelane_cpu::lanes().exist()
+/// Runs a program to its end, and gives what it said and the last that the provider has counted in it.
+#[track_caller]
+pub fn watch(mut command: Command) -> (Output, Option<Report>) {
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let process = Process(child.id().cast_signed());
+    let mut last = None;
+    // What such programs say fits the pipes.
+    while child.try_wait().expect("a child of ours").is_none() {
+        last = process.counts().or(last);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    (child.wait_with_output().expect("a child of ours"), last)
 }

@@ -6,19 +6,16 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rcgen::{CertificateParams, KeyPair, SignatureAlgorithm};
+use rcgen::KeyPair;
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::CryptoProvider;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, HandshakeKind, NamedGroup,
-    ProtocolVersion, RootCertStore, ServerConfig, SignatureScheme, SupportedProtocolVersion,
+    ClientConfig, ClientConnection, HandshakeKind, NamedGroup, ProtocolVersion, ServerConfig,
+    SupportedProtocolVersion,
 };
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{
-    CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime,
-};
+use rustls_pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, ServerName};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, duplex};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::{JoinHandle, spawn_local};
@@ -27,6 +24,10 @@ use widelane_engine::{
     Config, Engine, Operation, OperationCounters, Operations, Request, Visitor, for_each_operation,
 };
 use widelane_rustls::{Driver, HandshakeError, provider};
+use widelane_testkit::certificates::parameters;
+pub(crate) use widelane_testkit::certificates::{Identity, Kind};
+use widelane_testkit::clients::Verifier;
+pub(crate) use widelane_testkit::clients::provider as theirs;
 
 pub(crate) const RSA_1024: &str = include_str!("../data/test-rsa1024.pem");
 pub(crate) const RSA_2048: &str = include_str!("../data/test-rsa2048.pem");
@@ -34,70 +35,39 @@ pub(crate) const RSA_2176: &str = include_str!("../data/test-rsa2176.pem");
 pub(crate) const RSA_3072: &str = include_str!("../data/test-rsa3072.pem");
 pub(crate) const RSA_4096: &str = include_str!("../data/test-rsa4096.pem");
 
-/// A self-signed certificate for `localhost` and its key in PKCS#8.
-pub(crate) struct Identity {
-    pub(crate) cert: CertificateDer<'static>,
-    pub(crate) key: PrivatePkcs8KeyDer<'static>,
+/// A certificate for `localhost` with an RSA key.
+pub(crate) fn rsa(pem: &str) -> Identity {
+    let key = KeyPair::from_pem_and_sign_algo(pem, &rcgen::PKCS_RSA_SHA256).unwrap();
+    Identity::of(&key, parameters(&["localhost"]))
 }
 
-impl Identity {
-    pub(crate) fn rsa(pem: &str) -> Self {
-        Self::new(KeyPair::from_pem_and_sign_algo(pem, &rcgen::PKCS_RSA_SHA256).unwrap())
-    }
+/// A certificate for `localhost` with a new key.
+pub(crate) fn generate(kind: Kind) -> Identity {
+    Identity::new(kind, &["localhost"])
+}
 
-    pub(crate) fn generate(algorithm: &'static SignatureAlgorithm) -> Self {
-        Self::new(KeyPair::generate_for(algorithm).unwrap())
-    }
+/// One of each kind that has lanes, RSA with 2048 bits, and their names in counters.
+pub(crate) fn each() -> [(&'static str, Identity); 7] {
+    [
+        ("rsa2048", rsa(RSA_2048)),
+        ("p256-ecdsa", generate(Kind::Ecdsa)),
+        ("p384-ecdsa", generate(Kind::EcdsaP384)),
+        ("ed25519", generate(Kind::Ed25519)),
+        ("mldsa44", generate(Kind::MlDsa44)),
+        ("mldsa65", generate(Kind::MlDsa65)),
+        ("mldsa87", generate(Kind::MlDsa87)),
+    ]
+}
 
-    /// One of each kind that has lanes, RSA with 2048 bits, and their names in counters.
-    pub(crate) fn each() -> [(&'static str, Self); 7] {
-        [
-            ("rsa2048", Self::rsa(RSA_2048)),
-            ("p256-ecdsa", Self::generate(&rcgen::PKCS_ECDSA_P256_SHA256)),
-            ("p384-ecdsa", Self::generate(&rcgen::PKCS_ECDSA_P384_SHA384)),
-            ("ed25519", Self::generate(&rcgen::PKCS_ED25519)),
-            ("mldsa44", Self::generate(&rcgen::PKCS_ML_DSA_44)),
-            ("mldsa65", Self::generate(&rcgen::PKCS_ML_DSA_65)),
-            ("mldsa87", Self::generate(&rcgen::PKCS_ML_DSA_87)),
-        ]
-    }
-
-    fn new(key: KeyPair) -> Self {
-        let params = CertificateParams::new(["localhost".to_string()]).unwrap();
-        let cert = params.self_signed(&key).unwrap();
-        Self {
-            cert: cert.der().clone(),
-            key: PrivatePkcs8KeyDer::from(key.serialize_der()),
-        }
-    }
-
-    /// Trust in this certificate and no other.
-    pub(crate) fn as_root(&self) -> Arc<RootCertStore> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.cert.clone()).unwrap();
-        Arc::new(roots)
-    }
-
-    pub(crate) fn pkcs8(&self) -> PrivateKeyDer<'static> {
-        self.key.clone_key().into()
-    }
-
-    /// The same RSA key in PKCS#1: what a PKCS#8 file wraps behind 26 bytes, for 2048 bits and
-    /// above.
-    pub(crate) fn pkcs1(&self) -> PrivateKeyDer<'static> {
-        PrivatePkcs1KeyDer::from(self.key.secret_pkcs8_der()[26..].to_vec()).into()
-    }
+/// The same RSA key in PKCS#1: what a PKCS#8 file wraps behind 26 bytes, for 2048 bits and above.
+pub(crate) fn pkcs1(key: &PrivateKeyDer<'_>) -> PrivateKeyDer<'static> {
+    PrivatePkcs1KeyDer::from(key.secret_der()[26..].to_vec()).into()
 }
 
 pub(crate) fn pkcs8(pem: &str) -> PrivateKeyDer<'static> {
     PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes())
         .unwrap()
         .into()
-}
-
-/// What the peers of ours are made of.
-pub(crate) fn theirs() -> CryptoProvider {
-    aws_lc_rs::default_provider()
 }
 
 /// A provider of which only the private keys go through `engine`: exactly one job a handshake.
@@ -110,16 +80,16 @@ pub(crate) fn only_signing(engine: &Engine) -> CryptoProvider {
 
 /// A server with an RSA key, which does everything through `engine`.
 pub(crate) fn rsa_server(engine: &Engine, pem: &str) -> Arc<ServerConfig> {
-    server_config(provider(engine), &Identity::rsa(pem))
+    server_config(provider(engine), &rsa(pem))
 }
 
 /// A server with an RSA key, which signs through `engine` and does nothing else there.
 pub(crate) fn signing_server(engine: &Engine, pem: &str) -> Arc<ServerConfig> {
-    server_config(only_signing(engine), &Identity::rsa(pem))
+    server_config(only_signing(engine), &rsa(pem))
 }
 
 pub(crate) fn server_config(crypto: CryptoProvider, identity: &Identity) -> Arc<ServerConfig> {
-    server_config_with(crypto, identity, identity.pkcs8())
+    server_config_with(crypto, identity, identity.key.clone_key())
 }
 
 pub(crate) fn server_config_with(
@@ -131,7 +101,7 @@ pub(crate) fn server_config_with(
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![identity.cert.clone()], key)
+        .with_single_cert(identity.chain.clone(), key)
         .unwrap();
     Arc::new(config)
 }
@@ -144,12 +114,13 @@ pub(crate) fn mutual_server_config(
 ) -> Arc<ServerConfig> {
     let crypto = Arc::new(crypto);
     let verifier =
-        WebPkiClientVerifier::builder_with_provider(client.as_root(), crypto.clone()).build();
+        WebPkiClientVerifier::builder_with_provider(client.as_root().into(), crypto.clone())
+            .build();
     let config = ServerConfig::builder_with_provider(crypto)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_client_cert_verifier(verifier.unwrap())
-        .with_single_cert(vec![identity.cert.clone()], identity.pkcs8())
+        .with_single_cert(identity.chain.clone(), identity.key.clone_key())
         .unwrap();
     Arc::new(config)
 }
@@ -182,7 +153,7 @@ pub(crate) fn checking_client_config(
         .unwrap()
         .with_root_certificates(server.as_root());
     let config = match own {
-        Some(own) => builder.with_client_auth_cert(vec![own.cert.clone()], own.pkcs8()),
+        Some(own) => builder.with_client_auth_cert(own.chain.clone(), own.key.clone_key()),
         None => Ok(builder.with_no_client_auth()),
     };
     let mut config = config.unwrap();
@@ -286,6 +257,19 @@ impl<O: Operation> Operation for FourLanes<O> {
 pub(crate) fn counted(engine: &Engine, operation: &str) -> OperationCounters {
     let mut counters = engine.counters().into_iter();
     counters.find(|one| one.name == operation).unwrap()
+}
+
+/// Operations of a handshake with a hybrid key exchange, both sides of which are ours, and on how many of them each is.
+pub(crate) fn of_a_handshake(kind: &str) -> [(String, u64); 7] {
+    [
+        ("x25519-keygen".into(), 2),
+        ("x25519-derive".into(), 2),
+        ("mlkem768-keygen".into(), 1),
+        ("mlkem768-encaps".into(), 1),
+        ("mlkem768-decaps".into(), 1),
+        (format!("{kind}-sign"), 1),
+        (format!("{kind}-verify"), 2),
+    ]
 }
 
 /// Jobs and passes of all operations.
@@ -414,8 +398,12 @@ pub(crate) fn connect_to(
     Pair { server, client }
 }
 
-pub(crate) fn any_chain() -> Arc<dyn ServerCertVerifier> {
-    Arc::new(AnyChain(theirs()))
+/// Checks signatures but no certificate chains.
+pub(crate) fn any_chain() -> Arc<Verifier> {
+    let schemes = theirs()
+        .signature_verification_algorithms
+        .supported_schemes();
+    Arc::new(Verifier::new(None, schemes))
 }
 
 /// Memory that the pooled stacks of this process have touched, the largest of them, in KiB. The allocator may have
@@ -450,52 +438,4 @@ pub(crate) fn touched_stack_kib() -> usize {
         }
     }
     largest
-}
-
-#[derive(Debug)]
-struct AnyChain(CryptoProvider);
-
-impl ServerCertVerifier for AnyChain {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(
-            message,
-            cert,
-            signed,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(
-            message,
-            cert,
-            signed,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -2,44 +2,40 @@
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{ServerConfig, ServerConnection, SupportedProtocolVersion};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use widelane_load::{Plan, Trust};
+use widelane_testkit::certificates::{self, Kind};
+use widelane_testkit::clients::{provider, server_config};
 
 /// A certificate for `localhost` and 127.0.0.1 that is its own issuer.
-pub(crate) struct Identity {
-    pub(crate) certificate: CertificateDer<'static>,
-    pub(crate) pem: String,
-    pub(crate) key_pem: String,
-    key: PrivatePkcs8KeyDer<'static>,
-    /// Number of copies of the certificate in its chain: nonsense, but of a length.
-    repeated: usize,
+pub(crate) struct Identity(certificates::Identity);
+
+impl Deref for Identity {
+    type Target = certificates::Identity;
+
+    fn deref(&self) -> &certificates::Identity {
+        &self.0
+    }
 }
 
 impl Identity {
     pub(crate) fn new() -> Self {
-        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
-        Self {
-            certificate: made.cert.der().clone(),
-            pem: made.cert.pem(),
-            key_pem: made.signing_key.serialize_pem(),
-            key: made.signing_key.serialize_der().into(),
-            repeated: 1,
-        }
+        let names = ["localhost", "127.0.0.1"];
+        Self(certificates::Identity::new(Kind::Ecdsa, &names))
     }
 
-    pub(crate) fn with_long_chain(repeated: usize) -> Self {
-        Self {
-            repeated,
-            ..Self::new()
-        }
+    /// With copies of the certificate in its chain: nonsense, but of a length.
+    pub(crate) fn with_long_chain(copies: usize) -> Self {
+        let mut identity = Self::new();
+        identity.0.chain = vec![identity.chain[0].clone(); copies];
+        identity
     }
 
     /// A server configuration for these versions (both if none is named).
@@ -49,52 +45,34 @@ impl Identity {
         } else {
             versions
         };
-        self.builder(versions)
-            .with_no_client_auth()
-            .with_single_cert(vec![self.certificate.clone(); self.repeated], self.key())
-            .expect("a usable key")
+        server_config(self, versions)
     }
 
     /// Configuration for both versions, with every group that rustls knows.
     pub(crate) fn config_for_every_group(&self) -> ServerConfig {
         let provider = CryptoProvider {
             kx_groups: aws_lc_rs::ALL_KX_GROUPS.to_vec(),
-            ..aws_lc_rs::default_provider()
+            ..provider()
         };
         ServerConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(rustls::ALL_VERSIONS)
             .expect("known versions")
             .with_no_client_auth()
-            .with_single_cert(vec![self.certificate.clone()], self.key())
+            .with_single_cert(self.chain.clone(), self.key.clone_key())
             .expect("a usable key")
     }
 
     /// Likewise, but only clients with a certificate get in.
     pub(crate) fn config_for_clients_with_certificates(&self) -> ServerConfig {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.certificate.clone()).expect("a root");
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .expect("a verifier");
-        self.builder(rustls::ALL_VERSIONS)
-            .with_client_cert_verifier(clients)
-            .with_single_cert(vec![self.certificate.clone()], self.key())
-            .expect("a usable key")
-    }
-
-    fn builder(
-        &self,
-        versions: &[&'static SupportedProtocolVersion],
-    ) -> rustls::ConfigBuilder<ServerConfig, rustls::WantsVerifier> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let roots = Arc::new(self.as_root());
+        let provider = Arc::new(provider());
+        let clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
         ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(versions)
+            .with_protocol_versions(rustls::ALL_VERSIONS)
             .expect("known versions")
-    }
-
-    fn key(&self) -> PrivateKeyDer<'static> {
-        PrivateKeyDer::Pkcs8(self.key.clone_key())
+            .with_client_cert_verifier(clients.build().expect("a verifier"))
+            .with_single_cert(self.chain.clone(), self.key.clone_key())
+            .expect("a usable key")
     }
 }
 

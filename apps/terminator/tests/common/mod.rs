@@ -3,220 +3,63 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
     reason = "each test file uses its own part"
 )]
 
 pub mod named;
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread::JoinHandle;
 
-use rcgen::{
-    CertificateParams, CertificateRevocationListParams, CertifiedIssuer, ExtendedKeyUsagePurpose,
-    IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams,
-};
-use rustls::client::WantsClientCert;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, SupportedKxGroup};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{
-    ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, SignatureScheme,
-    StreamOwned, SupportedCipherSuite, SupportedProtocolVersion,
-};
+use rustls::ClientConfig;
+use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use tempfile::TempDir;
-use time::OffsetDateTime;
+use socket2::{Domain, Socket, Type};
 use widelane_terminator::{Backend, Certificate, Config, Document, Listener, Server};
+pub use widelane_testkit::certificates::{Authority, Identity, Kind};
+pub use widelane_testkit::clients::{Tls, Wish, connect, over, provider};
+use widelane_testkit::folder::Folder;
+pub use widelane_testkit::process::{Process, Running};
+pub use widelane_testkit::servers::free_address;
+pub use widelane_testkit::skip::installed;
+pub use widelane_testkit::wait::{PATIENCE, eventually};
 
-pub type Tls = StreamOwned<ClientConnection, TcpStream>;
+/// A folder with files in PEM.
+pub struct Files(Folder);
 
-/// Kinds of key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Rsa,
-    Ecdsa,
-    EcdsaP384,
-    Ed25519,
-    MlDsa44,
-    MlDsa65,
-    MlDsa87,
-}
+impl Deref for Files {
+    type Target = Folder;
 
-/// A directory with files in PEM.
-pub struct Files {
-    directory: TempDir,
+    fn deref(&self) -> &Folder {
+        &self.0
+    }
 }
 
 impl Files {
     pub fn new() -> Self {
-        Self {
-            directory: tempfile::tempdir().expect("a temporary directory"),
-        }
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
+        Self(Folder::new())
     }
 
     /// A self-signed certificate for `names`, in files called after the first of them.
     pub fn certificate(&self, kind: Kind, names: &[&str]) -> Certificate {
-        let key = key(kind);
-        let params = CertificateParams::new(
-            names
-                .iter()
-                .map(|name| (*name).to_owned())
-                .collect::<Vec<_>>(),
-        );
-        let certificate = params
-            .expect("names")
-            .self_signed(&key)
-            .expect("a certificate");
         let stem = format!("{}-{kind:?}", names[0].replace('*', "star"));
-        let (cert_path, key_path) = (
-            self.path(&format!("{stem}.pem")),
-            self.path(&format!("{stem}.key")),
-        );
-        std::fs::write(&cert_path, certificate.pem()).expect("written");
-        std::fs::write(&key_path, key.serialize_pem()).expect("written");
-        Certificate::new(cert_path, key_path)
+        let [certificate, key] = Identity::new(kind, names).write(&self.0, &stem);
+        Certificate::new(certificate, key)
     }
 
     /// An authority in `ca.pem`, and a client certificate from it.
     pub fn client_authority(&self, common_name: &str) -> (PathBuf, Identity) {
-        let authority = Authority::new("test authority", &self.path("ca.pem"));
-        let identity = authority.identity(Kind::Ecdsa, common_name);
-        (self.path("ca.pem"), identity)
+        let file = self.path("ca.pem");
+        let authority = Authority::in_file("test authority", &file);
+        (file, authority.client(Kind::Ecdsa, common_name))
     }
 }
-
-/// An authority that signs client certificates.
-pub struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
-}
-
-impl Authority {
-    /// With its certificate in `file`.
-    pub fn new(name: &str, file: &Path) -> Self {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params
-            .distinguished_name
-            .push(rcgen::DnType::CommonName, name);
-        let issuer = CertifiedIssuer::self_signed(params, key(Kind::Ecdsa)).expect("an authority");
-        std::fs::write(file, issuer.pem()).expect("written");
-        Self { issuer }
-    }
-
-    /// A server's certificate for `names`, which is good until so many days from now.
-    pub fn server(&self, names: &[&str], days: i64) -> Identity {
-        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-        let mut params = CertificateParams::new(names).expect("names");
-        params.not_before = OffsetDateTime::now_utc() - time::Duration::days(100);
-        params.not_after = OffsetDateTime::now_utc() + time::Duration::days(days);
-        self.sign(Kind::Ecdsa, params)
-    }
-
-    pub fn identity(&self, kind: Kind, common_name: &str) -> Identity {
-        let mut params = CertificateParams::default();
-        params
-            .distinguished_name
-            .push(rcgen::DnType::CommonName, common_name);
-        params.serial_number = Some(common_name.as_bytes().to_vec().into());
-        self.sign(kind, params)
-    }
-
-    fn sign(&self, kind: Kind, params: CertificateParams) -> Identity {
-        let key = key(kind);
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        Identity {
-            chain: vec![certificate.der().clone()],
-            key: PrivateKeyDer::try_from(key.serialize_der()).expect("a key"),
-            pem: certificate.pem(),
-            key_pem: key.serialize_pem(),
-        }
-    }
-
-    /// A list in PEM that revokes the certificate of `common_name`, due for an update in `days`.
-    pub fn revoke(&self, common_name: &str, days: i64) -> String {
-        let now = OffsetDateTime::now_utc();
-        let revoked = RevokedCertParams {
-            serial_number: common_name.as_bytes().to_vec().into(),
-            revocation_time: now - time::Duration::days(10),
-            reason_code: None,
-            invalidity_date: None,
-        };
-        let list = CertificateRevocationListParams {
-            this_update: now - time::Duration::days(10),
-            next_update: now + time::Duration::days(days),
-            crl_number: vec![1].into(),
-            issuing_distribution_point: None,
-            revoked_certs: vec![revoked],
-            key_identifier_method: KeyIdMethod::Sha256,
-        };
-        let list = list.signed_by(&self.issuer).expect("a list");
-        list.pem().expect("PEM")
-    }
-}
-
-/// A certificate from an authority.
-pub struct Identity {
-    pub chain: Vec<CertificateDer<'static>>,
-    pub key: PrivateKeyDer<'static>,
-    pub pem: String,
-    pub key_pem: String,
-}
-
-/// A certificate of an authority (CA:TRUE) that signs itself and is used for one side of a connection, as
-/// `openssl req -x509` makes it.
-pub fn itself(name: &str, until: OffsetDateTime, usages: &[ExtendedKeyUsagePurpose]) -> Identity {
-    let key = key(Kind::Ecdsa);
-    let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
-    params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    params.not_before = OffsetDateTime::now_utc() - time::Duration::days(100);
-    params.not_after = until;
-    params.serial_number = Some(name.as_bytes().to_vec().into());
-    params.extended_key_usages = usages.to_vec();
-    let certificate = params.self_signed(&key).expect("a certificate");
-    Identity {
-        chain: vec![certificate.der().clone()],
-        key: PrivateKeyDer::try_from(key.serialize_der()).expect("a key"),
-        pem: certificate.pem(),
-        key_pem: key.serialize_pem(),
-    }
-}
-
-fn key(kind: Kind) -> KeyPair {
-    let key = KeyPair::generate_for(match kind {
-        // Of 2048 bits.
-        Kind::Rsa => &rcgen::PKCS_RSA_SHA256,
-        Kind::Ecdsa => &rcgen::PKCS_ECDSA_P256_SHA256,
-        Kind::EcdsaP384 => &rcgen::PKCS_ECDSA_P384_SHA384,
-        Kind::Ed25519 => &rcgen::PKCS_ED25519,
-        Kind::MlDsa44 => &rcgen::PKCS_ML_DSA_44,
-        Kind::MlDsa65 => &rcgen::PKCS_ML_DSA_65,
-        Kind::MlDsa87 => &rcgen::PKCS_ML_DSA_87,
-    })
-    .expect("a key");
-    match kind {
-        Kind::Ed25519 => {
-            // OpenSSL 3.0 reads version 1 only (RFC 8410, section 7): without the public key.
-            let seed = &key.serialize_der()[ED25519_VERSION_1.len()..][..32];
-            let version_1 = [&ED25519_VERSION_1[..], seed].concat();
-            KeyPair::try_from(version_1).expect("the same key")
-        }
-        _ => key,
-    }
-}
-
-/// What stands before the seed in a key of version 1; as long as in version 2.
-const ED25519_VERSION_1: [u8; 16] =
-    *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
 
 /// The first certificate of a file.
 pub fn leaf(certificate: &Certificate) -> CertificateDer<'static> {
@@ -254,6 +97,14 @@ pub fn listener(backend: Backend, certificates: Vec<Certificate>) -> Listener {
     listener
 }
 
+/// One listener with a certificate of this kind for `a.example`.
+pub fn simple(files: &Files, kind: Kind, backend: Backend) -> Config {
+    config(vec![listener(
+        backend,
+        vec![files.certificate(kind, &["a.example"])],
+    )])
+}
+
 pub fn config(listeners: Vec<Listener>) -> Config {
     let mut config = Config::default();
     config.workers = std::num::NonZeroUsize::new(2);
@@ -270,96 +121,80 @@ pub fn start(config: &Config) -> Server {
     Server::start(&document(config)).expect("a server")
 }
 
-/// What a test's client wants to be different.
-#[derive(Clone)]
-pub struct Wish {
-    pub versions: Vec<&'static SupportedProtocolVersion>,
-    pub alpn: Vec<Vec<u8>>,
-    pub schemes: Vec<SignatureScheme>,
-    pub identity: Option<Arc<Identity>>,
-    pub groups: Vec<&'static dyn SupportedKxGroup>,
-    pub suites: Vec<SupportedCipherSuite>,
+pub fn hello(address: SocketAddr) -> io::Result<Tls> {
+    connect(address, "a.example", &Wish::default().config())
 }
 
-impl Default for Wish {
-    fn default() -> Self {
+/// One connection is served, from its handshake to its orderly end.
+pub fn works(server: &Server) {
+    serve_one(server.addresses()[0], &Wish::default().config());
+}
+
+/// The same for a client; returns its address.
+pub fn serve_one(address: SocketAddr, client: &Arc<ClientConfig>) -> SocketAddr {
+    let mut stream = connect(address, "a.example", client).expect("TLS");
+    ping(&mut stream).expect("an answer");
+    let ours = stream.sock.local_addr().expect("an address");
+    assert!(finish(&mut stream).expect("an orderly end").is_empty());
+    ours
+}
+
+/// Threads that do the same again and again until the end of the crowd.
+pub struct Crowd {
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicUsize>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Crowd {
+    pub fn start(threads: usize, once: impl Fn() + Send + Sync + 'static) -> Self {
+        let (stop, done) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let once = Arc::new(once);
+        let again = || {
+            let (stop, done, once) = (stop.clone(), done.clone(), once.clone());
+            std::thread::spawn(move || {
+                while !stop.load(Relaxed) {
+                    once();
+                    done.fetch_add(1, Relaxed);
+                }
+            })
+        };
+        let threads = (0..threads).map(|_| again()).collect();
         Self {
-            versions: vec![&rustls::version::TLS13],
-            alpn: Vec::new(),
-            schemes: provider()
-                .signature_verification_algorithms
-                .supported_schemes(),
-            identity: None,
-            groups: provider().kx_groups,
-            suites: provider().cipher_suites,
+            stop,
+            done,
+            threads,
+        }
+    }
+
+    pub fn done(&self) -> usize {
+        self.done.load(Relaxed)
+    }
+
+    /// Ends it; none of its threads must have failed.
+    pub fn end(self) {
+        self.stop.store(true, Relaxed);
+        for thread in self.threads {
+            thread.join().expect("none noticed");
         }
     }
 }
 
-impl Wish {
-    pub fn tls12() -> Self {
-        Self {
-            versions: vec![&rustls::version::TLS12],
-            ..Self::default()
-        }
-    }
-
-    pub fn config(&self) -> Arc<ClientConfig> {
-        let builder = self.builder();
-        let mut config = match &self.identity {
-            Some(identity) => builder
-                .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())
-                .expect("an identity"),
-            None => builder.with_no_client_auth(),
-        };
-        config.alpn_protocols = self.alpn.clone();
-        Arc::new(config)
-    }
-
-    /// For an identity whose key need not belong to its certificate.
-    pub fn config_with_any_key(&self) -> Arc<ClientConfig> {
-        let identity = self.identity.as_ref().expect("an identity");
-        let key = identity.key.clone_key();
-        let key = provider()
-            .key_provider
-            .load_private_key(key)
-            .expect("a key");
-        let certified = CertifiedKey::new(identity.chain.clone(), key);
-        let resolver = Arc::new(SingleCertAndKey::from(certified));
-        Arc::new(self.builder().with_client_cert_resolver(resolver))
-    }
-
-    fn builder(&self) -> ConfigBuilder<ClientConfig, WantsClientCert> {
-        let provider = CryptoProvider {
-            kx_groups: self.groups.clone(),
-            cipher_suites: self.suites.clone(),
-            ..provider()
-        };
-        ClientConfig::builder_with_provider(provider.into())
-            .with_protocol_versions(&self.versions)
-            .expect("versions")
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anyone(self.schemes.clone())))
-    }
-}
-
-/// Completes a handshake, with a host name to ask for.
-pub fn connect(address: SocketAddr, name: &str, config: &Arc<ClientConfig>) -> io::Result<Tls> {
-    let socket = TcpStream::connect(address)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.set_write_timeout(Some(PATIENCE))?;
-    socket.set_nodelay(true)?;
-    let name = ServerName::try_from(name.to_owned()).expect("a name");
-    let tls = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
-    let mut stream = StreamOwned::new(tls, socket);
-    while stream.conn.is_handshaking() {
-        stream.conn.complete_io(&mut stream.sock)?;
-    }
+/// A connection from one of this machine's addresses.
+pub fn from(source: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((source, 0)).into())?;
+    socket.connect(&to.into())?;
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_nodelay(true)?;
     Ok(stream)
 }
 
-pub fn hello(address: SocketAddr) -> io::Result<Tls> {
-    connect(address, "a.example", &Wish::default().config())
+/// Bytes that do not repeat soon.
+pub fn pattern(length: usize) -> Vec<u8> {
+    let byte = |index| (index * 31 + index / 251) as u8;
+    (0..length).map(byte).collect()
 }
 
 /// The record of a client's ClientHello.
@@ -429,6 +264,24 @@ pub fn metric(server: &Server, series: &str) -> u64 {
         .expect("a number")
 }
 
+/// Handshakes that failed so.
+pub fn failed(server: &Server, result: &str) -> u64 {
+    let labels = format!(r#"{{result="{result}",version="",resumed=""}}"#);
+    metric(server, &format!("widelane_handshakes_total{labels}"))
+}
+
+/// Connections that were refused at this limit.
+pub fn refused(server: &Server, limit: &str) -> u64 {
+    let labels = format!(r#"{{limit="{limit}"}}"#);
+    metric(server, &format!("widelane_refused_total{labels}"))
+}
+
+/// Connections that ended so.
+pub fn ended(server: &Server, how: &str) -> u64 {
+    let labels = format!(r#"{{how="{how}"}}"#);
+    metric(server, &format!("widelane_connections_ended_total{labels}"))
+}
+
 /// Status line and body of a plain HTTP request.
 pub fn get(address: SocketAddr, path: &str) -> (String, String) {
     let mut client = TcpStream::connect(address).expect("a connection");
@@ -442,75 +295,3 @@ pub fn get(address: SocketAddr, path: &str) -> (String, String) {
         body.to_owned(),
     )
 }
-
-/// Waits until something is so. Fails after a time that only a hanging program needs.
-pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
-    let mut left = PATIENCE;
-    let step = Duration::from_millis(10);
-    while !so() {
-        assert!(!left.is_zero(), "never came true: {what}");
-        std::thread::sleep(step);
-        left = left.saturating_sub(step);
-    }
-}
-
-/// Whether a program is installed; says SKIP if not.
-pub fn installed(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok();
-    if !found {
-        eprintln!("SKIP: {program} is not installed");
-    }
-    found
-}
-
-pub fn open_descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").expect("/proc").count()
-}
-
-pub fn provider() -> CryptoProvider {
-    rustls::crypto::aws_lc_rs::default_provider()
-}
-
-/// Checks signatures, but trusts any certificate, as `curl -k` does.
-#[derive(Debug)]
-struct Anyone(Vec<SignatureScheme>);
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = provider().signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, cert, signed, &algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = provider().signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, cert, signed, &algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.clone()
-    }
-}
-
-/// Longer than anything here takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -3,6 +3,7 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
     reason = "each test file uses its own part"
 )]
 
@@ -11,18 +12,24 @@ pub mod under_test;
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustix::process::Signal;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use tempfile::TempDir;
-
-pub type Tls = StreamOwned<ClientConnection, TcpStream>;
+use widelane_testkit::certificates::{Authority, Identity, Kind, parameters};
+pub use widelane_testkit::clients::Tls;
+use widelane_testkit::clients::{VERSIONS, Wish, complete, over};
+use widelane_testkit::openssl::ocsp_response;
+use widelane_testkit::process;
+pub use widelane_testkit::servers::free_address;
+pub use widelane_testkit::skip::installed;
+pub use widelane_testkit::wait::{PATIENCE, eventually};
 
 pub fn widelane() -> Command {
     let mut command = under_test::widelane();
@@ -30,6 +37,25 @@ pub fn widelane() -> Command {
         .env_remove("NOTIFY_SOCKET")
         .env_remove("RUST_LOG")
         .env_remove("JOURNAL_STREAM");
+    command
+}
+
+/// `widelane serve` with a configuration.
+pub fn serve(config: &Path) -> Process {
+    Process::start(widelane().args(["serve", "--config"]).arg(config))
+}
+
+/// `widelane serve` with these files of a certificate and its key.
+pub fn serve_by_flags(certificate: &Path, key: &Path) -> Command {
+    let mut command = widelane();
+    command.args([
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--backend",
+        "127.0.0.1:9",
+    ]);
+    command.arg("--cert").arg(certificate).arg("--key").arg(key);
     command
 }
 
@@ -80,16 +106,21 @@ impl Process {
     }
 
     pub fn resident_kilobytes(&self) -> u64 {
-        let path = format!("/proc/{}/status", self.child.id());
-        let status = fs::read_to_string(path).expect("/proc");
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-        let value = line.and_then(|line| line.split_whitespace().nth(1));
-        value.expect("a figure").parse().expect("a number")
+        self.process().resident()
     }
 
     pub fn signal(&self, signal: Signal) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).expect("a signal");
+        self.process().signal(signal);
+    }
+
+    /// Ends it in order.
+    pub fn stop(mut self) {
+        self.signal(Signal::TERM);
+        assert!(self.wait().success());
+    }
+
+    fn process(&self) -> process::Process {
+        process::Process(self.child.id().cast_signed())
     }
 
     pub fn wait(&mut self) -> ExitStatus {
@@ -128,54 +159,21 @@ impl Site {
     }
 
     pub fn certificate(&self, stem: &str) {
-        let made = rcgen::generate_simple_self_signed(["localhost".into()]).expect("a certificate");
-        fs::write(self.path(&format!("{stem}.pem")), made.cert.pem()).expect("written");
-        fs::write(
-            self.path(&format!("{stem}.key")),
-            made.signing_key.serialize_pem(),
-        )
-        .expect("written");
+        Identity::new(Kind::Ecdsa, &["localhost"]).write(&self.directory, stem);
     }
 
     /// Gives `a.pem` an issuer, whose response about it this is. `None`: there is no `openssl`.
     pub fn ocsp_response(&self) -> Option<Vec<u8>> {
-        let mut params = rcgen::CertificateParams::default();
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let key = rcgen::KeyPair::generate().expect("a key");
-        let issuer = rcgen::CertifiedIssuer::self_signed(params, key).expect("an authority");
-        let key = rcgen::KeyPair::generate().expect("a key");
-        let names = vec!["localhost".to_owned()];
-        let mut params = rcgen::CertificateParams::new(names).expect("a name");
+        installed("openssl")?;
+        let issuer = Authority::in_file("of the site", &self.path("ca.pem"));
+        fs::write(self.path("ca.key"), issuer.key_pem()).expect("written");
+        let mut params = parameters(&["localhost"]);
         params.serial_number = Some(0x4a.into());
-        let leaf = params.signed_by(&key, &issuer).expect("a certificate");
-        for (name, text) in [
-            ("ca.pem", issuer.pem()),
-            ("ca.key", issuer.key().serialize_pem()),
-            ("a.pem", leaf.pem() + &issuer.pem()),
-            ("a.key", key.serialize_pem()),
-            (
-                "index",
-                "V\t491231235959Z\t\t4A\tunknown\t/CN=a\n".to_owned(),
-            ),
-        ] {
-            fs::write(self.path(name), text).expect("written");
-        }
-        let run = |arguments: &str| {
-            let mut command = Command::new("openssl");
-            command
-                .args(arguments.split(' '))
-                .current_dir(&self.directory);
-            let output = command.output().ok()?;
-            let text = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{text}");
-            Some(())
-        };
-        run("ocsp -no_nonce -issuer ca.pem -cert a.pem -reqout request.der")?;
-        run(
-            "ocsp -index index -CA ca.pem -rsigner ca.pem -rkey ca.key -ndays 1 -reqin request.der \
-             -respout response.der",
-        )?;
-        Some(fs::read(self.path("response.der")).expect("a response"))
+        let mut leaf = issuer.sign(Kind::Ecdsa, params);
+        leaf.pem += &issuer.pem();
+        leaf.write(&self.directory, "a");
+        let register = "V\t491231235959Z\t\t4A\tunknown\t/CN=a\n";
+        Some(ocsp_response(self.as_ref(), "a", register, "ca"))
     }
 
     pub fn config(&self, listen: &str, top: &str) -> PathBuf {
@@ -197,12 +195,6 @@ impl AsRef<Path> for Site {
     }
 }
 
-/// For metrics: freed a moment before it is taken, on an address that no other test uses.
-pub fn free_address() -> SocketAddr {
-    let free = TcpListener::bind("127.0.0.3:0").expect("a port");
-    free.local_addr().expect("an address")
-}
-
 /// What the metrics endpoint tells.
 pub fn page(metrics: SocketAddr) -> String {
     let mut stream = TcpStream::connect(metrics).expect("the endpoint");
@@ -220,28 +212,17 @@ pub fn connect(address: SocketAddr, trusted: &Path) -> io::Result<Tls> {
 
 /// Succeeds only if the server shows the certificate in `trusted`.
 pub fn handshake(socket: TcpStream, trusted: &Path) -> io::Result<Tls> {
-    socket.set_read_timeout(Some(PATIENCE))?;
-    let mut stream = StreamOwned::new(client(trusted)?, socket);
-    while stream.conn.is_handshaking() {
-        stream.conn.complete_io(&mut stream.sock)?;
-    }
-    Ok(stream)
-}
-
-fn client(trusted: &Path) -> io::Result<ClientConnection> {
-    use rustls::pki_types::pem::PemObject;
-    static PROVIDER: LazyLock<Arc<rustls::crypto::CryptoProvider>> =
-        LazyLock::new(|| rustls::crypto::aws_lc_rs::default_provider().into());
-    let trusted = rustls::pki_types::CertificateDer::from_pem_file(trusted).expect("PEM");
+    let trusted = CertificateDer::from_pem_file(trusted).expect("PEM");
     let mut roots = RootCertStore::empty();
     roots.add(trusted).expect("an authority");
-    let config = ClientConfig::builder_with_provider(PROVIDER.clone())
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let name = "localhost".try_into().expect("a name");
-    ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)
+    let wish = Wish {
+        versions: VERSIONS.to_vec(),
+        roots: Some(roots),
+        ..Wish::default()
+    };
+    let mut stream = over(socket, "localhost", &wish.config())?;
+    complete(&mut stream)?;
+    Ok(stream)
 }
 
 pub fn entries(directory: &Path) -> Vec<PathBuf> {
@@ -250,17 +231,3 @@ pub fn entries(directory: &Path) -> Vec<PathBuf> {
         .map(|entry| entry.expect("an entry").path())
         .collect()
 }
-
-/// Waits until something is so. Fails after a time that only a hanging program needs.
-pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
-    let step = Duration::from_millis(10);
-    let mut left = PATIENCE;
-    while !so() {
-        assert!(!left.is_zero(), "never came true: {what}");
-        std::thread::sleep(step);
-        left = left.saturating_sub(step);
-    }
-}
-
-/// Longer than anything here takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::{
-    Client, Nginx, Running, Tracer, alone, eventually, free_port, installed, load,
+    Client, Nginx, Running, Tracer, alone, eventually, free_port, installed, listening, load,
     make_certificate, probed_bytes,
 };
 
@@ -155,7 +155,7 @@ impl Lighttpd {
         Ok(Self {
             port,
             folder,
-            running: Running::listening(command, port),
+            running: listening(command, port),
         })
     }
 }

@@ -5,7 +5,9 @@ use std::path::Path;
 use serde_json::Value;
 use widelane_trace::{Image, Place, Table, Tells};
 
-use crate::support::{Client, Running, Tracer, alone, free_port, load, scrape, shown_by_top};
+use crate::support::{
+    Client, Running, Tracer, alone, free_port, listening, load, scrape, shown_by_top,
+};
 
 /// `widelane serve` with one worker.
 struct Terminator {
@@ -26,7 +28,7 @@ impl Terminator {
         Self {
             port,
             metrics,
-            running: Running::listening(command, metrics),
+            running: listening(command, metrics),
         }
     }
 

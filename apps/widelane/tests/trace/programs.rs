@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{
-    Client, Running, Tracer, alone, compile, eventually, free_port, installed, kernels,
+    Client, Running, Tracer, alone, compile, eventually, free_port, installed, kernels, listening,
     make_certificate, make_certificate_with, openssl_server, openssl_server_at, send,
 };
 
@@ -31,10 +31,7 @@ fn haproxy() {
         let file = folder.join("haproxy.cfg");
         fs::write(&file, configuration).unwrap();
         let mut command = Command::new("/usr/sbin/haproxy");
-        Ok(Running::listening(
-            command.arg("-db").arg("-f").arg(file),
-            port,
-        ))
+        Ok(listening(command.arg("-db").arg("-f").arg(file), port))
     });
 }
 
@@ -56,10 +53,7 @@ fn apache() {
         fs::write(&file, configuration).unwrap();
         // -X: all in one process.
         let mut command = Command::new("/usr/sbin/apache2");
-        Ok(Running::listening(
-            command.arg("-X").arg("-f").arg(file),
-            port,
-        ))
+        Ok(listening(command.arg("-X").arg("-f").arg(file), port))
     });
 }
 
@@ -73,7 +67,7 @@ fn gnutls() {
             .arg("--x509certfile")
             .arg(folder.join("certificate"));
         command.arg("--x509keyfile").arg(folder.join("key"));
-        Ok(Running::listening(&mut command, port))
+        Ok(listening(&mut command, port))
     });
 }
 
@@ -179,7 +173,7 @@ fn nss() {
     is_told("nss", "program", |folder, port| {
         let mut command = nss_program(folder)?;
         command.arg("server").args(files(folder));
-        Ok(Running::listening(command.arg(port.to_string()), port))
+        Ok(listening(command.arg(port.to_string()), port))
     });
 }
 
@@ -235,7 +229,7 @@ fn python_s_asyncio() {
             .args(["-c", SERVER])
             .args(files(folder))
             .arg(port.to_string());
-        Ok(Running::listening(&mut command, port))
+        Ok(listening(&mut command, port))
     });
 }
 
@@ -262,7 +256,7 @@ fn a_server_that_forks_for_each_connection() {
     let port = free_port();
     let mut command = Command::new(python);
     command.args(["-c", SERVER]).args(files(folder.path()));
-    let _server = Running::listening(command.arg(port.to_string()), port);
+    let _server = listening(command.arg(port.to_string()), port);
     let mut tracer = match Tracer::start(&["handshakes", "--json", "--comm", "python3"]) {
         Ok(tracer) => tracer,
         Err(why) => return println!("SKIP: {why}"),
@@ -325,7 +319,7 @@ fn node() {
             .args(["-e", SERVER])
             .args(files(folder))
             .arg(port.to_string());
-        Ok(Running::listening(&mut command, port))
+        Ok(listening(&mut command, port))
     });
 }
 
@@ -378,7 +372,7 @@ fn gnutls_as_a_client() {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
-    let client = Running::of(client.unwrap());
+    let client = Running(client.unwrap());
     eventually("the client waits for a signal", || catches_alarms(&client));
     let mut tracer = match Tracer::start(&["handshakes", "--json", "--pid", &client.pid()]) {
         Ok(tracer) => tracer,
@@ -557,7 +551,7 @@ fn times_fit(library: &str, side: &str, program: impl FnOnce(&Path) -> Result<Co
     let mut child = command.spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut ask = child.stdin.take().unwrap();
-    let running = Running::of(child);
+    let running = Running(child);
     assert_eq!(said.next().unwrap().unwrap(), "ready");
     let mut tracer = match Tracer::start(&["handshakes", "--json", "--pid", &running.pid()]) {
         Ok(tracer) => tracer,

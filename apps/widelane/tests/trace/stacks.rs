@@ -28,7 +28,7 @@ fn suspended_handshakes_end_beside_a_plain_server() {
         .spawn()
         .unwrap();
     let (mut to, mut from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let mut suspending = Running::of(child);
+    let mut suspending = Running(child);
     from.read_exact(&mut [0])
         .expect("it has loaded its libraries");
     let pid = suspending.id();
@@ -41,7 +41,7 @@ fn suspended_handshakes_end_beside_a_plain_server() {
     load(nginx.port, 20);
     to.write_all(b"x").unwrap();
     load(nginx.port, 20);
-    let ended = suspending.wait();
+    let ended = suspending.0.wait().unwrap();
     assert!(
         ended.success(),
         "the server that suspends handshakes: {ended}"

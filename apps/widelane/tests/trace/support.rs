@@ -2,65 +2,31 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
+pub(crate) use widelane_testkit::process::{Process, Running};
+pub(crate) use widelane_testkit::servers::free_port;
+use widelane_testkit::servers::nginx;
+use widelane_testkit::skip;
+pub(crate) use widelane_testkit::wait::{PATIENCE, eventually};
 
-/// A process without input and output. It is killed when this is dropped.
-pub(crate) struct Running {
-    child: Child,
-}
-
-impl Running {
-    pub(crate) fn start(command: &mut Command) -> Self {
-        let command = command.stdin(Stdio::null()).stdout(Stdio::null());
-        Self::of(command.stderr(Stdio::null()).spawn().unwrap())
-    }
-
-    /// A process that the caller has started.
-    pub(crate) fn of(child: Child) -> Self {
-        Self { child }
-    }
-
-    /// The same, once it takes connections at a port of this machine.
-    pub(crate) fn listening(command: &mut Command, port: u16) -> Self {
-        let mut server = Self::start(command);
-        eventually("the server listens", || {
-            let ended = server.child.try_wait().unwrap();
-            assert!(ended.is_none(), "it has ended: {ended:?}");
-            TcpStream::connect(("127.0.0.1", port)).is_ok()
-        });
-        server
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// For --pid.
-    pub(crate) fn pid(&self) -> String {
-        self.id().to_string()
-    }
-
-    /// Waits until it has ended by itself.
-    pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
-        self.child.wait().unwrap()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A process, once it takes connections at a port of this machine.
+pub(crate) fn listening(command: &mut Command, port: u16) -> Running {
+    let mut server = Running::start(command);
+    eventually("the server listens", || {
+        server.assert_runs();
+        TcpStream::connect(("127.0.0.1", port)).is_ok()
+    });
+    server
 }
 
 /// Files of a program that knows nothing of us. The error names what is missing.
@@ -93,67 +59,53 @@ pub(crate) fn compile(source: &str, folder: &Path, more: &[&str]) -> Result<Path
 pub(crate) struct Nginx {
     pub(crate) port: u16,
     pub(crate) folder: TempDir,
-    child: Child,
+    running: Running,
 }
 
 impl Nginx {
     pub(crate) fn start() -> Result<Self, String> {
         kernels()?;
-        let program = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];
-        let program = program.into_iter().find(|path| Path::new(path).exists());
-        let program = program.ok_or("nginx is not installed")?;
+        let program = skip::installed("nginx").ok_or("nginx is not installed")?;
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name).display().to_string();
         make_certificate(folder.path())?;
-        fs::write(at("index.html"), "secret body\n").unwrap();
+        fs::write(folder.path().join("index.html"), "secret body\n").unwrap();
         let root = folder.path().display();
         let port = free_port();
-        let configuration = format!(
-            "daemon off; worker_processes 1; pid {root}/pid; error_log {root}/error.log; user root;\n\
-             events {{ worker_connections 256; }}\n\
-             http {{ access_log off; client_body_temp_path {root}/t1; proxy_temp_path {root}/t2;\n\
-             fastcgi_temp_path {root}/t3; uwsgi_temp_path {root}/t4; scgi_temp_path {root}/t5;\n\
-             server {{ listen 127.0.0.1:{port} ssl; root {root}; ssl_protocols TLSv1.2 TLSv1.3;\n\
+        let server = format!(
+            "server {{ listen 127.0.0.1:{port} ssl; root {root}; ssl_protocols TLSv1.2 TLSv1.3;\n\
              ssl_ecdh_curve X25519:P-256:P-384;\n\
-             ssl_certificate {root}/certificate; ssl_certificate_key {root}/key; }} }}\n"
+             ssl_certificate {root}/certificate; ssl_certificate_key {root}/key; }}"
         );
-        fs::write(at("nginx.conf"), configuration).unwrap();
-        let child = Command::new(program)
-            .args(["-p", &at(""), "-c", &at("nginx.conf")])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let server = Self {
+        let configuration = nginx(folder.path(), "user root;", &server);
+        let mut command = Command::new(program);
+        command.arg("-p").arg(folder.path());
+        let running = listening(command.arg("-c").arg(configuration), port);
+        running.process().only_child();
+        Ok(Self {
             port,
             folder,
-            child,
-        };
-        eventually("nginx listens", || {
-            TcpStream::connect(("127.0.0.1", port)).is_ok()
-        });
-        eventually("nginx has a worker", || {
-            children(server.child.id()).len() == 1
-        });
-        Ok(server)
+            running,
+        })
     }
 
     /// Master and worker, for --pid.
     pub(crate) fn pids(&self) -> String {
-        format!("{},{}", self.child.id(), self.worker())
+        format!("{},{}", self.running.id(), self.worker())
     }
 
     pub(crate) fn worker(&self) -> u32 {
-        *children(self.child.id()).last().expect("a worker")
+        let workers = self.running.process().children();
+        workers.last().expect("a worker").0.cast_unsigned()
     }
 
     /// Comes back when a new worker serves alone.
     pub(crate) fn reload(&self) {
-        let before = self.worker();
-        send(Signal::HUP, self.child.id());
+        let master = self.running.process();
+        let before = master.children();
+        master.signal(Signal::HUP);
         eventually("nginx has a new worker", || {
-            let workers = children(self.child.id());
-            workers.len() == 1 && workers[0] != before
+            let workers = master.children();
+            workers.len() == 1 && workers.is_disjoint(&before)
         });
     }
 
@@ -164,13 +116,6 @@ impl Nginx {
             .output()
             .unwrap();
         assert_eq!(output.stdout, b"secret body\n", "{output:?}");
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        send(Signal::TERM, self.child.id());
-        let _ = self.child.wait();
     }
 }
 
@@ -291,7 +236,7 @@ pub(crate) fn openssl_server_at(program: &Path, folder: &Path, port: u16) -> Run
     command.args(["-accept", &port.to_string()]);
     command.arg("-cert").arg(folder.join("certificate"));
     command.arg("-key").arg(folder.join("key"));
-    Running::listening(&mut command, port)
+    listening(&mut command, port)
 }
 
 /// Makes so many full handshakes, as fast as the server answers.
@@ -335,12 +280,6 @@ int main(void)
         }
 }
 "#;
-
-/// A port that is free now, unless another program is quicker.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
 
 /// What a server of plain HTTP answers.
 pub(crate) fn scrape(port: u16) -> String {
@@ -427,11 +366,7 @@ impl Tracer {
 
     /// The memory that it uses, in KiB.
     pub(crate) fn memory(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let mut lines = status.lines();
-        let line = lines.find_map(|line| line.strip_prefix("VmRSS:"));
-        let number = line.and_then(|line| line.split_whitespace().next());
-        number.expect("a size").parse().unwrap()
+        process(self.id()).resident()
     }
 
     /// Ends it as ^C does: what it has printed, line by line.
@@ -509,18 +444,12 @@ pub(crate) fn probed_bytes(pid: u32) -> usize {
     differing
 }
 
-fn children(pid: u32) -> Vec<u32> {
-    let path = format!("/proc/{pid}/task/{pid}/children");
-    let text = fs::read_to_string(path).unwrap_or_default();
-    text.split_whitespace()
-        .map(|pid| pid.parse().unwrap())
-        .collect()
+fn process(pid: u32) -> Process {
+    Process(pid.cast_signed())
 }
 
 pub(crate) fn send(signal: Signal, pid: u32) {
-    let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
-    // It may have ended by itself.
-    let _ = kill_process(pid, signal);
+    process(pid).signal(signal);
 }
 
 /// The lines of a pipe, as they come.
@@ -536,14 +465,5 @@ fn read(from: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     receiver
 }
 
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < until, "not within {PATIENCE:?}: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Its name is the same on every machine.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";

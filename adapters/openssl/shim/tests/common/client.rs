@@ -1,37 +1,33 @@
 //! A client that checks certificates and asks one question of HTTP.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WebPkiServerVerifier};
-use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
-use rustls::crypto::{CryptoProvider, SupportedKxGroup};
-use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, NamedGroup,
-    RootCertStore, SignatureScheme, StreamOwned, SupportedProtocolVersion,
-};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::client::Resumption;
+use rustls::crypto::SupportedKxGroup;
+use rustls::crypto::aws_lc_rs::kx_group;
+use rustls::{ClientConfig, HandshakeKind, NamedGroup, SupportedProtocolVersion};
+use rustls_pki_types::CertificateDer;
 use socket2::SockRef;
+use widelane_testkit::clients::{self, Stapled, connection};
+pub use widelane_testkit::clients::{Tls, VERSIONS};
 
-use super::{Files, Identity, PATIENCE};
+use super::{Files, Identity};
 
-pub type Tls = StreamOwned<ClientConnection, TcpStream>;
-
-/// What a client wants.
-pub struct Wish<'a> {
+/// Wishes of a client.
+pub struct Wish {
     pub version: &'static SupportedProtocolVersion,
     /// The group that it prefers.
     pub group: &'static dyn SupportedKxGroup,
-    pub identity: Option<&'a Identity>,
+    pub identity: Option<Arc<Identity>>,
     pub resumes: bool,
-    /// Whether it takes RSA signatures only.
+    /// Makes it take RSA signatures only.
     pub only_rsa: bool,
 }
 
-impl Default for Wish<'_> {
+impl Default for Wish {
     fn default() -> Self {
         Self {
             version: VERSIONS[1],
@@ -43,7 +39,15 @@ impl Default for Wish<'_> {
     }
 }
 
-impl Wish<'_> {
+impl Wish {
+    /// As by default, but with TLS 1.2 if the number is even, and with 1.3 if it is odd.
+    pub fn of(number: usize) -> Self {
+        Self {
+            version: VERSIONS[number % 2],
+            ..Self::default()
+        }
+    }
+
     /// A client that trusts the files' authority only.
     pub fn client(&self, files: &Files) -> Client {
         self.client_that_keeps_ocsp(files).0
@@ -51,91 +55,25 @@ impl Wish<'_> {
 
     /// The same, with the last OCSP response that a server has stapled.
     pub fn client_that_keeps_ocsp(&self, files: &Files) -> (Client, Stapled) {
-        let mut roots = RootCertStore::empty();
-        roots.add(files.authority()).expect("an authority");
-        let verifier = Verifier {
-            inner: WebPkiServerVerifier::builder(roots.into())
-                .build()
-                .expect("an authority"),
-            only_rsa: self.only_rsa,
-            stapled: Stapled::default(),
+        let mut wish = clients::Wish {
+            roots: Some(files.roots()),
+            identity: self.identity.clone(),
+            // All groups, because TLS 1.2 also asks whether the client knows the curve of an ECDSA key.
+            groups: GROUPS.to_vec(),
+            ..clients::Wish::of(self.version)
         };
-        let stapled = Arc::clone(&verifier.stapled);
-        // All groups, because TLS 1.2 also asks whether the client knows the curve of an ECDSA key.
-        let mut groups = GROUPS.to_vec();
-        groups.sort_by_key(|group| group.name() != self.group.name());
-        let provider = CryptoProvider {
-            kx_groups: groups,
-            ..default_provider()
-        };
-        let builder = ClientConfig::builder_with_provider(provider.into())
-            .with_protocol_versions(&[self.version])
-            .expect("versions")
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier));
-        let mut config = match self.identity {
-            Some(identity) => builder
-                .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())
-                .expect("an identity"),
-            None => builder.with_no_client_auth(),
-        };
+        wish.groups
+            .sort_by_key(|group| group.name() != self.group.name());
+        if self.only_rsa {
+            wish.schemes
+                .retain(|scheme| format!("{scheme:?}").starts_with("RSA"));
+        }
+        let (mut config, stapled) = wish.config_and_stapled();
         config.enable_early_data = self.resumes;
         if !self.resumes {
             config.resumption = Resumption::disabled();
         }
         (Client(Arc::new(config)), stapled)
-    }
-}
-
-/// The OCSP response that a server has stapled.
-pub type Stapled = Arc<Mutex<Vec<u8>>>;
-
-/// Verifies as rustls does by itself.
-#[derive(Debug)]
-struct Verifier {
-    inner: Arc<WebPkiServerVerifier>,
-    only_rsa: bool,
-    stapled: Stapled,
-}
-
-impl ServerCertVerifier for Verifier {
-    fn verify_server_cert(
-        &self,
-        leaf: &CertificateDer<'_>,
-        others: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        *self.stapled.lock().expect("no panic") = ocsp.to_vec();
-        // Revocation is not looked at without lists.
-        self.inner.verify_server_cert(leaf, others, name, ocsp, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        leaf: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls12_signature(message, leaf, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        leaf: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls13_signature(message, leaf, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let mut schemes = self.inner.supported_verify_schemes();
-        if self.only_rsa {
-            schemes.retain(|scheme| format!("{scheme:?}").starts_with("RSA"));
-        }
-        schemes
     }
 }
 
@@ -146,12 +84,7 @@ pub struct Client(pub Arc<ClientConfig>);
 impl Client {
     /// A connection whose handshake has not begun.
     pub fn connect(&self, server: SocketAddr, name: &str) -> io::Result<Tls> {
-        let socket = TcpStream::connect(server)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
-        socket.set_write_timeout(Some(PATIENCE))?;
-        let name = ServerName::try_from(name.to_owned()).expect("a name");
-        let tls = ClientConnection::new(Arc::clone(&self.0), name).map_err(io::Error::other)?;
-        Ok(StreamOwned::new(tls, socket))
+        connection(server, name, &self.0)
     }
 
     /// Asks for `path` of the host `name`, on a connection of its own.
@@ -221,10 +154,6 @@ impl Answer {
         })
     }
 }
-
-/// TLS 1.2 and 1.3.
-pub const VERSIONS: [&SupportedProtocolVersion; 2] =
-    [&rustls::version::TLS12, &rustls::version::TLS13];
 
 pub static GROUPS: [&dyn SupportedKxGroup; 3] =
     [kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];

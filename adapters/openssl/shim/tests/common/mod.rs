@@ -6,6 +6,7 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
     reason = "each test file uses its own part"
 )]
 
@@ -15,39 +16,41 @@ pub mod client;
 pub mod haproxy;
 pub mod lighttpd;
 pub mod nginx;
-pub mod process;
 
 use std::fs::File;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+use std::net::{SocketAddr, TcpStream};
+use std::ops::Deref;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
-use std::time::Duration;
 
-pub use process::Process;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustix::process::{
     Pid, Signal, WaitOptions, kill_process_group, set_child_subreaper, waitpgid,
 };
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tempfile::TempDir;
+use rustls::RootCertStore;
+use widelane_testkit::certificates::{Authority, parameters};
+pub use widelane_testkit::certificates::{Identity, Kind};
+use widelane_testkit::folder::Folder;
+use widelane_testkit::openssl::{Configuration, library, provider};
+pub use widelane_testkit::process::Process;
+pub use widelane_testkit::servers::free_address;
+pub use widelane_testkit::skip::installed;
+pub use widelane_testkit::wait::{PATIENCE, STEP, eventually};
 
-/// Kinds of key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Rsa,
-    Ecdsa,
-    EcdsaP384,
-    Ed25519,
+/// An authority, and the folder in which it leaves the files of a server.
+pub struct Files {
+    folder: Folder,
+    authority: Authority,
 }
 
-/// An authority, and the directory in which it leaves the files of a server.
-pub struct Files {
-    directory: TempDir,
-    issuer: CertifiedIssuer<'static, KeyPair>,
+impl Deref for Files {
+    type Target = Folder;
+
+    fn deref(&self) -> &Folder {
+        &self.folder
+    }
 }
 
 impl Files {
@@ -58,53 +61,22 @@ impl Files {
 
     /// With an authority of this name.
     pub fn of(authority: &str) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        // Servers that drop their privileges read here as another user.
-        std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755))
-            .expect("our own directory");
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params
-            .distinguished_name
-            .push(DnType::CommonName, authority);
-        let issuer = CertifiedIssuer::self_signed(params, key(Kind::Ecdsa)).expect("an authority");
-        let files = Self { directory, issuer };
-        files.write("ca.pem", files.issuer.pem());
-        files
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.path(name);
-        std::fs::write(&path, content).expect("a file of our own directory");
-        path
-    }
-
-    pub fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+        let (folder, authority) = (Folder::new(), Authority::new(authority));
+        folder.write("ca.pem", authority.pem());
+        Self { folder, authority }
     }
 
     /// A certificate for the host `name` in `name.pem`, its key in `name.key`, and both in
     /// `name.both`.
     pub fn certificate(&self, kind: Kind, name: &str) -> Identity {
-        let key = key(kind);
-        let params = CertificateParams::new([name.to_owned()]).expect("a name");
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        let (certificate_pem, key_pem) = (certificate.pem(), key.serialize_pem());
-        self.write(&format!("{name}.pem"), &certificate_pem);
-        self.write(&format!("{name}.key"), &key_pem);
-        self.write(&format!("{name}.both"), certificate_pem + &key_pem);
-        Identity {
-            chain: vec![certificate.der().clone()],
-            key: PrivateKeyDer::try_from(key.serialize_der()).expect("a key"),
-        }
+        let identity = self.authority.sign(kind, parameters(&[name]));
+        identity.write(&self.folder, name);
+        self.write(&format!("{name}.both"), identity.both());
+        identity
     }
 
-    pub fn authority(&self) -> CertificateDer<'static> {
-        self.issuer.der().clone()
+    pub fn roots(&self) -> RootCertStore {
+        self.authority.as_root()
     }
 
     /// Puts the provider and, if asked for, the library into a program that uses OpenSSL.
@@ -137,33 +109,23 @@ impl Files {
 
     /// OpenSSL's configuration with our provider.
     fn openssl_conf(&self, with: With) -> PathBuf {
-        let module = libraries().provider.display();
         let library = match with {
             With::Imports => format!("library = {}\n", libraries().shim.display()),
             _ => String::new(),
         };
-        let text = format!(
-            "openssl_conf = conf\n\
-             [conf]\nproviders = providers\nalg_section = properties\n\
-             [properties]\ndefault_properties = ?widelane.batch=yes\n\
-             [providers]\ndefault = openssl\nwidelane = ours\n\
-             [openssl]\nactivate = 1\n\
-             [ours]\nmodule = {module}\nactivate = 1\nlog = info\n{library}\
-             calibration = {CALIBRATION}\nprefer = widelane\n"
-        );
-        self.write("openssl.cnf", text)
+        let options =
+            format!("log = info\n{library}calibration = {CALIBRATION}\nprefer = widelane\n");
+        let configuration = Configuration {
+            options: &options,
+            ..Configuration::default()
+        };
+        self.write("openssl.cnf", configuration.to_string())
     }
 }
 
 /// Servers measure what passes cost once for all tests, as on a user's machine. Whether OpenSSL is as fast on
 /// this one does not matter to tests.
 const CALIBRATION: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/openssl-calibration");
-
-/// A certificate with its key.
-pub struct Identity {
-    pub chain: Vec<CertificateDer<'static>>,
-    pub key: PrivateKeyDer<'static>,
-}
 
 /// What a server gets from us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,7 +228,7 @@ impl Server {
     /// many new connections at once. Before any load: stacks are kept for later handshakes.
     pub fn suspended_at_once(&self, process: Process, connections: usize) -> usize {
         let client = client::Wish::default().client(&self.files);
-        let before = process.guard_areas();
+        let before = guard_areas(process);
         process.signal(Signal::STOP);
         let mut waiting: Vec<_> = (0..connections)
             .map(|_| {
@@ -280,7 +242,7 @@ impl Server {
         for tls in &mut waiting {
             tls.conn.complete_io(&mut tls.sock).expect("a handshake");
         }
-        process.guard_areas() - before
+        guard_areas(process) - before
     }
 
     /// All that the server has said.
@@ -352,6 +314,20 @@ impl Server {
     }
 }
 
+/// Number of areas as those below suspended stacks: 64 KiB without any access.
+pub fn guard_areas(process: Process) -> usize {
+    let maps = process.file("maps").expect("a process that runs");
+    let is_guard = |line: &&str| {
+        let Some((range, rest)) = line.split_once(' ') else {
+            return false;
+        };
+        let range = range.split('-').map(|end| u64::from_str_radix(end, 16));
+        let ends: Vec<_> = range.map_while(Result::ok).collect();
+        rest.starts_with("---p") && matches!(ends[..], [from, to] if to - from == 64 * 1024)
+    };
+    maps.lines().filter(is_guard).count()
+}
+
 /// The two libraries that are tested.
 pub struct Libraries {
     pub provider: PathBuf,
@@ -366,32 +342,11 @@ pub fn libraries() -> &'static Libraries {
 }
 
 fn find_libraries() -> Libraries {
-    let test = std::env::current_exe().expect("a program has a file");
-    let deps = test.parent().expect("a file is in a folder");
-    let folders = [deps, deps.parent().expect("it is in the target folder")];
-    let file = |name: &str| {
-        let mut files = folders.iter().map(|folder| folder.join(name));
-        files
-            .find(|file| file.exists())
-            .unwrap_or_else(|| panic!("cargo has not built {name}"))
-    };
     Libraries {
-        provider: file("libwidelane_openssl.so"),
+        provider: provider(),
         shim: std::env::var_os("WIDELANE_ASAN_SHIM")
-            .map_or_else(|| file("libwidelane_openssl_shim.so"), PathBuf::from),
+            .map_or_else(|| library("libwidelane_openssl_shim.so"), PathBuf::from),
     }
-}
-
-/// Where a program is; says SKIP if it is not installed.
-pub fn installed(program: &str) -> Option<PathBuf> {
-    let found = ["/usr/sbin", "/usr/bin"]
-        .iter()
-        .map(|folder| Path::new(folder).join(program))
-        .find(|path| path.exists());
-    if found.is_none() {
-        println!("SKIP: {program} is not installed");
-    }
-    found
 }
 
 /// The shared runtime of AddressSanitizer, if the preloaded library is one that is built for it
@@ -410,25 +365,6 @@ pub fn has_lanes(log: &str) -> bool {
 
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-/// An address on which nothing else listens. Each test process has a loopback address of its own,
-/// so that neither other servers nor other clients take the port meanwhile.
-pub fn free_address() -> SocketAddr {
-    let [_, high, middle, low] = std::process::id().to_be_bytes();
-    let own = IpAddr::V4(Ipv4Addr::new(127, 64 + high, middle, low.max(1)));
-    let listener = TcpListener::bind((own, 0)).expect("a port");
-    listener.local_addr().expect("an address")
-}
-
-/// Waits until something is so. Fails after a time that only a hanging program needs.
-pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
-    let mut left = PATIENCE;
-    while !so() {
-        assert!(!left.is_zero(), "never came true: {what}");
-        std::thread::sleep(STEP);
-        left = left.saturating_sub(STEP);
-    }
 }
 
 /// Runs `one` for each number below `count`, on as many threads as `in_flight`, and fails with the
@@ -466,32 +402,3 @@ pub fn load_while(in_flight: usize, one: impl Fn(usize) -> Result<bool, String> 
     let first = first.join("\n");
     assert!(errors.is_empty(), "{} failed:\n{first}", errors.len());
 }
-
-fn key(kind: Kind) -> KeyPair {
-    let key = KeyPair::generate_for(match kind {
-        // Of 2048 bits.
-        Kind::Rsa => &rcgen::PKCS_RSA_SHA256,
-        Kind::Ecdsa => &rcgen::PKCS_ECDSA_P256_SHA256,
-        Kind::EcdsaP384 => &rcgen::PKCS_ECDSA_P384_SHA384,
-        Kind::Ed25519 => &rcgen::PKCS_ED25519,
-    })
-    .expect("a key");
-    match kind {
-        Kind::Ed25519 => {
-            // OpenSSL 3.0 reads version 1 only (RFC 8410, section 7): without the public key.
-            let seed = &key.serialize_der()[ED25519_VERSION_1.len()..][..32];
-            let version_1 = [&ED25519_VERSION_1[..], seed].concat();
-            KeyPair::try_from(version_1).expect("the same key")
-        }
-        _ => key,
-    }
-}
-
-/// What stands before the seed in a key of version 1; as long as in version 2.
-const ED25519_VERSION_1: [u8; 16] =
-    *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
-
-/// Longer than anything here takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-
-const STEP: Duration = Duration::from_millis(10);

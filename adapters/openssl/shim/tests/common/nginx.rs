@@ -2,7 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use widelane_testkit::servers;
+
 use super::{Files, Kind, Server, With};
+
+/// Files with a certificate for `a.test`. `None` if nginx is not installed.
+pub fn nginx_files() -> Option<Files> {
+    super::installed("nginx")?;
+    let files = Files::new();
+    files.certificate(Kind::Rsa, "a.test");
+    Some(files)
+}
 
 /// nginx with one worker and these lines in its `http` block.
 pub fn nginx(files: Files, http: &str) -> Server {
@@ -56,32 +66,15 @@ fn start(
 ) -> Server {
     let address = super::free_address();
     let directory = files.path("");
-    let directory = directory.display();
     let http = http
         .replace("LISTEN", &format!("listen {address}"))
         .replace("ADDRESS", &address.to_string())
-        .replace("DIR/", &format!("{directory}"));
-    let workers = match main.contains("worker_processes") {
-        true => "",
-        false => "worker_processes 1;",
-    };
-    let config = files.write(
-        "nginx.conf",
-        format!(
-            "{main} daemon off; {workers} pid {directory}nginx.pid;
-             user root root;
-             error_log {directory}error.log info;
-             env LD_PRELOAD; env OPENSSL_CONF; env WIDELANE_CPU_DISABLE;
-             events {{ worker_connections 4096; }}
-             http {{
-                 access_log off; client_body_temp_path {directory}body;
-                 proxy_temp_path {directory}proxy; fastcgi_temp_path {directory}fastcgi;
-                 uwsgi_temp_path {directory}uwsgi; scgi_temp_path {directory}scgi;
-                 ssl_protocols TLSv1.2 TLSv1.3;
-                 {http}
-             }}"
-        ),
+        .replace("DIR/", &directory.display().to_string());
+    let main = format!(
+        "{main} user root root; env LD_PRELOAD; env OPENSSL_CONF; env WIDELANE_CPU_DISABLE;"
     );
+    let http = format!("ssl_protocols TLSv1.2 TLSv1.3; {http}");
+    let config = servers::nginx(&directory, &main, &http);
     let program = super::installed("nginx").expect("the test has looked");
     let text = |path: PathBuf| path.to_str().expect("a path of text").to_owned();
     let arguments = [

@@ -327,24 +327,24 @@ static void many(void)
         drop_all(c[i]);
 }
 
-static void edge(void)
+static void watched_for(int events)
 {
     int epoll = new_epoll();
     struct connection *c = connect_one(epoll);
 
-    watch(c, epoll, EPOLL_CTL_MOD, EPOLLIN | EPOLLET);
+    watch(c, epoll, EPOLL_CTL_MOD, events);
     complete(c);
     drop_all(c);
 }
 
+static void edge(void)
+{
+    watched_for(EPOLLIN | EPOLLET);
+}
+
 static void one_shot(void)
 {
-    int epoll = new_epoll();
-    struct connection *c = connect_one(epoll);
-
-    watch(c, epoll, EPOLL_CTL_MOD, EPOLLIN | EPOLLONESHOT);
-    complete(c);
-    drop_all(c);
+    watched_for(EPOLLIN | EPOLLONESHOT);
 }
 
 /* No state is set: SSL_accept says by itself that this is a server. */
@@ -774,6 +774,13 @@ static pid_t fork_once(void)
     return child;
 }
 
+static pid_t fork_in_handshake(struct connection *c)
+{
+    call_once(c);
+    fflush(stdout);
+    return fork_once();
+}
+
 static int ended_well(pid_t child)
 {
     int status = -1;
@@ -785,11 +792,8 @@ static int ended_well(pid_t child)
 static void fork_and_free(void)
 {
     struct connection *c = connect_one(new_epoll());
-    pid_t child;
+    pid_t child = fork_in_handshake(c);
 
-    call_once(c);
-    fflush(stdout);
-    child = fork_once();
     if (child == 0) {
         drop_all(c);
         fflush(stdout);
@@ -803,11 +807,8 @@ static void fork_and_free(void)
 static void fork_and_serve(void)
 {
     struct connection *c = connect_one(new_epoll());
-    pid_t child;
+    pid_t child = fork_in_handshake(c);
 
-    call_once(c);
-    fflush(stdout);
-    child = fork_once();
     if (child == 0) {
         complete(c);
         drop_all(c);
@@ -821,11 +822,8 @@ static void fork_and_serve(void)
 static void fork_and_exit(void)
 {
     struct connection *c = connect_one(new_epoll());
-    pid_t child;
+    pid_t child = fork_in_handshake(c);
 
-    call_once(c);
-    fflush(stdout);
-    child = fork_once();
     if (child == 0)
         exit(5);
     printf("child: %d\n", ended_well(child));
