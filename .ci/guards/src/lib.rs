@@ -433,7 +433,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (TICKET_ETCD, &[FILES, PEM]),
     ("widelane-load", &[AFFINITY, ENGINE, PEM, RUSTLS]),
     (CLI, &[CPU, MARKS, FILES, TEXT, FREQUENCY, SPEED]),
-    ("widelane-sim", &[CPU, BATCHING, SAMPLES]),
+    ("widelane-sim", &[CPU, BATCHING, SAMPLES, TEXT]),
     (
         "widelane-experiments",
         &[
