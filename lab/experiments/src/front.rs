@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 use widelane_handshakes::{Server, Stage, output};
 
 use crate::error::ExperimentError;
-use crate::needs::Needs;
+use crate::programs::Programs;
 use crate::web::{page, stripped};
 
 /// A running one.
-pub(crate) struct Front {
+pub(crate) struct FrontServer {
     pub(crate) server: Server,
     pub(crate) address: SocketAddr,
     cpu: usize,
 }
 
-impl Front {
+impl FrontServer {
     /// Starts a command, by whose name its output is kept, and waits until it takes connections. It stays on
     /// `cpu` if that is given; under a brake the command must see to that.
     pub(crate) fn start(
@@ -47,7 +47,7 @@ impl Front {
     }
 
     /// Asks for the page and checks it. Gives its compressed length in bytes.
-    pub(crate) fn check(&self, stage: &Stage, needs: &Needs) -> Result<usize, ExperimentError> {
+    pub(crate) fn check(&self, stage: &Stage, needs: &Programs) -> Result<usize, ExperimentError> {
         let url = format!("https://{}/", self.address);
         let get = |compressed: bool| {
             let mut command = Command::new(&needs.curl);

@@ -2,15 +2,17 @@
 
 use crate::condition::Condition;
 use crate::error::TrialError;
+use crate::record::Record;
 use crate::servers::Running;
 use crate::stage::Stage;
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
 /// Load that `widelane load` puts on a server.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Drive {
+pub enum Drive {
     /// Closed loop with this number in flight.
     Closed(usize),
     /// Open loop with this number of random starts a second.
@@ -31,8 +33,31 @@ impl Stage {
             return Err(TrialError::TooShort { seconds });
         }
         target.server.alive()?;
+        let mut command = self.load(target.address, condition, drive, (warmup, seconds));
+        let (mut report, spent) = twice(|| {
+            let before = target.server.cpu_time();
+            let report = self.figures(&mut command)?;
+            Ok((report, target.server.cpu_time().zip(before)))
+        })?;
+        let rate = report["handshakes_per_s"].as_f64().unwrap_or(0.0);
+        let each = spent.and_then(|(after, before)| {
+            let spent = after.checked_sub(before)?;
+            cpu_of_each(spent, rate, warmup + seconds, drive)
+        });
+        report[SERVER_CPU] = json!(each);
+        Ok(report)
+    }
+
+    /// The command that loads a server for `seconds`, after a warm-up, and prints its report.
+    pub fn load(
+        &self,
+        address: SocketAddr,
+        condition: Condition,
+        drive: Drive,
+        (warmup, seconds): (f64, f64),
+    ) -> Command {
         let mut command = Command::new(&self.options.widelane);
-        command.arg("load").arg(target.address.to_string());
+        command.arg("load").arg(address.to_string());
         match drive {
             Drive::Closed(in_flight) => command.args(["--concurrency", &in_flight.to_string()]),
             Drive::Open(rate) => command.args(["--rate", &format!("{rate:.0}"), "--poisson"]),
@@ -46,17 +71,23 @@ impl Stage {
         command.args(condition.load((certificate, key)));
         // The server keeps the costs of passes on this machine: for the next turns, not beyond the comparison.
         command.env("STATE_DIRECTORY", self.folder());
-        let (mut report, spent) = twice(|| {
-            let before = target.server.cpu_time();
-            let report = self.figures(&mut command)?;
-            Ok((report, target.server.cpu_time().zip(before)))
-        })?;
-        let rate = report["handshakes_per_s"].as_f64().unwrap_or(0.0);
-        let each = spent.and_then(|(after, before)| {
-            let spent = after.checked_sub(before)?;
-            cpu_of_each(spent, rate, warmup + seconds, drive)
-        });
-        report[SERVER_CPU] = json!(each);
+        command
+    }
+
+    /// Drives `target` for a record: `line` with the condition and the report is written, and the report is returned.
+    pub(crate) fn measure(
+        &self,
+        record: &mut Record,
+        target: &mut Running,
+        condition: Condition,
+        drive: Drive,
+        times: (f64, f64),
+        mut line: Value,
+    ) -> Result<Value, TrialError> {
+        let report = self.drive(target, condition, drive, times)?;
+        line["condition"] = json!(condition.name());
+        line["report"] = report.clone();
+        record.line(&line)?;
         Ok(report)
     }
 }
