@@ -20,7 +20,7 @@ use crate::thread::{PRIORITY, Place, Shared};
 
 /// Wide code that has run on one CPU. Times are in nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedBurst {
     /// CPU on which the code ran.
     pub cpu: usize,
     /// Thread that ran the code.
@@ -37,7 +37,7 @@ pub struct Seen {
 pub(crate) fn start(
     shared: &Arc<Shared>,
     places: &[Place],
-    mut seen: impl FnMut() -> Vec<Seen> + Send + 'static,
+    mut seen: impl FnMut() -> Vec<ObservedBurst> + Send + 'static,
 ) -> Result<JoinHandle<()>, BrakeError> {
     let (shared, places) = (Arc::clone(shared), places.to_vec());
     let work = move || {
@@ -61,8 +61,8 @@ pub(crate) fn start(
 }
 
 /// Marks them, as one burst for each CPU and kind: from the end of the last for as long as all took.
-fn tell(page: &Page, bursts: &[Seen]) {
-    let mut told: Vec<(usize, Kind, Seen)> = Vec::new();
+fn tell(page: &Page, bursts: &[ObservedBurst]) {
+    let mut told: Vec<(usize, Kind, ObservedBurst)> = Vec::new();
     for burst in bursts.iter().filter(|burst| burst.begin < burst.end) {
         let Some(kind) = Kind::of(burst.class) else {
             continue;
@@ -108,7 +108,7 @@ mod tests {
         let (page, _file) = Page::create(header).expect("there is memory");
         let slot = |cpu| page.slot(cpu).expect("it has two");
         slot(1).set_braked(true);
-        let burst = |cpu, begin, end| Seen {
+        let burst = |cpu, begin, end| ObservedBurst {
             cpu,
             thread: 7,
             class: Class::Light512,
