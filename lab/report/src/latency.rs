@@ -1,8 +1,8 @@
 //! Latency against load: what a server answers in when connections start at a given rate.
 
 use crate::block::Block;
-use crate::chart::{Tone, letters, tick};
-use crate::handshakes::{column, tone};
+use crate::chart::{Colour, letters, tick};
+use crate::handshakes::{colour, column};
 use plotters::prelude::*;
 use std::rc::Rc;
 use widelane_samples::kinds::CURVE;
@@ -110,7 +110,7 @@ fn draw(
     let head = title.map_or(0, |_| HEAD);
     let legend = (curves.len() as u32 + 1) * KEY;
     let root = SVGBackend::with_string(svg, (WIDTH, head + HEIGHT + legend)).into_drawing_area();
-    root.fill(&Tone::Paper.rgb())?;
+    root.fill(&Colour::Paper.rgb())?;
     if let Some(title) = title {
         root.draw(&Text::new(title.to_owned(), (2, 4), letters()))?;
     }
@@ -128,12 +128,12 @@ fn draw(
         .y_labels(6)
         .y_label_formatter(&|us| time(*us))
         .light_line_style(TRANSPARENT)
-        .bold_line_style(Tone::Grid.rgb())
-        .axis_style(Tone::Grid.rgb())
+        .bold_line_style(Colour::Grid.rgb())
+        .axis_style(Colour::Grid.rgb())
         .label_style(letters())
         .draw()?;
     for one in curves {
-        let colour = tone(&one.server).rgb();
+        let colour = colour(&one.server).rgb();
         let line = |points: &[(f64, f64)], width| {
             PathElement::new(points.to_vec(), colour.stroke_width(width))
         };
@@ -144,7 +144,7 @@ fn draw(
     for (index, one) in curves.iter().enumerate() {
         let y = (head + HEIGHT + KEY / 2 + index as u32 * KEY) as i32;
         let corners = [(56, y), (68, y + 12)];
-        root.draw(&Rectangle::new(corners, tone(&one.server).rgb().filled()))?;
+        root.draw(&Rectangle::new(corners, colour(&one.server).rgb().filled()))?;
         root.draw(&Text::new(one.server.clone(), (74, y), letters()))?;
     }
     drop(chart);
