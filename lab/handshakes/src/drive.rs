@@ -101,7 +101,7 @@ fn twice<T>(mut run: impl FnMut() -> Result<T, TrialError>) -> Result<T, TrialEr
     }
 }
 
-/// A server's CPU time for a handshake, in microseconds, if it has `spent` so much on a turn of
+/// A server's CPU time for a handshake, in microseconds, if it has `spent` this on a turn of
 /// this rate and length.
 ///
 /// The generator's rate is without the warm-up, in which it was much the same. What was in flight

@@ -9,7 +9,7 @@ use widelane_samples::named;
 pub(crate) struct Setup {
     pub(crate) setting: Setting,
     /// The backend. Without one, a server must not need it: the terminator then has the path of a
-    /// socket at which nobody listens.
+    /// socket at which no program listens.
     pub(crate) backend: Option<SocketAddr>,
 }
 
