@@ -49,7 +49,7 @@ pub(crate) fn start(
             for place in &places {
                 let _ = pin(place.number);
             }
-            tell(&shared.page, &seen());
+            mark(&shared.page, &seen());
         }
     };
     let thread = thread::Builder::new().name("brake-watch".to_owned());
@@ -61,13 +61,13 @@ pub(crate) fn start(
 }
 
 /// Marks them, as one burst for each CPU and kind: from the end of the last for as long as all took.
-fn tell(page: &Page, bursts: &[ObservedBurst]) {
-    let mut told: Vec<(usize, Kind, ObservedBurst)> = Vec::new();
+fn mark(page: &Page, bursts: &[ObservedBurst]) {
+    let mut bursts_by_cpu: Vec<(usize, Kind, ObservedBurst)> = Vec::new();
     for burst in bursts.iter().filter(|burst| burst.begin < burst.end) {
         let Some(kind) = Kind::of(burst.class) else {
             continue;
         };
-        match told
+        match bursts_by_cpu
             .iter_mut()
             .find(|one| (one.0, one.1) == (burst.cpu, kind))
         {
@@ -76,10 +76,10 @@ fn tell(page: &Page, bursts: &[ObservedBurst]) {
                 all.end = all.end.max(burst.end);
                 all.begin = all.end.saturating_sub(time);
             }
-            None => told.push((burst.cpu, kind, *burst)),
+            None => bursts_by_cpu.push((burst.cpu, kind, *burst)),
         }
     }
-    for (cpu, kind, burst) in told {
+    for (cpu, kind, burst) in bursts_by_cpu {
         let Some(slot) = page.slot(cpu).filter(|slot| slot.is_braked()) else {
             continue;
         };
@@ -115,7 +115,7 @@ mod tests {
             begin,
             end,
         };
-        tell(
+        mark(
             &page,
             &[
                 burst(1, 1_000, 2_000),

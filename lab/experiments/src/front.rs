@@ -89,8 +89,8 @@ impl FrontServer {
 fn levels_in(log: &str, cpu: usize) -> Option<Value> {
     let lines = log.lines().rev();
     let mut lines = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let told = lines.find(|line| line["cpus"].is_array())?;
-    let mut cpus = told["cpus"].as_array()?.iter();
+    let summary = lines.find(|line| line["cpus"].is_array())?;
+    let mut cpus = summary["cpus"].as_array()?.iter();
     let of = cpus.find(|one| one["cpu"].as_u64() == Some(cpu as u64))?;
     let seconds: Option<Vec<f64>> = of["level_seconds"]
         .as_array()?

@@ -14,7 +14,7 @@ pub(crate) fn section(profile: Result<(&Profile, &Rc<Source>), &str>) -> Section
         Ok((profile, source)) => vec![
             Block::Heading("The clock by class of instructions".to_owned()),
             Block::Text(cell(
-                "Each class runs on so many cores at once. Of scalar: the clock as a share of that \
+                "Each class runs on this number of cores at once. Of scalar: the clock as a share of that \
                  of scalar code in the same round. Vanished: the share of the time in which the \
                  cores were taken away.",
             )),

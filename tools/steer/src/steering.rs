@@ -140,7 +140,7 @@ struct KnownThread {
     restored: Option<u32>,
     used: Option<Usage>,
     /// Affinity that was reported last, in a dry run.
-    told: Option<Cpus>,
+    reported: Option<Cpus>,
 }
 
 /// Time on a CPU and waiting for one, up to an instant.
@@ -469,9 +469,9 @@ impl Steering {
             return false;
         };
         if self.options.dry_run {
-            let told = known.told.replace(to);
-            self.summary.threads += u64::from(told.is_none());
-            return told != Some(to);
+            let reported = known.reported.replace(to);
+            self.summary.threads += u64::from(reported.is_none());
+            return reported != Some(to);
         }
         if back {
             // The thread was never moved: its affinity is wider than can be used, which is no harm.
@@ -573,7 +573,7 @@ impl KnownThread {
             record,
             restored: None,
             used: None,
-            told: None,
+            reported: None,
         }
     }
 }
