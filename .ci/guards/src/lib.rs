@@ -438,7 +438,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (TICKET_ETCD, &[FILES, PEM]),
     ("widelane-load", &[AFFINITY, ENGINE, PEM, RUSTLS]),
     (CLI, &[CPU, MARKS, FILES, TEXT, FREQUENCY, SPEED]),
-    ("widelane-sim", &[CPU, BATCHING, SAMPLES]),
+    ("widelane-sim", &[CPU, BATCHING, SAMPLES, TEXT]),
     (
         "widelane-experiments",
         &[
@@ -454,7 +454,6 @@ pub const EDGES: &[(&str, &[&str])] = &[
         SPEED,
         &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE, FILES, STATISTICS],
     ),
-    ("widelane-peers", &[SPEED]),
     (SAMPLES, &[CPU, STATISTICS, TEXT]),
     (
         "widelane-report",
@@ -473,11 +472,11 @@ pub const EDGES: &[(&str, &[&str])] = &[
             AFFINITY,
             CLI,
             FREQUENCY,
+            SPEED,
             "widelane-brake",
             "widelane-child",
             "widelane-experiments",
             "widelane-handshakes",
-            "widelane-peers",
             "widelane-report",
             SAMPLES,
             "widelane-sim",

@@ -8,7 +8,7 @@
 use crate::error::LoadError;
 use rustls::crypto::CryptoProvider;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 use widelane_engine::{Config, Engine};
 use widelane_rustls::{Driver, Turns};
@@ -48,9 +48,14 @@ impl Drop for Batching {
 /// Submits one thread's operations to the engine.
 pub(crate) struct Batcher {
     driver: Rc<Driver>,
-    turns: Turns,
-    woken: Arc<Woken>,
+    /// Runs one pass, even if it is not full: for when there is nothing else to do.
+    pub(crate) turns: Turns,
+    woken: Woken,
 }
+
+/// Numbers of connections to wake. The lock is rarely contended: inline passes wake connections on the
+/// thread that takes the numbers.
+type Woken = Arc<Mutex<Vec<u64>>>;
 
 /// Context that a connection needs to suspend a step and to be woken.
 #[derive(Clone, Copy)]
@@ -66,16 +71,13 @@ impl Batcher {
         Self {
             turns: driver.turns(),
             driver,
-            woken: Arc::default(),
+            woken: Woken::default(),
         }
     }
 
     /// Waker of a connection, by the number that [`Batcher::take_woken`] gives.
     pub(crate) fn waker(&self, connection: u64) -> Waker {
-        Waker::from(Arc::new(ConnectionWaker {
-            woken: Arc::clone(&self.woken),
-            connection,
-        }))
+        Waker::from(Arc::new(ConnectionWaker(self.woken.clone(), connection)))
     }
 
     pub(crate) fn context<'a>(&'a self, waker: &'a Waker) -> StepContext<'a> {
@@ -90,47 +92,22 @@ impl Batcher {
         self.driver.stacks_in_use() > 0
     }
 
-    /// Runs one pass, even if it is not full. Call it when there is nothing else to do.
-    pub(crate) fn turn(&self) {
-        self.turns.turn();
-    }
-
     /// Puts the numbers of connections that can go on into an empty vector.
     pub(crate) fn take_woken(&self, connections: &mut Vec<u64>) {
-        std::mem::swap(connections, &mut *self.woken.lock());
+        std::mem::swap(connections, &mut *lock(&self.woken));
     }
 }
 
-impl std::fmt::Debug for Batcher {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Batcher").finish_non_exhaustive()
-    }
+fn lock(woken: &Woken) -> MutexGuard<'_, Vec<u64>> {
+    woken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Numbers of connections to wake. The lock is rarely contended: inline passes wake connections on the
-/// thread that takes the numbers.
-#[derive(Default)]
-struct Woken(Mutex<Vec<u64>>);
-
-impl Woken {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Wakes one connection.
-struct ConnectionWaker {
-    woken: Arc<Woken>,
-    connection: u64,
-}
+/// Wakes one connection, of this number.
+struct ConnectionWaker(Woken, u64);
 
 impl Wake for ConnectionWaker {
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.woken.lock().push(self.connection);
+        lock(&self.0).push(self.1);
     }
 }
 

@@ -1,9 +1,10 @@
 //! The names of versions, groups, signature algorithms and cipher suites, as users write them.
 
 use rustls::crypto::SupportedKxGroup;
-use rustls::crypto::aws_lc_rs::{self, cipher_suite};
+use rustls::crypto::aws_lc_rs;
 use rustls::{
-    NamedGroup, ProtocolVersion, SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion,
+    NamedGroup, ProtocolVersion, SignatureScheme as Scheme, SupportedCipherSuite,
+    SupportedProtocolVersion,
 };
 use std::fmt;
 use std::str::FromStr;
@@ -25,7 +26,7 @@ pub struct Group(pub(crate) NamedGroup);
 
 /// A signature algorithm of a server's certificate and handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SignatureAlgorithm(pub(crate) SignatureScheme);
+pub struct SignatureAlgorithm(pub(crate) Scheme);
 
 /// A cipher suite.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -158,15 +159,12 @@ impl FromStr for Suite {
 
     fn from_str(name: &str) -> Result<Self, UnknownName> {
         let known = || aws_lc_rs::ALL_CIPHER_SUITES.iter().copied().map(Suite);
-        let wanted = OPENSSL_SUITES
-            .iter()
-            .find(|(openssl, _)| openssl.eq_ignore_ascii_case(name))
-            .map_or_else(
-                || name.to_ascii_uppercase(),
-                |(_, suite)| suite_name(suite.suite()),
-            );
+        let wanted = |suite: &Suite| {
+            let iana = suite.to_string();
+            name.eq_ignore_ascii_case(&iana) || name.eq_ignore_ascii_case(&openssl_name(&iana))
+        };
         known()
-            .find(|suite| suite.to_string() == wanted)
+            .find(wanted)
             .ok_or_else(|| UnknownName::new("cipher suite", name, known()))
     }
 }
@@ -206,7 +204,7 @@ pub(crate) fn group_name(group: NamedGroup) -> String {
 }
 
 /// The spelling of `--sigalg`.
-pub(crate) fn signature_name(scheme: SignatureScheme) -> String {
+pub(crate) fn signature_name(scheme: Scheme) -> String {
     let known = SIGNATURE_ALGORITHMS
         .iter()
         .find(|(_, known)| *known == scheme);
@@ -218,61 +216,31 @@ pub(crate) fn suite_name(suite: rustls::CipherSuite) -> String {
     format!("{suite:?}").replacen("TLS13_", "TLS_", 1)
 }
 
+/// OpenSSL's name of a suite of TLS 1.2, like `ECDHE-RSA-AES128-GCM-SHA256` or `ECDHE-RSA-CHACHA20-POLY1305`.
+fn openssl_name(iana: &str) -> String {
+    let name = iana.replacen("TLS_ECDHE", "ECDHE", 1).replace("WITH_", "");
+    let name = name.replace("AES_", "AES").replace('_', "-");
+    name.replace("POLY1305-SHA256", "POLY1305")
+}
+
 /// draft-ietf-tls-ecdhe-mlkem; rustls has no name for it.
 const SECP384R1MLKEM1024: NamedGroup = NamedGroup::Unknown(0x11ed);
 
 /// In the order of the usual offer. A server with several certificates or hashes follows it.
-pub(crate) const SIGNATURE_ALGORITHMS: [(&str, SignatureScheme); 13] = [
-    (
-        "ecdsa_secp256r1_sha256",
-        SignatureScheme::ECDSA_NISTP256_SHA256,
-    ),
-    ("ed25519", SignatureScheme::ED25519),
-    ("rsa_pss_rsae_sha256", SignatureScheme::RSA_PSS_SHA256),
-    ("rsa_pkcs1_sha256", SignatureScheme::RSA_PKCS1_SHA256),
-    (
-        "ecdsa_secp384r1_sha384",
-        SignatureScheme::ECDSA_NISTP384_SHA384,
-    ),
-    ("rsa_pss_rsae_sha384", SignatureScheme::RSA_PSS_SHA384),
-    ("rsa_pkcs1_sha384", SignatureScheme::RSA_PKCS1_SHA384),
-    (
-        "ecdsa_secp521r1_sha512",
-        SignatureScheme::ECDSA_NISTP521_SHA512,
-    ),
-    ("rsa_pss_rsae_sha512", SignatureScheme::RSA_PSS_SHA512),
-    ("rsa_pkcs1_sha512", SignatureScheme::RSA_PKCS1_SHA512),
-    ("mldsa44", SignatureScheme::ML_DSA_44),
-    ("mldsa65", SignatureScheme::ML_DSA_65),
-    ("mldsa87", SignatureScheme::ML_DSA_87),
-];
-
-/// OpenSSL's names of TLS 1.2's suites.
-static OPENSSL_SUITES: [(&str, SupportedCipherSuite); 6] = [
-    (
-        "ECDHE-RSA-AES128-GCM-SHA256",
-        cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
-    ),
-    (
-        "ECDHE-RSA-AES256-GCM-SHA384",
-        cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
-    ),
-    (
-        "ECDHE-RSA-CHACHA20-POLY1305",
-        cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
-    ),
-    (
-        "ECDHE-ECDSA-AES128-GCM-SHA256",
-        cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
-    ),
-    (
-        "ECDHE-ECDSA-AES256-GCM-SHA384",
-        cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
-    ),
-    (
-        "ECDHE-ECDSA-CHACHA20-POLY1305",
-        cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
-    ),
+pub(crate) const SIGNATURE_ALGORITHMS: [(&str, Scheme); 13] = [
+    ("ecdsa_secp256r1_sha256", Scheme::ECDSA_NISTP256_SHA256),
+    ("ed25519", Scheme::ED25519),
+    ("rsa_pss_rsae_sha256", Scheme::RSA_PSS_SHA256),
+    ("rsa_pkcs1_sha256", Scheme::RSA_PKCS1_SHA256),
+    ("ecdsa_secp384r1_sha384", Scheme::ECDSA_NISTP384_SHA384),
+    ("rsa_pss_rsae_sha384", Scheme::RSA_PSS_SHA384),
+    ("rsa_pkcs1_sha384", Scheme::RSA_PKCS1_SHA384),
+    ("ecdsa_secp521r1_sha512", Scheme::ECDSA_NISTP521_SHA512),
+    ("rsa_pss_rsae_sha512", Scheme::RSA_PSS_SHA512),
+    ("rsa_pkcs1_sha512", Scheme::RSA_PKCS1_SHA512),
+    ("mldsa44", Scheme::ML_DSA_44),
+    ("mldsa65", Scheme::ML_DSA_65),
+    ("mldsa87", Scheme::ML_DSA_87),
 ];
 
 #[cfg(test)]
@@ -303,6 +271,27 @@ mod tests {
                 .to_string(),
             "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
         );
+    }
+
+    #[test]
+    fn suites_have_the_names_that_openssl_gives_them() {
+        let ours = |name: &str| name.parse::<Suite>().map(|suite| suite.to_string());
+        for (openssl, iana) in [
+            (
+                "ECDHE-RSA-AES256-GCM-SHA384",
+                "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+            ),
+            (
+                "ECDHE-RSA-CHACHA20-POLY1305",
+                "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+            ),
+            (
+                "ECDHE-ECDSA-AES128-GCM-SHA256",
+                "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+            ),
+        ] {
+            assert_eq!(ours(openssl), Ok(iana.to_owned()));
+        }
     }
 
     #[test]

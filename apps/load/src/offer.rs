@@ -5,11 +5,10 @@ use crate::error::LoadError;
 use crate::names::{Group, SIGNATURE_ALGORITHMS, SignatureAlgorithm, Suite, Version};
 use crate::tickets::Tickets;
 use crate::trust::{Identity, Trust};
-use crate::verifier::{AcceptAll, Restricted};
-use rustls::client::danger::ServerCertVerifier;
+use crate::verifier::Verifier;
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::{ClientConfig, NamedGroup, SignatureScheme, SupportedProtocolVersion};
+use rustls::{ClientConfig, NamedGroup, SignatureScheme};
 use std::sync::Arc;
 
 /// Offer of the client, and its trust. The default offers TLS 1.3 and 1.2, the groups X25519, P-256 and P-384 with a
@@ -104,35 +103,29 @@ impl Offer {
     ) -> Result<Arc<ClientConfig>, LoadError> {
         let provider = Arc::new(self.provider(batching));
         let schemes = self.signature_schemes(&provider);
-        let verifier: Arc<dyn ServerCertVerifier> = match &self.trust {
-            Trust::Unchecked => Arc::new(AcceptAll { schemes }),
+        let (inner, pinned) = match &self.trust {
+            Trust::Unchecked => (None, Vec::new()),
             trust => {
-                let trusted = trust.certificates()?;
-                let roots = Arc::new(trusted.roots);
-                let inner = WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
-                    .build()
-                    .map_err(|error| LoadError::Plan(error.to_string()))?;
-                Arc::new(Restricted {
-                    inner,
-                    schemes,
-                    pinned: trusted.certificates,
-                })
+                let (roots, certificates) = trust.certificates()?;
+                let builder =
+                    WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
+                let inner = builder.build();
+                let inner = inner.map_err(|error| LoadError::Plan(error.to_string()))?;
+                (Some(inner), certificates)
             }
         };
-        let versions: Vec<&'static SupportedProtocolVersion> = match self.version {
+        let verifier = Arc::new(Verifier {
+            inner,
+            schemes,
+            pinned,
+        });
+        let mut versions = match self.version {
             Some(version) => vec![version.protocol()],
             None => vec![&rustls::version::TLS13, &rustls::version::TLS12],
         };
         // With suites of one version only, rustls refuses a configuration that offers the other.
-        let versions: Vec<_> = versions
-            .into_iter()
-            .filter(|v| {
-                provider
-                    .cipher_suites
-                    .iter()
-                    .any(|s| s.version().version == v.version)
-            })
-            .collect();
+        let suites = &provider.cipher_suites;
+        versions.retain(|one| suites.iter().any(|suite| suite.version() == *one));
         let config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&versions)
             .map_err(|error| LoadError::Plan(error.to_string()))?

@@ -13,11 +13,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct Tickets {
     most: usize,
     // rustls requires `Sync`, but each thread has its own, so the lock is never contended.
-    kept: Mutex<Kept>,
+    kept: Mutex<Sessions>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Sessions {
     tls13: Vec<Tls13ClientSessionValue>,
     tls12: Option<Tls12ClientSessionValue>,
     group: Option<NamedGroup>,
@@ -32,7 +32,7 @@ impl Tickets {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, Sessions> {
         // A panic cannot leave this data inconsistent.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -61,19 +61,13 @@ impl Identity {
     }
 }
 
-/// The content of a file of trusted certificates.
-pub(crate) struct Trusted {
-    pub(crate) roots: RootCertStore,
-    pub(crate) certificates: Vec<CertificateDer<'static>>,
-}
+/// Roots of trust, and the certificates that they are made of.
+type Trusted = (RootCertStore, Vec<CertificateDer<'static>>);
 
 impl Trust {
     pub(crate) fn certificates(&self) -> Result<Trusted, LoadError> {
         match self {
-            Self::Unchecked => Ok(Trusted {
-                roots: RootCertStore::empty(),
-                certificates: vec![],
-            }),
+            Self::Unchecked => Ok((RootCertStore::empty(), Vec::new())),
             Self::File(path) => trusted_in(path),
             Self::System => {
                 let path = std::env::var_os("SSL_CERT_FILE")
@@ -107,10 +101,7 @@ fn trusted_in(path: &Path) -> Result<Trusted, LoadError> {
         })?;
     }
     let certificates = found.into_iter().map(|one| one.value).collect();
-    Ok(Trusted {
-        roots,
-        certificates,
-    })
+    Ok((roots, certificates))
 }
 
 /// Bundles of distributions: Debian and Arch, Fedora and RHEL, SUSE, Alpine.

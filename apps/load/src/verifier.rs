@@ -8,85 +8,44 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// Accepts every certificate and every signature without a check.
-#[derive(Debug)]
-pub(crate) struct AcceptAll {
-    pub(crate) schemes: Vec<SignatureScheme>,
-}
-
-impl ServerCertVerifier for AcceptAll {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, TlsError> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        SIGNATURE.set(Some(dss.scheme));
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        SIGNATURE.set(Some(dss.scheme));
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.schemes.clone()
-    }
-}
-
 /// Checks certificates and signatures, and offers only the chosen signature algorithms.
 #[derive(Debug)]
-pub(crate) struct Restricted {
-    pub(crate) inner: Arc<WebPkiServerVerifier>,
+pub(crate) struct Verifier {
+    /// `None`: accepts every certificate and every signature without a check.
+    pub(crate) inner: Option<Arc<WebPkiServerVerifier>>,
     pub(crate) schemes: Vec<SignatureScheme>,
     /// The certificates of the operator's file.
     pub(crate) pinned: Vec<CertificateDer<'static>>,
 }
 
-impl Restricted {
-    fn offered(&self, dss: &DigitallySignedStruct) -> Result<(), TlsError> {
-        if self.schemes.contains(&dss.scheme) {
-            SIGNATURE.set(Some(dss.scheme));
-            return Ok(());
+impl Verifier {
+    /// Notes the algorithm of a signature, and returns what checks it, if anything does.
+    fn checks(
+        &self,
+        dss: &DigitallySignedStruct,
+    ) -> Result<Option<&WebPkiServerVerifier>, TlsError> {
+        let inner = self.inner.as_deref();
+        if inner.is_some() && !self.schemes.contains(&dss.scheme) {
+            return Err(TlsError::InvalidCertificate(CertificateError::BadSignature));
         }
-        Err(TlsError::InvalidCertificate(CertificateError::BadSignature))
+        SIGNATURE.set(Some(dss.scheme));
+        Ok(inner)
     }
 }
 
-impl ServerCertVerifier for Restricted {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
+        ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, TlsError> {
-        let checked = self.inner.verify_server_cert(
-            end_entity,
-            intermediates,
-            server_name,
-            ocsp_response,
-            now,
-        );
-        match checked {
+        let Some(inner) = &self.inner else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        match inner.verify_server_cert(end_entity, intermediates, server_name, ocsp, now) {
             // `openssl req -x509` makes a certificate that is its own CA. webpki checks its dates,
             // and then refuses a CA as a server. But the operator has named this certificate as
             // trusted.
@@ -107,8 +66,10 @@ impl ServerCertVerifier for Restricted {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        self.offered(dss)?;
-        self.inner.verify_tls12_signature(message, cert, dss)
+        match self.checks(dss)? {
+            Some(inner) => inner.verify_tls12_signature(message, cert, dss),
+            None => Ok(HandshakeSignatureValid::assertion()),
+        }
     }
 
     fn verify_tls13_signature(
@@ -117,8 +78,10 @@ impl ServerCertVerifier for Restricted {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        self.offered(dss)?;
-        self.inner.verify_tls13_signature(message, cert, dss)
+        match self.checks(dss)? {
+            Some(inner) => inner.verify_tls13_signature(message, cert, dss),
+            None => Ok(HandshakeSignatureValid::assertion()),
+        }
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

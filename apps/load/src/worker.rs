@@ -172,7 +172,9 @@ impl Worker {
             progress |= self.resume_woken(&mut schedule);
             // Only when there is nothing else to do. So passes are full under load.
             if busy && !progress {
-                self.batcher.iter().for_each(Batcher::turn);
+                if let Some(batcher) = &self.batcher {
+                    batcher.turns.turn();
+                }
                 self.resume_woken(&mut schedule);
             }
         }
@@ -404,11 +406,8 @@ impl Worker {
         while let Some((_, key)) = self.lingers.pop_front_if(|(by, _)| *by <= now) {
             if let Some(entry) = self.connections.remove(&key) {
                 self.tally.unclosed += 1;
-                self.watch.count_end(false);
-                self.tally
-                    .succeeded(self.window, &entry.connection, self.timeout);
                 schedule.ended(now, false);
-                entry.connection.finish(Close::Reset);
+                self.succeed_early(entry);
             }
         }
         // Removes connections that have ended before their deadline.

@@ -5,7 +5,7 @@
 //! is for callers that keep more than that.
 //!
 //! Both rest on a page that the kernel fills with zeroes in each child (`MADV_WIPEONFORK`, madvise(2), Linux 4.14).
-//! The child of `vfork` has the memory of its parent, and is told apart by neither: it may only start another program.
+//! The child of `vfork` has the memory of its parent, and neither tells it apart: it may only start another program.
 
 #![deny(unsafe_code)]
 

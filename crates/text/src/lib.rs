@@ -66,6 +66,48 @@ pub fn columns(rows: &[Vec<String>], left: &[bool]) -> String {
     text
 }
 
+/// Defines an enum whose values have names, as files and arguments spell them: `ALL` has every value, `name` gives
+/// the name, and `FromStr` takes it back. The text after the type says in messages what the values are.
+#[macro_export]
+macro_rules! named {
+    (
+        $(#[$of_type:meta])*
+        $visibility:vis enum $Type:ident: $what:literal {
+            $($(#[$of_value:meta])* $Value:ident = $name:literal,)+
+        }
+    ) => {
+        $(#[$of_type])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        $visibility enum $Type {
+            $($(#[$of_value])* $Value,)+
+        }
+
+        impl $Type {
+            /// Every value, in the order of tables.
+            $visibility const ALL: [Self; [$($name),+].len()] = [$(Self::$Value),+];
+
+            /// Name of the value in files and arguments.
+            $visibility const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$Value => $name,)+
+                }
+            }
+        }
+
+        impl ::std::str::FromStr for $Type {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                let known = Self::ALL.into_iter().find(|one| one.name() == text);
+                known.ok_or_else(|| {
+                    let names = [$($name),+].join(", ");
+                    format!("{text:?} is no {}; choose from {names}", $what)
+                })
+            }
+        }
+    };
+}
+
 fn escape(text: &str, stays: impl Fn(char) -> bool) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -107,6 +149,28 @@ pub fn json_line(value: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    named! {
+        /// A fruit.
+        enum Fruit: "fruit" {
+            /// Red.
+            Apple = "apple",
+            /// Yellow.
+            Lemon = "lemon",
+        }
+    }
+
+    #[test]
+    fn a_value_is_found_by_its_name_and_a_message_lists_all_names() {
+        for fruit in Fruit::ALL {
+            assert_eq!(fruit.name().parse(), Ok(fruit));
+        }
+        let refused = "pear".parse::<Fruit>();
+        assert_eq!(
+            refused,
+            Err("\"pear\" is no fruit; choose from apple, lemon".to_owned())
+        );
+    }
 
     #[test]
     fn columns_line_up() {

@@ -9,7 +9,7 @@ pub struct Account {
     /// The share of the clock that is missing at each level, of [`WHOLE`].
     missing: [u64; 3],
     at: u64,
-    told: Request,
+    request: Request,
     /// Lost time in parts of a nanosecond, of which [`WHOLE`] make one.
     owed: u128,
     /// Part of the lost time for throttling and halts.
@@ -32,7 +32,7 @@ impl Account {
             machine,
             missing: clocks.map(missing),
             at: now,
-            told: Request::NOTHING,
+            request: Request::NOTHING,
             owed: 0,
             stalled: 0,
             levels: [0; 3],
@@ -42,7 +42,7 @@ impl Account {
     /// Runs code that asks for `request` on the core from `now` on.
     pub fn run(&mut self, now: u64, request: Request, crowded: bool) {
         self.advance(now);
-        self.told = request;
+        self.request = request;
         self.machine.run(self.at, request, crowded);
     }
 
@@ -72,8 +72,8 @@ impl Account {
     }
 
     /// Last request to the core.
-    pub fn told(&self) -> Request {
-        self.told
+    pub fn request(&self) -> Request {
+        self.request
     }
 
     /// Time up to which the account is computed.

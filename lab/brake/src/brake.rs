@@ -17,13 +17,13 @@ use widelane_marks::{Header, Page, Slot, nanoseconds};
 
 use crate::account::Account;
 use crate::calibrate::{self, Exactness};
+use crate::controller::Costs;
 use crate::core::Core;
 use crate::error::BrakeError;
 use crate::model::Model;
-use crate::pacer::Costs;
 use crate::realtime::prioritise;
 use crate::thread::{PRIORITY, Place, Shared, Tuning, drive, lock};
-use crate::watch::{self, Seen};
+use crate::watch::{self, ObservedBurst};
 
 /// CPUs that behave as a model's. When it is dropped, or its process ends in whatever way, they are
 /// as before.
@@ -117,7 +117,7 @@ impl Brake {
     /// When the system has no thread for it.
     pub fn watch(
         &mut self,
-        seen: impl FnMut() -> Vec<Seen> + Send + 'static,
+        seen: impl FnMut() -> Vec<ObservedBurst> + Send + 'static,
     ) -> Result<(), BrakeError> {
         self.threads
             .push(watch::start(&self.shared, &self.places, seen)?);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use widelane_affinity::pin;
 use widelane_marks::{Kind, Slot, nanoseconds};
 
-use crate::pacer::Costs;
+use crate::controller::Costs;
 use crate::realtime::prioritise;
 use crate::thread::{PRIORITY, Tuning};
 
@@ -31,7 +31,7 @@ pub struct Exactness {
 }
 
 /// Measures what waking up costs on `cpu`, on which the calling thread is with its priority: what the
-/// pacer needs, and the microseconds of a whole wake-up by a mark.
+/// controller needs, and the microseconds of a whole wake-up by a mark.
 pub(crate) fn costs(cpu: usize) -> io::Result<(Costs, f64)> {
     let bench = Bench::default();
     thread::scope(|scope| {

@@ -295,7 +295,7 @@ mod tests {
         let _ = slots[0].begin(Kind::Heavy256, 100_000, 1);
         let _ = slots[1].begin(Kind::Light512, 100_000, 1);
         look(&mut core, &slots, 100_000);
-        assert_eq!(core.account.told().in_time, Grant::L2);
+        assert_eq!(core.account.request().in_time, Grant::L2);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!
 //! - [`Model`]: the processor, from the published figures;
 //! - [`Account`]: time that a core has lost by now, by the state machine; pure;
-//! - [`Pacer`]: when to take how much, so that the brake takes what the model loses; pure;
+//! - [`Controller`]: when to take how much, so that the brake takes what the model loses; pure;
 //! - [`Brake`]: the threads, which call both in real time.
 //!
 //! The brake is exact in the long run only: a wake-up by a timer costs 5 to 30 µs, which is taken from the program as
@@ -20,10 +20,10 @@
 mod account;
 mod brake;
 mod calibrate;
+mod controller;
 mod core;
 mod error;
 mod model;
-mod pacer;
 #[allow(unsafe_code)]
 mod realtime;
 mod thread;
@@ -32,7 +32,7 @@ mod watch;
 pub use account::Account;
 pub use brake::{Brake, Summary};
 pub use calibrate::{Exactness, lost_when_idle};
+pub use controller::{Controller, Costs, Step};
 pub use error::BrakeError;
 pub use model::{Burst, Model, ModelError};
-pub use pacer::{Costs, Pacer, Step};
-pub use watch::Seen;
+pub use watch::ObservedBurst;

@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use widelane_marks::{Page, Slot, nanoseconds};
 
+use crate::controller::{Controller, Costs, Step};
 use crate::core::Core;
-use crate::pacer::{Costs, Pacer, Step};
 
 /// State that all threads share.
 #[derive(Debug)]
@@ -47,27 +47,27 @@ pub(crate) fn drive(shared: &Shared, place: Place, costs: Costs, tuning: &Tuning
     let Some(slot) = shared.page.slot(place.number) else {
         return;
     };
-    let mut pacer = Pacer::new(costs);
-    pacer.took(lock(&shared.cores[place.core]).account.owed());
+    let mut controller = Controller::new(costs);
+    controller.took(lock(&shared.cores[place.core]).account.owed());
     let mut turn = Turn::begin(0);
     let mut stalled = 0;
     while !shared.stop.load(Relaxed) {
         let now = nanoseconds();
-        turn.awake(&mut pacer, now);
+        turn.awake(&mut controller, now);
         let mut core = look(shared, place, now);
         // A stall that was over before this thread ran is what the wake-up was for.
         let before = std::mem::replace(&mut stalled, core.account.stalled());
         if turn.by_mark && stalled > before && turn.stall.is_none() {
             turn.purpose(true);
-            pacer.begin_stall(&core.account, stalled - before, turn.taken);
+            controller.begin_stall(&core.account, stalled - before, turn.taken);
         }
-        match pacer.next(&core.account) {
+        match controller.next(&core.account) {
             Step::Take { until, stall, more } => {
                 let rate = core.account.rate();
                 drop(core);
                 turn.purpose(stall);
-                turn.keep(&mut pacer, until, rate, &shared.stop);
-                pacer.took(more);
+                turn.keep(&mut controller, until, rate, &shared.stop);
+                controller.took(more);
                 turn.taken += more;
             }
             Step::Sleep { until, stall } => {
@@ -79,25 +79,25 @@ pub(crate) fn drive(shared: &Shared, place: Place, costs: Costs, tuning: &Tuning
                 let Some(woken) = slot.prepare_sleep(quiet, &seen) else {
                     continue;
                 };
-                turn.leave(&mut pacer, slot);
+                turn.leave(&mut controller, slot);
                 slot.sleep(woken, until);
                 let now = nanoseconds();
                 let by_mark = slot.woken().load(Relaxed) != woken;
                 let at_once = tuning.more_at_once.load(Relaxed);
                 let ahead = tuning.more_ahead.load(Relaxed);
-                pacer.tune(tuning.more.load(Relaxed), at_once, ahead);
+                controller.tune(tuning.more.load(Relaxed), at_once, ahead);
                 turn = Turn::begin(match by_mark {
                     true => since_mark(slot, now) + tuning.more_by_mark.load(Relaxed),
                     false => {
                         tuning.wake_ups.fetch_add(1, Relaxed);
-                        pacer.costs().timer + if stall { at_once } else { 0 }
+                        controller.costs().timer + if stall { at_once } else { 0 }
                     }
                 });
                 turn.by_mark = by_mark;
                 if stall && !by_mark {
                     turn.purpose(true);
                 }
-                turn.woken(&mut pacer, now);
+                turn.woken(&mut controller, now);
             }
         }
     }
@@ -125,16 +125,16 @@ impl Turn {
         }
     }
 
-    fn woken(&mut self, pacer: &mut Pacer, now: u64) {
+    fn woken(&mut self, controller: &mut Controller, now: u64) {
         self.since = now;
-        pacer.took(self.entered);
+        controller.took(self.entered);
         self.taken = self.entered;
     }
 
     /// Counts what has passed since the last time that this thread looked at the clock.
-    fn awake(&mut self, pacer: &mut Pacer, now: u64) {
+    fn awake(&mut self, controller: &mut Controller, now: u64) {
         let time = now.saturating_sub(self.since);
-        pacer.took(time);
+        controller.took(time);
         self.taken += time;
         self.since = now;
     }
@@ -144,7 +144,7 @@ impl Turn {
     }
 
     /// Keeps the CPU.
-    fn keep(&mut self, pacer: &mut Pacer, until: u64, rate: u64, stop: &AtomicBool) {
+    fn keep(&mut self, controller: &mut Controller, until: u64, rate: u64, stop: &AtomicBool) {
         let mut now = nanoseconds();
         while now < until && !stop.load(Relaxed) {
             now = nanoseconds();
@@ -153,21 +153,21 @@ impl Turn {
         if late > TAKEN_FROM_US {
             // A hypervisor has taken the CPU from this thread: that is no time of the brake, and the model loses
             // nothing for it.
-            self.awake(pacer, until);
-            pacer.took(
+            self.awake(controller, until);
+            controller.took(
                 (u128::from(late) * u128::from(rate) / u128::from(crate::account::WHOLE)) as u64,
             );
             self.since = now;
         } else {
-            self.awake(pacer, now);
+            self.awake(controller, now);
         }
     }
 
-    fn leave(&mut self, pacer: &mut Pacer, slot: &Slot) {
+    fn leave(&mut self, controller: &mut Controller, slot: &Slot) {
         let now = nanoseconds();
-        self.awake(pacer, now);
-        let leave = pacer.costs().leave;
-        pacer.took(leave);
+        self.awake(controller, now);
+        let leave = controller.costs().leave;
+        controller.took(leave);
         slot.add_taken(self.taken + leave, self.stall == Some(true));
     }
 }

@@ -20,7 +20,7 @@ use crate::thread::{PRIORITY, Place, Shared};
 
 /// Wide code that has run on one CPU. Times are in nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedBurst {
     /// CPU on which the code ran.
     pub cpu: usize,
     /// Thread that ran the code.
@@ -37,7 +37,7 @@ pub struct Seen {
 pub(crate) fn start(
     shared: &Arc<Shared>,
     places: &[Place],
-    mut seen: impl FnMut() -> Vec<Seen> + Send + 'static,
+    mut seen: impl FnMut() -> Vec<ObservedBurst> + Send + 'static,
 ) -> Result<JoinHandle<()>, BrakeError> {
     let (shared, places) = (Arc::clone(shared), places.to_vec());
     let work = move || {
@@ -49,7 +49,7 @@ pub(crate) fn start(
             for place in &places {
                 let _ = pin(place.number);
             }
-            tell(&shared.page, &seen());
+            mark(&shared.page, &seen());
         }
     };
     let thread = thread::Builder::new().name("brake-watch".to_owned());
@@ -61,13 +61,13 @@ pub(crate) fn start(
 }
 
 /// Marks them, as one burst for each CPU and kind: from the end of the last for as long as all took.
-fn tell(page: &Page, bursts: &[Seen]) {
-    let mut told: Vec<(usize, Kind, Seen)> = Vec::new();
+fn mark(page: &Page, bursts: &[ObservedBurst]) {
+    let mut bursts_by_cpu: Vec<(usize, Kind, ObservedBurst)> = Vec::new();
     for burst in bursts.iter().filter(|burst| burst.begin < burst.end) {
         let Some(kind) = Kind::of(burst.class) else {
             continue;
         };
-        match told
+        match bursts_by_cpu
             .iter_mut()
             .find(|one| (one.0, one.1) == (burst.cpu, kind))
         {
@@ -76,10 +76,10 @@ fn tell(page: &Page, bursts: &[Seen]) {
                 all.end = all.end.max(burst.end);
                 all.begin = all.end.saturating_sub(time);
             }
-            None => told.push((burst.cpu, kind, *burst)),
+            None => bursts_by_cpu.push((burst.cpu, kind, *burst)),
         }
     }
-    for (cpu, kind, burst) in told {
+    for (cpu, kind, burst) in bursts_by_cpu {
         let Some(slot) = page.slot(cpu).filter(|slot| slot.is_braked()) else {
             continue;
         };
@@ -108,14 +108,14 @@ mod tests {
         let (page, _file) = Page::create(header).expect("there is memory");
         let slot = |cpu| page.slot(cpu).expect("it has two");
         slot(1).set_braked(true);
-        let burst = |cpu, begin, end| Seen {
+        let burst = |cpu, begin, end| ObservedBurst {
             cpu,
             thread: 7,
             class: Class::Light512,
             begin,
             end,
         };
-        tell(
+        mark(
             &page,
             &[
                 burst(1, 1_000, 2_000),

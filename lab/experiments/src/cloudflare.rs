@@ -13,22 +13,22 @@ use widelane_handshakes::Stage;
 use crate::error::ExperimentError;
 use crate::forecast::{Forecast, cycles};
 use crate::load::{CONNECTIONS, served, served_inside};
-use crate::needs::Needs;
 use crate::outcome::{self, Design, Outcome, RATE, Turns};
 use crate::plan::Plan;
+use crate::programs::Programs;
 use crate::terminator::Setting;
 use crate::web::Backend;
 
 /// Place where ChaCha20-Poly1305 runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Where {
+pub enum CipherPlace {
     /// In `widelane serve`, in front of nginx.
     InFront,
     /// In nginx, whose OpenSSL has Widelane's provider.
     InsideNginx,
 }
 
-impl Where {
+impl CipherPlace {
     /// Suffix of the names of conditions.
     fn suffix(self) -> &'static str {
         match self {
@@ -46,15 +46,15 @@ impl Where {
 /// When something is not installed, a server fails or answers wrongly, or Ctrl-C comes.
 pub fn cloudflare(
     plan: &Plan,
-    place: Where,
+    place: CipherPlace,
     brake: Option<&str>,
     tell: impl Fn(&str),
 ) -> Result<Outcome, ExperimentError> {
-    let needs = Needs::find()?;
+    let needs = Programs::find()?;
     let mut stage = plan.stage()?;
     let _backend = match place {
-        Where::InFront => Some(Backend::start(&stage, &needs)?),
-        Where::InsideNginx => None,
+        CipherPlace::InFront => Some(Backend::start(&stage, &needs)?),
+        CipherPlace::InsideNginx => None,
     };
     let page_bytes = Cell::new(0);
     let conditions = CONDITIONS.map(|one| outcome::Condition {
@@ -64,8 +64,8 @@ pub fn cloudflare(
     });
     let design = Design {
         name: match place {
-            Where::InFront => "cloudflare",
-            Where::InsideNginx => "cloudflare inside nginx",
+            CipherPlace::InFront => "cloudflare",
+            CipherPlace::InsideNginx => "cloudflare inside nginx",
         },
         scenario: SCENARIO,
         conditions: conditions.to_vec(),
@@ -108,7 +108,7 @@ impl Condition {
 /// The rates of all rounds, and the size of the page on its way.
 fn take(
     stage: &Stage,
-    (needs, place): (&Needs, Where),
+    (needs, place): (&Programs, CipherPlace),
     plan: &Plan,
     page_bytes: &Cell<usize>,
     tell: impl Fn(&str),
@@ -116,8 +116,10 @@ fn take(
     plan.turns(&CONDITIONS, tell, |condition| {
         let (form, percent) = (condition.form(), condition.percent);
         let served = match place {
-            Where::InFront => served(stage, needs, Setting::form(form), percent, plan.seconds),
-            Where::InsideNginx => served_inside(stage, needs, form, percent, plan.seconds),
+            CipherPlace::InFront => {
+                served(stage, needs, Setting::form(form), percent, plan.seconds)
+            }
+            CipherPlace::InsideNginx => served_inside(stage, needs, form, percent, plan.seconds),
         }?;
         page_bytes.set(served.page_bytes);
         Ok(json!({ RATE: served.requests_per_s, "levels": served.levels }))

@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 use widelane_handshakes::{Server, Stage, output};
 
 use crate::error::ExperimentError;
-use crate::needs::Needs;
+use crate::programs::Programs;
 use crate::web::{page, stripped};
 
 /// A running one.
-pub(crate) struct Front {
+pub(crate) struct FrontServer {
     pub(crate) server: Server,
     pub(crate) address: SocketAddr,
     cpu: usize,
 }
 
-impl Front {
+impl FrontServer {
     /// Starts a command, by whose name its output is kept, and waits until it takes connections. It stays on
     /// `cpu` if that is given; under a brake the command must see to that.
     pub(crate) fn start(
@@ -47,7 +47,7 @@ impl Front {
     }
 
     /// Asks for the page and checks it. Gives its compressed length in bytes.
-    pub(crate) fn check(&self, stage: &Stage, needs: &Needs) -> Result<usize, ExperimentError> {
+    pub(crate) fn check(&self, stage: &Stage, needs: &Programs) -> Result<usize, ExperimentError> {
         let url = format!("https://{}/", self.address);
         let get = |compressed: bool| {
             let mut command = Command::new(&needs.curl);
@@ -89,8 +89,8 @@ impl Front {
 fn levels_in(log: &str, cpu: usize) -> Option<Value> {
     let lines = log.lines().rev();
     let mut lines = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let told = lines.find(|line| line["cpus"].is_array())?;
-    let mut cpus = told["cpus"].as_array()?.iter();
+    let summary = lines.find(|line| line["cpus"].is_array())?;
+    let mut cpus = summary["cpus"].as_array()?.iter();
     let of = cpus.find(|one| one["cpu"].as_u64() == Some(cpu as u64))?;
     let seconds: Option<Vec<f64>> = of["level_seconds"]
         .as_array()?

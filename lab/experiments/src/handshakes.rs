@@ -11,9 +11,9 @@ use widelane_handshakes::{Condition, Contender, Side, Stage};
 use crate::error::ExperimentError;
 use crate::forecast::{Forecast, cycles};
 use crate::load::connections;
-use crate::needs::Needs;
 use crate::outcome::{self, Design, Outcome, RATE, Turns};
 use crate::plan::Plan;
+use crate::programs::Programs;
 use crate::terminator::{Placement, Setting, Terminator};
 use crate::web::Backend;
 
@@ -44,9 +44,9 @@ pub fn intel(
     run("intel", "intel-2021", &INTEL, plan, brake, tell)
 }
 
-/// One way to serve connections.
+/// A server with its setting, and its load.
 #[derive(Clone, Copy)]
-pub(crate) struct Way {
+pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) base: usize,
     /// `None`: nginx.
@@ -59,12 +59,12 @@ pub(crate) struct Way {
 }
 
 /// A turn: the server's start, its load, its end.
-pub(crate) fn turn(stage: &Stage, way: &Way, seconds: f64) -> Result<Value, ExperimentError> {
+pub(crate) fn turn(stage: &Stage, case: &Case, seconds: f64) -> Result<Value, ExperimentError> {
     stage.interrupt().check()?;
-    let path = way.page.then_some(PAGE);
-    let load = |address| connections(stage, address, way.kind, way.in_flight, path, seconds);
+    let path = case.page.then_some(PAGE);
+    let load = |address| connections(stage, address, case.kind, case.in_flight, path, seconds);
     let mut turn = json!({});
-    let report = match way.setting {
+    let report = match case.setting {
         Some(setting) => {
             let mut terminator = Terminator::start(stage, setting)?;
             let report = load(terminator.front.address)?;
@@ -88,31 +88,31 @@ pub(crate) fn turn(stage: &Stage, way: &Way, seconds: f64) -> Result<Value, Expe
 fn run(
     name: &'static str,
     scenario: &'static str,
-    ways: &[Way],
+    cases: &[Case],
     plan: &Plan,
     brake: Option<&str>,
     tell: impl Fn(&str),
 ) -> Result<Outcome, ExperimentError> {
     let mut stage = plan.stage()?;
-    let pages = ways.iter().any(|way| way.page);
-    let needs = pages.then(Needs::find).transpose()?;
+    let pages = cases.iter().any(|case| case.page);
+    let needs = pages.then(Programs::find).transpose()?;
     let _backend = needs
         .map(|needs| Backend::start(&stage, &needs))
         .transpose()?;
-    let condition = |way: &Way| outcome::Condition {
-        name: way.name.to_owned(),
-        base: way.base,
-        published: way.published,
+    let condition = |case: &Case| outcome::Condition {
+        name: case.name.to_owned(),
+        base: case.base,
+        published: case.published,
     };
     let design = Design {
         name,
         scenario,
-        conditions: ways.iter().map(condition).collect(),
+        conditions: cases.iter().map(condition).collect(),
     };
-    let take = |stage: &Stage| plan.turns(ways, &tell, |way| turn(stage, way, plan.seconds));
+    let take = |stage: &Stage| plan.turns(cases, &tell, |case| turn(stage, case, plan.seconds));
     let predict = |model: &str, native: &Turns| {
-        let rates = ways.iter().enumerate();
-        let rates = rates.map(|(index, way)| rate(model, native, index, way));
+        let rates = cases.iter().enumerate();
+        let rates = rates.map(|(index, case)| rate(model, native, index, case));
         rates.collect()
     };
     design.run(plan, &mut stage, brake, take, predict, &tell)
@@ -125,9 +125,9 @@ pub(crate) fn rate(
     model: &str,
     native: &Turns,
     index: usize,
-    way: &Way,
+    case: &Case,
 ) -> Result<Option<f64>, ExperimentError> {
-    if way
+    if case
         .setting
         .is_some_and(|setting| setting.placement != Placement::InPlace)
     {
@@ -144,7 +144,7 @@ pub(crate) fn rate(
     let set = |burst: f64| {
         [
             ("threads", 1.0),
-            ("connections", way.in_flight as f64),
+            ("connections", case.in_flight as f64),
             ("page_rounds", 1.0),
             ("page_cycles", cycles(rest)),
             ("aes_cycles", cycles(pass)),
@@ -179,9 +179,9 @@ pub(crate) const SHIPPED: Setting = Setting {
 /// With it the backend compresses, whatever the client accepts.
 const PAGE: &str = "/?br=1";
 
-const XU: [Way; 6] = [
-    handshake_way("nginx, RSA-2048, 64 in flight", 0, None, RSA, 64, None),
-    handshake_way(
+const XU: [Case; 6] = [
+    handshake_case("nginx, RSA-2048, 64 in flight", 0, None, RSA, 64, None),
+    handshake_case(
         "widelane, RSA-2048, 64 in flight",
         0,
         Some(PASSES),
@@ -189,8 +189,8 @@ const XU: [Way; 6] = [
         64,
         Some((4141.0 / 1343.0 - 1.0) * 100.0),
     ),
-    handshake_way("nginx, RSA-2048, one in flight", 2, None, RSA, 1, None),
-    handshake_way(
+    handshake_case("nginx, RSA-2048, one in flight", 2, None, RSA, 1, None),
+    handshake_case(
         "widelane, RSA-2048, one in flight",
         2,
         Some(PASSES),
@@ -198,8 +198,8 @@ const XU: [Way; 6] = [
         1,
         None,
     ),
-    handshake_way("nginx, ECDSA P-256, 64 in flight", 4, None, ECDSA, 64, None),
-    handshake_way(
+    handshake_case("nginx, ECDSA P-256, 64 in flight", 4, None, ECDSA, 64, None),
+    handshake_case(
         "widelane, ECDSA P-256, 64 in flight",
         4,
         Some(PASSES),
@@ -209,9 +209,9 @@ const XU: [Way; 6] = [
     ),
 ];
 
-const INTEL: [Way; 6] = [
-    handshake_way("handshakes, software", 0, Some(SOFTWARE), RSA, 64, None),
-    handshake_way(
+const INTEL: [Case; 6] = [
+    handshake_case("handshakes, software", 0, Some(SOFTWARE), RSA, 64, None),
+    handshake_case(
         "handshakes, vector code",
         0,
         Some(PASSES),
@@ -219,7 +219,7 @@ const INTEL: [Way; 6] = [
         64,
         Some(207.0),
     ),
-    handshake_way(
+    handshake_case(
         "handshakes, on a vector core",
         0,
         Some(SHIPPED),
@@ -227,9 +227,9 @@ const INTEL: [Way; 6] = [
         64,
         None,
     ),
-    page_way("page, software", 3, SOFTWARE, None),
-    page_way("page, vector code", 3, PASSES, Some(16.0)),
-    page_way("page, on a vector core", 3, SHIPPED, None),
+    page_case("page, software", 3, SOFTWARE, None),
+    page_case("page, vector code", 3, PASSES, Some(16.0)),
+    page_case("page, on a vector core", 3, SHIPPED, None),
 ];
 
 /// One core with scalar work between bursts of dense 512-bit code.
@@ -237,15 +237,15 @@ const SCENARIO: &str = "cloudflare-2017";
 const RSA: Condition = Condition::RsaX25519;
 const ECDSA: Condition = Condition::EcdsaX25519;
 
-const fn handshake_way(
+const fn handshake_case(
     name: &'static str,
     base: usize,
     setting: Option<Setting>,
     kind: Condition,
     in_flight: usize,
     published: Option<f64>,
-) -> Way {
-    Way {
+) -> Case {
+    Case {
         name,
         base,
         setting,
@@ -257,13 +257,13 @@ const fn handshake_way(
 }
 
 /// A connection for each page, with a full handshake by RSA-2048.
-pub(crate) const fn page_way(
+pub(crate) const fn page_case(
     name: &'static str,
     base: usize,
     setting: Setting,
     published: Option<f64>,
-) -> Way {
-    Way {
+) -> Case {
+    Case {
         name,
         base,
         setting: Some(setting),
@@ -280,10 +280,10 @@ mod tests {
 
     #[test]
     fn each_way_is_compared_with_one_that_is_compared_with_none() {
-        for ways in [&XU[..], &INTEL[..]] {
-            for (index, way) in ways.iter().enumerate() {
-                assert_eq!(ways[way.base].base, way.base, "{}", way.name);
-                assert!(way.base <= index && (way.base != index || way.published.is_none()));
+        for cases in [&XU[..], &INTEL[..]] {
+            for (index, case) in cases.iter().enumerate() {
+                assert_eq!(cases[case.base].base, case.base, "{}", case.name);
+                assert!(case.base <= index && (case.base != index || case.published.is_none()));
             }
         }
     }

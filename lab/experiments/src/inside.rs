@@ -6,8 +6,8 @@ use std::process::Command;
 use widelane_handshakes::{Stage, free_address, output};
 
 use crate::error::ExperimentError;
-use crate::front::Front;
-use crate::needs::Needs;
+use crate::front::FrontServer;
+use crate::programs::Programs;
 use crate::web::{Listener, nginx};
 
 /// Starts it with this form, and waits until it answers.
@@ -16,7 +16,11 @@ use crate::web::{Listener, nginx};
 ///
 /// Also when its OpenSSL runs without the provider, or the provider without the form: OpenSSL goes on alone
 /// then, and what it does would be measured.
-pub(crate) fn start(stage: &Stage, needs: &Needs, form: &str) -> Result<Front, ExperimentError> {
+pub(crate) fn start(
+    stage: &Stage,
+    needs: &Programs,
+    form: &str,
+) -> Result<FrontServer, ExperimentError> {
     let (options, folder) = (stage.options(), stage.folder());
     let address = free_address()?;
     let mut setup = Command::new(&options.widelane);
@@ -31,7 +35,7 @@ pub(crate) fn start(stage: &Stage, needs: &Needs, form: &str) -> Result<Front, E
     let cpu = options.server_cpu;
     let mut command = options.emulated(command, Some(cpu));
     let alone = options.model.is_none().then_some(cpu);
-    let front = Front::start(stage, NAME, &mut command, alone, address)?;
+    let front = FrontServer::start(stage, NAME, &mut command, alone, address)?;
     match complaint(&front.said()) {
         None => Ok(front),
         Some(what) => Err(ExperimentError::Answer {

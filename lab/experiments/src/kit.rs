@@ -14,11 +14,11 @@ use widelane_handshakes::{Stage, TrialError, output};
 
 use crate::error::ExperimentError;
 use crate::forecast::{Forecast, cycles};
-use crate::handshakes::{self, PASSES, SHIPPED, SOFTWARE, page_way};
+use crate::handshakes::{self, PASSES, SHIPPED, SOFTWARE, page_case};
 use crate::load::served;
-use crate::needs::Needs;
 use crate::outcome::{self, Design, Outcome, RATE, Turns};
 use crate::plan::Plan;
+use crate::programs::Programs;
 use crate::terminator::{Placement, Setting};
 use crate::web::Backend;
 use crate::worker::Order;
@@ -40,7 +40,7 @@ pub fn kit(
         return Err(ExperimentError::Cpus);
     }
     let mut stage = plan.stage()?;
-    let needs = match Needs::find() {
+    let needs = match Programs::find() {
         Ok(needs) => Some(needs),
         Err(error) => {
             tell(&format!("without real servers: {error}"));
@@ -51,51 +51,54 @@ pub fn kit(
         Some(needs) => Some(Backend::start(&stage, needs)?),
         None => None,
     };
-    let ways = ways(needs.is_some());
-    let condition = |way: &Way| outcome::Condition {
-        name: way.name.clone(),
-        base: way.base,
-        published: way.published,
+    let cases = cases(needs.is_some());
+    let condition = |case: &Case| outcome::Condition {
+        name: case.name.clone(),
+        base: case.base,
+        published: case.published,
     };
     let design = Design {
         name: "kit",
         scenario: SCENARIO,
-        conditions: ways.iter().map(condition).collect(),
+        conditions: cases.iter().map(condition).collect(),
     };
     let take = |stage: &Stage| {
-        plan.turns(&ways, &tell, |way| match &way.what {
-            What::Work(work) => worked(stage, work, plan.seconds),
-            What::Pages(setting) => pages(stage, needs.as_ref(), *setting, plan.seconds),
-            What::Connections(way) => handshakes::turn(stage, way, plan.seconds),
+        plan.turns(&cases, &tell, |case| match &case.what {
+            Workload::Work(work) => worked(stage, work, plan.seconds),
+            Workload::Pages(setting) => pages(stage, needs.as_ref(), *setting, plan.seconds),
+            Workload::Connections(case) => handshakes::turn(stage, case, plan.seconds),
         })
     };
     let predict = |model: &str, native: &Turns| {
         let forecast = Forecast::new(SCENARIO, model, 2)?;
-        let rates = ways.iter().enumerate().map(|(index, way)| match &way.what {
-            What::Work(work) => rate(&forecast, native, index, way.base, work),
-            What::Pages(_) => Ok(None),
-            What::Connections(way) => handshakes::rate(model, native, index, way),
-        });
+        let rates = cases
+            .iter()
+            .enumerate()
+            .map(|(index, case)| match &case.what {
+                Workload::Work(work) => rate(&forecast, native, index, case.base, work),
+                Workload::Pages(_) => Ok(None),
+                Workload::Connections(case) => handshakes::rate(model, native, index, case),
+            });
         rates.collect()
     };
     design.run(plan, &mut stage, brake, take, predict, &tell)
 }
 
-/// A way to do the work.
-struct Way {
+/// A workload with its name, and with what it is compared.
+struct Case {
     name: String,
     base: usize,
     published: Option<f64>,
-    what: What,
+    what: Workload,
 }
 
-enum What {
+enum Workload {
     /// Without a network.
     Work(Work),
     /// Pages over connections that stay.
     Pages(Setting),
     /// A connection for each page.
-    Connections(handshakes::Way),
+    Connections(handshakes::Case),
 }
 
 #[derive(Clone, Copy)]
@@ -110,13 +113,13 @@ struct Work {
 }
 
 /// All of them, those of real servers among them if they are installed.
-fn ways(servers: bool) -> Vec<Way> {
-    let mut ways = Vec::new();
+fn cases(servers: bool) -> Vec<Case> {
+    let mut cases = Vec::new();
     for records in RECORDS {
-        let base = ways.len();
+        let base = cases.len();
         for (name, form, wide, run, published) in WORK {
             let name = format!("{records} records, {name}");
-            let what = What::Work(Work {
+            let what = Workload::Work(Work {
                 form,
                 wide,
                 records,
@@ -124,7 +127,7 @@ fn ways(servers: bool) -> Vec<Way> {
             });
             // Published is a share of about 5 %.
             let published = published.filter(|_| records == RECORDS[1]);
-            ways.push(Way {
+            cases.push(Case {
                 name,
                 base,
                 published,
@@ -133,9 +136,9 @@ fn ways(servers: bool) -> Vec<Way> {
         }
     }
     if !servers {
-        return ways;
+        return cases;
     }
-    let base = ways.len();
+    let base = cases.len();
     for (name, base, setting) in [
         (
             "pages, 256-light in place",
@@ -146,27 +149,27 @@ fn ways(servers: bool) -> Vec<Way> {
         ("pages, 256-light steered", base + 2, steered("256-light")),
         ("pages, 512-ifma steered", base + 2, steered("512-ifma")),
     ] {
-        ways.push(Way {
+        cases.push(Case {
             name: name.to_owned(),
             base,
             published: None,
-            what: What::Pages(setting),
+            what: Workload::Pages(setting),
         });
     }
-    let base = ways.len();
+    let base = cases.len();
     for (name, setting) in [
         ("connections, software", SOFTWARE),
         ("connections, passes in place", PASSES),
         ("connections, passes shipped", SHIPPED),
     ] {
-        ways.push(Way {
+        cases.push(Case {
             name: name.to_owned(),
             base,
             published: None,
-            what: What::Connections(page_way(name, base, setting, None)),
+            what: Workload::Connections(page_case(name, base, setting, None)),
         });
     }
-    ways
+    cases
 }
 
 const fn steered(form: &'static str) -> Setting {
@@ -200,7 +203,7 @@ fn worked(stage: &Stage, work: &Work, seconds: f64) -> Result<Value, ExperimentE
 /// Pages over connections that stay, all with ChaCha20-Poly1305.
 fn pages(
     stage: &Stage,
-    needs: Option<&Needs>,
+    needs: Option<&Programs>,
     setting: Setting,
     seconds: f64,
 ) -> Result<Value, ExperimentError> {
@@ -219,7 +222,7 @@ fn rate(
     base: usize,
     work: &Work,
 ) -> Result<Option<f64>, ExperimentError> {
-    let us = |way, figure| native.median(way, figure);
+    let us = |case, figure| native.median(case, figure);
     let in_place = base + 1;
     // The way to the vector core and back is what a call takes there more than in place.
     let transfer = (us(index, "wide_us") - us(in_place, "wide_us")).max(0.0) / 2.0;
@@ -271,16 +274,16 @@ mod tests {
 
     #[test]
     fn each_way_is_compared_with_one_before_it() {
-        let all = ways(true);
-        assert_eq!(ways(false).len(), RECORDS.len() * WORK.len());
-        for (index, way) in all.iter().enumerate() {
+        let all = cases(true);
+        assert_eq!(cases(false).len(), RECORDS.len() * WORK.len());
+        for (index, case) in all.iter().enumerate() {
             assert!(
-                way.base <= index && all[way.base].base == way.base,
+                case.base <= index && all[case.base].base == case.base,
                 "{}",
-                way.name
+                case.name
             );
         }
-        let published = all.iter().filter(|way| way.published.is_some());
+        let published = all.iter().filter(|case| case.published.is_some());
         assert_eq!(published.count(), 2);
     }
 }

@@ -5,29 +5,13 @@ use std::process::Command;
 use std::thread;
 
 use serde_json::Value;
-use widelane_handshakes::{Condition, Stage, TrialError, output};
+use widelane_handshakes::{Condition, Drive, Stage, output};
 
 use crate::error::ExperimentError;
-use crate::front::Front;
+use crate::front::FrontServer;
 use crate::inside;
-use crate::needs::Needs;
+use crate::programs::Programs;
 use crate::terminator::{Setting, Terminator};
-
-/// The record cipher that a client offers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Suite {
-    Aes128Gcm,
-    ChaCha20Poly1305,
-}
-
-impl Suite {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Aes128Gcm => "TLS_AES_128_GCM_SHA256",
-            Self::ChaCha20Poly1305 => "TLS_CHACHA20_POLY1305_SHA256",
-        }
-    }
-}
 
 /// Figures of one turn of a server with pages.
 pub(crate) struct Served {
@@ -41,7 +25,7 @@ pub(crate) struct Served {
 /// Starts a terminator in front of the pages, checks its answer, loads it, and stops it.
 pub(crate) fn served(
     stage: &Stage,
-    needs: &Needs,
+    needs: &Programs,
     setting: Setting,
     chacha_percent: usize,
     seconds: f64,
@@ -54,7 +38,7 @@ pub(crate) fn served(
 /// Figures of one turn of nginx that speaks TLS itself, with a form of ours in its OpenSSL.
 pub(crate) fn served_inside(
     stage: &Stage,
-    needs: &Needs,
+    needs: &Programs,
     form: &str,
     chacha_percent: usize,
     seconds: f64,
@@ -66,8 +50,8 @@ pub(crate) fn served_inside(
 
 fn loaded(
     stage: &Stage,
-    needs: &Needs,
-    mut front: Front,
+    needs: &Programs,
+    mut front: FrontServer,
     chacha_percent: usize,
     seconds: f64,
 ) -> Result<Served, ExperimentError> {
@@ -87,15 +71,15 @@ fn loaded(
 /// Connections with each cipher are a process of their own; both run at the same time.
 pub(crate) fn requests_per_second(
     stage: &Stage,
-    needs: &Needs,
+    needs: &Programs,
     address: SocketAddr,
     chacha_percent: usize,
     seconds: f64,
 ) -> Result<f64, ExperimentError> {
     let with_chacha = CONNECTIONS * chacha_percent / 100;
     let parts = [
-        (Suite::Aes128Gcm, CONNECTIONS - with_chacha),
-        (Suite::ChaCha20Poly1305, with_chacha),
+        (AES_128_GCM, CONNECTIONS - with_chacha),
+        (CHACHA20_POLY1305, with_chacha),
     ];
     thread::scope(|scope| {
         let running: Vec<_> = parts
@@ -124,47 +108,31 @@ pub(crate) fn connections(
     path: Option<&str>,
     seconds: f64,
 ) -> Result<Value, ExperimentError> {
-    let options = stage.options();
-    let mut command = Command::new(&options.widelane);
-    command.arg("load").arg(address.to_string());
-    command.args(["--concurrency", &in_flight.to_string()]);
-    command.args(["--duration", &seconds.to_string()]);
-    command.args(["--warmup", "0.2"]);
-    command.args(["--cpus", &options.load_cpu.to_string()]);
-    command.args(["--insecure", "--tls", "1.3", "--json"]);
-    command.args(["--cipher", Suite::Aes128Gcm.name()]);
-    command.args(kind.offer());
-    if let Some(path) = path {
-        command.args(["--get", path]);
-    }
-    // The server keeps the costs of passes on this machine: not beyond the experiment.
-    command.env("STATE_DIRECTORY", stage.folder());
-    let printed = output(&mut command, options.load_cpu, stage.interrupt())?;
-    let report: Value = serde_json::from_slice(&printed).map_err(|source| TrialError::Figures {
-        command: "widelane load".to_owned(),
-        source,
-    })?;
+    let drive = Drive::Closed(in_flight);
+    let mut command = stage.load(address, kind, drive, (0.2, seconds));
+    command.args(path.iter().flat_map(|path| ["--get", path]));
+    let report = stage.figures(&mut command)?;
     let errors = report["errors"].as_u64().unwrap_or(0);
     match report["handshakes_per_s"].as_f64() {
         Some(rate) if rate > 0.0 && errors == 0 => Ok(report),
         _ => Err(ExperimentError::Load {
             program: "widelane load",
-            said: String::from_utf8_lossy(&printed).into_owned(),
+            said: report.to_string(),
         }),
     }
 }
 
 fn run(
     stage: &Stage,
-    needs: &Needs,
+    needs: &Programs,
     address: SocketAddr,
-    suite: Suite,
+    suite: &str,
     connections: usize,
     seconds: f64,
 ) -> Result<f64, ExperimentError> {
     let mut command = Command::new(&needs.h2load);
     command.args(["--h1", "--header", "accept-encoding: br"]);
-    command.arg(format!("--tls13-ciphers={}", suite.name()));
+    command.arg(format!("--tls13-ciphers={suite}"));
     command.arg(format!("--clients={connections}"));
     command.arg(format!("--duration={}ms", (seconds * 1e3) as u64));
     command.arg("--warm-up-time=200ms");
@@ -195,6 +163,9 @@ fn rate(printed: &str) -> Result<f64, ExperimentError> {
     }
 }
 
+/// Record ciphers that clients offer.
+const AES_128_GCM: &str = "TLS_AES_128_GCM_SHA256";
+const CHACHA20_POLY1305: &str = "TLS_CHACHA20_POLY1305_SHA256";
 /// Number of connections of which 10 % are two.
 pub(crate) const CONNECTIONS: usize = 20;
 

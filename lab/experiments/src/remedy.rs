@@ -12,18 +12,18 @@ use widelane_samples::{interval_of_median, median};
 
 use crate::error::ExperimentError;
 use crate::load::served;
-use crate::needs::Needs;
 use crate::plan::Plan;
+use crate::programs::Programs;
 use crate::terminator::Setting;
 use crate::web::Backend;
 
 /// Result of the experiment.
 #[derive(Clone, Debug)]
-pub struct Remedy {
+pub struct Recovery {
     /// Loss of each form under the brake, the wide one first.
     pub losses: [Loss; 2],
     /// The share of the wide form's loss that the light form gives back.
-    pub given_back: GivenBack,
+    pub recovered: RecoveredShare,
     /// The record.
     pub record: Option<PathBuf>,
 }
@@ -41,14 +41,14 @@ pub struct Loss {
 
 /// The share of a loss that comes back, from rounds of both losses.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GivenBack {
+pub struct RecoveredShare {
     /// The quotient of the medians; `None` if nothing was lost.
     pub share: Option<f64>,
     /// The lowest share that the rounds do not contradict at 95 %; `None` if there is no such bound.
     pub low: Option<f64>,
     /// The highest.
     pub high: Option<f64>,
-    /// Verdict of the rounds on [`GivenBack::NEEDED`].
+    /// Verdict of the rounds on [`RecoveredShare::NEEDED`].
     pub verdict: Verdict,
 }
 
@@ -68,8 +68,8 @@ pub enum Verdict {
 /// # Errors
 ///
 /// When something is not installed, a server fails or answers wrongly, or Ctrl-C comes.
-pub fn remedy(plan: &Plan, model: &str, tell: impl Fn(&str)) -> Result<Remedy, ExperimentError> {
-    let needs = Needs::find()?;
+pub fn remedy(plan: &Plan, model: &str, tell: impl Fn(&str)) -> Result<Recovery, ExperimentError> {
+    let needs = Programs::find()?;
     let mut stage = plan.stage()?;
     let _backend = Backend::start(&stage, &needs)?;
     let what = format!("experiment remedy as {model}");
@@ -112,14 +112,14 @@ pub fn remedy(plan: &Plan, model: &str, tell: impl Fn(&str)) -> Result<Remedy, E
         median: median(losses.clone()).unwrap_or(0.0),
         bounds: interval_of_median(losses),
     };
-    Ok(Remedy {
+    Ok(Recovery {
         losses: [of(FORMS[0], wide), of(FORMS[1], light)],
-        given_back: GivenBack::of(wide, light),
+        recovered: RecoveredShare::of(wide, light),
         record: record.map(|record| record.end("")).transpose()?,
     })
 }
 
-impl GivenBack {
+impl RecoveredShare {
     /// The share that a remedy must give back to be one.
     pub const NEEDED: f64 = 2.0 / 3.0;
 
@@ -194,48 +194,53 @@ mod tests {
 
     #[test]
     fn what_surely_comes_back_is_proved() {
-        let given = GivenBack::of(&rounds(8.0, 1.0), &rounds(0.5, 0.8));
+        let given = RecoveredShare::of(&rounds(8.0, 1.0), &rounds(0.5, 0.8));
         assert_eq!(given.verdict, Verdict::Proved);
         let share = given.share.expect("a loss");
         assert!((share - 0.9375).abs() < 1e-9, "{given:?}");
-        assert!(given.low.expect("a bound") > GivenBack::NEEDED, "{given:?}");
+        assert!(
+            given.low.expect("a bound") > RecoveredShare::NEEDED,
+            "{given:?}"
+        );
         assert!(given.low <= given.share && given.share <= given.high);
     }
 
     #[test]
     fn what_surely_does_not_is_refuted() {
-        let given = GivenBack::of(&rounds(8.0, 1.0), &rounds(6.0, 0.8));
+        let given = RecoveredShare::of(&rounds(8.0, 1.0), &rounds(6.0, 0.8));
         assert_eq!(given.verdict, Verdict::Refuted);
         assert!(
-            given.high.expect("a bound") < GivenBack::NEEDED,
+            given.high.expect("a bound") < RecoveredShare::NEEDED,
             "{given:?}"
         );
     }
 
     #[test]
     fn noise_leaves_it_open() {
-        let given = GivenBack::of(&rounds(8.0, 3.0), &rounds(1.5, 12.0));
+        let given = RecoveredShare::of(&rounds(8.0, 3.0), &rounds(1.5, 12.0));
         assert_eq!(given.verdict, Verdict::Open);
-        assert!(given.low < Some(GivenBack::NEEDED) && given.high > Some(GivenBack::NEEDED));
+        assert!(
+            given.low < Some(RecoveredShare::NEEDED) && given.high > Some(RecoveredShare::NEEDED)
+        );
     }
 
     /// All of nothing is nothing: a light form that loses nothing beside a wide one that loses nothing.
     #[test]
     fn where_nothing_is_lost_nothing_is_proved() {
         for wide in [rounds(0.0, 1.0), rounds(0.5, 4.0), rounds(-3.0, 1.0)] {
-            let given = GivenBack::of(&wide, &rounds(-5.0, 0.1));
+            let given = RecoveredShare::of(&wide, &rounds(-5.0, 0.1));
             assert_eq!(given.verdict, Verdict::Open, "{given:?}");
             assert_eq!((given.low, given.high), (None, None));
         }
         assert_eq!(
-            GivenBack::of(&rounds(-3.0, 1.0), &rounds(0.0, 1.0)).share,
+            RecoveredShare::of(&rounds(-3.0, 1.0), &rounds(0.0, 1.0)).share,
             None
         );
     }
 
     #[test]
     fn five_rounds_are_too_few() {
-        let given = GivenBack::of(&[8.0; 5], &[0.0; 5]);
+        let given = RecoveredShare::of(&[8.0; 5], &[0.0; 5]);
         assert_eq!(
             (given.verdict, given.low, given.high),
             (Verdict::Open, None, None)

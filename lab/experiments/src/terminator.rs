@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use widelane_handshakes::{Stage, TrialError, free_address};
 
 use crate::error::ExperimentError;
-use crate::front::Front;
+use crate::front::FrontServer;
 use crate::web::SOCKET;
 
 /// Setup of a terminator.
@@ -50,7 +50,7 @@ impl Setting {
 
 /// A running one.
 pub(crate) struct Terminator {
-    pub(crate) front: Front,
+    pub(crate) front: FrontServer,
     metrics: SocketAddr,
 }
 
@@ -77,7 +77,7 @@ impl Terminator {
         let mut command = options.emulated(command, None);
         let alone = options.model.is_none() && setting.placement == Placement::InPlace;
         let cpu = alone.then_some(options.server_cpu);
-        let mut front = Front::start(stage, NAME, &mut command, cpu, address)?;
+        let mut front = FrontServer::start(stage, NAME, &mut command, cpu, address)?;
         // The server listens before it has tried all settings. A setting that it cannot do ends it then.
         let limit = Instant::now() + START_PATIENCE;
         while fetched(metrics).is_none_or(|text| text.is_empty()) {

@@ -11,7 +11,7 @@ use widelane_handshakes::{Server, Stage, TrialError};
 use widelane_sim::Random;
 
 use crate::error::ExperimentError;
-use crate::needs::Needs;
+use crate::programs::Programs;
 
 /// nginx without TLS.
 pub(crate) struct Backend {
@@ -19,7 +19,7 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    pub(crate) fn start(stage: &Stage, needs: &Needs) -> Result<Self, ExperimentError> {
+    pub(crate) fn start(stage: &Stage, needs: &Programs) -> Result<Self, ExperimentError> {
         let folder = stage.folder();
         let mut command = nginx(needs, folder, &Listener::Backend)?;
         let cpu = stage.options().server_cpu;
@@ -30,7 +30,7 @@ impl Backend {
 
 /// The command that starts nginx with the page. Writes the page and the configuration.
 pub(crate) fn nginx(
-    needs: &Needs,
+    needs: &Programs,
     folder: &Path,
     listener: &Listener,
 ) -> Result<Command, ExperimentError> {
@@ -123,7 +123,7 @@ impl Listener {
     }
 }
 
-fn configuration(needs: &Needs, folder: &Path, listener: &Listener) -> String {
+fn configuration(needs: &Programs, folder: &Path, listener: &Listener) -> String {
     let listen = listener.text(folder);
     let folder = folder.display();
     let mut text = String::new();

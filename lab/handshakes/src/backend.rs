@@ -5,15 +5,12 @@
 //! [`Order::encode`]'s nine bytes; a connection may give several, one after the other.
 
 use crate::error::TrialError;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::io::Errno;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::thread::{self, JoinHandle};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 
 /// Order of a client to the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +54,7 @@ pub(crate) const RECEIVED: u8 = b'.';
 #[derive(Debug)]
 pub(crate) struct Backend {
     address: SocketAddr,
-    stop: Arc<AtomicBool>,
+    stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -68,25 +65,33 @@ impl Backend {
     ///
     /// What the system refuses.
     pub(crate) fn start(cpu: usize) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         // The standard library asks for 128, which a burst of new connections exceeds.
         rustix::net::listen(&listener, BACKLOG)?;
-        let mut exchange = Exchange::new(listener)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&stop);
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_io().build()?;
+        let listener = {
+            let _inside = runtime.enter();
+            TcpListener::from_std(listener)?
+        };
+        let (stop, stopped) = oneshot::channel();
         let thread = thread::Builder::new()
             .name("backend".into())
             .spawn(move || {
                 // A thread that may not run on the CPU runs where it may, and the figures show that.
                 let _ = widelane_affinity::pin(cpu);
-                let mut events = Vec::with_capacity(EVENTS);
-                while !seen.load(Ordering::Relaxed) && exchange.turn(&mut events).is_ok() {}
+                runtime.block_on(async {
+                    tokio::select! {
+                        _ = stopped => {}
+                        () = accept(&listener) => {}
+                    }
+                });
             })?;
         Ok(Self {
             address,
-            stop,
+            stop: Some(stop),
             thread: Some(thread),
         })
     }
@@ -99,7 +104,7 @@ impl Backend {
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -114,152 +119,43 @@ pub(crate) fn no_backend(source: io::Error) -> TrialError {
     }
 }
 
-/// The listening socket, and all connections.
-struct Exchange {
-    epoll: OwnedFd,
-    listener: TcpListener,
-    /// The index is what epoll reports.
-    connections: Vec<Option<Connection>>,
-    scratch: Vec<u8>,
+/// Takes all connections. One that the system refuses is the client's to complain of.
+async fn accept(listener: &TcpListener) {
+    loop {
+        if let Ok((stream, _)) = listener.accept().await
+            && stream.set_nodelay(true).is_ok()
+        {
+            tokio::spawn(serve(stream));
+        }
+    }
 }
 
-impl Exchange {
-    fn new(listener: TcpListener) -> io::Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let data = EventData::new_u64(LISTENER);
-        epoll::add(&epoll, &listener, data, EventFlags::IN)?;
-        Ok(Self {
-            epoll,
-            listener,
-            connections: Vec::new(),
-            scratch: vec![b'x'; SCRATCH],
-        })
-    }
-
-    /// Does what there is to do, after waiting for it for a while.
-    fn turn(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
-        let space = rustix::buffer::spare_capacity(events);
-        match epoll::wait(&self.epoll, space, Some(&LOOK_EVERY)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        for event in events.drain(..) {
-            match event.data.u64() {
-                LISTENER => self.accept(),
-                index => self.serve(index as usize),
+/// Carries out the orders of a connection until its end, which is an error as any other.
+async fn serve(mut stream: TcpStream) -> io::Result<()> {
+    loop {
+        let mut order = [0; ORDER_BYTES];
+        stream.read_exact(&mut order).await?;
+        match Order::decode(order).ok_or(ErrorKind::InvalidData)? {
+            Order::Download(mut left) => {
+                let bytes = vec![b'x'; SCRATCH];
+                while left > 0 {
+                    let most = left.min(SCRATCH as u64) as usize;
+                    left -= some(stream.write(&bytes[..most]).await?)?;
+                }
             }
-        }
-        Ok(())
-    }
-
-    /// Takes all connections that wait. One that the system refuses is the client's to complain of.
-    fn accept(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
-            let free = self.connections.iter().position(Option::is_none);
-            let index = free.unwrap_or(self.connections.len());
-            let ready = stream.set_nonblocking(true).is_ok()
-                && stream.set_nodelay(true).is_ok()
-                && epoll::add(
-                    &self.epoll,
-                    &stream,
-                    EventData::new_u64(index as u64),
-                    EventFlags::IN,
-                )
-                .is_ok();
-            if !ready {
-                continue;
+            Order::Upload(mut left) => {
+                let mut bytes = vec![0; SCRATCH];
+                while left > 0 {
+                    let most = left.min(SCRATCH as u64) as usize;
+                    left -= some(stream.read(&mut bytes[..most]).await?)?;
+                }
+                stream.write_all(&[RECEIVED]).await?;
             }
-            if index == self.connections.len() {
-                self.connections.push(None);
-            }
-            self.connections[index] = Some(Connection {
-                stream,
-                state: State::Reading([0; ORDER_BYTES], 0),
-                writes: false,
-            });
-        }
-    }
-
-    fn serve(&mut self, index: usize) {
-        let Some(Some(connection)) = self.connections.get_mut(index) else {
-            return;
-        };
-        let goes_on = match connection.advance(&mut self.scratch) {
-            Ok(()) => true,
-            Err(error) => error.kind() == ErrorKind::WouldBlock,
-        };
-        let writes = matches!(connection.state, State::Sending(_));
-        let watched = writes == connection.writes || {
-            let flags = if writes {
-                EventFlags::OUT
-            } else {
-                EventFlags::IN
-            };
-            let data = EventData::new_u64(index as u64);
-            connection.writes = writes;
-            epoll::modify(&self.epoll, &connection.stream, data, flags).is_ok()
-        };
-        if !goes_on || !watched {
-            self.connections[index] = None;
-        }
-    }
-}
-
-struct Connection {
-    stream: TcpStream,
-    state: State,
-    /// True if epoll waits for room to write, false if for bytes.
-    writes: bool,
-}
-
-enum State {
-    /// Bytes of an order, and their number so far.
-    Reading([u8; ORDER_BYTES], usize),
-    Sending(u64),
-    Receiving(u64),
-    Echoing,
-}
-
-impl Connection {
-    /// Goes on until the socket has nothing more to give or to take, which is an error as any other.
-    fn advance(&mut self, scratch: &mut [u8]) -> io::Result<()> {
-        loop {
-            match &mut self.state {
-                State::Reading(order, filled) => {
-                    *filled += some(self.stream.read(&mut order[*filled..])?)?;
-                    if *filled == order.len() {
-                        self.state = match Order::decode(*order) {
-                            Some(Order::Download(bytes)) => State::Sending(bytes),
-                            Some(Order::Upload(bytes)) => State::Receiving(bytes),
-                            Some(Order::Echo) => State::Echoing,
-                            None => return Err(ErrorKind::InvalidData.into()),
-                        };
-                    }
-                }
-                State::Sending(0) => self.state = State::Reading([0; ORDER_BYTES], 0),
-                State::Sending(left) => {
-                    let most = scratch
-                        .len()
-                        .min(usize::try_from(*left).unwrap_or(usize::MAX));
-                    *left -= some(self.stream.write(&scratch[..most])?)? as u64;
-                }
-                State::Receiving(0) => {
-                    self.stream.write_all(&[RECEIVED])?;
-                    self.state = State::Reading([0; ORDER_BYTES], 0);
-                }
-                State::Receiving(left) => {
-                    let most = scratch
-                        .len()
-                        .min(usize::try_from(*left).unwrap_or(usize::MAX));
-                    *left -= some(self.stream.read(&mut scratch[..most])?)? as u64;
-                }
-                State::Echoing => {
-                    let read = some(self.stream.read(&mut scratch[..ECHO])?)?;
-                    // A client that waits for each answer never fills the socket.
-                    self.stream.write_all(&scratch[..read])?;
-                    if read < ECHO {
-                        return Ok(());
-                    }
+            Order::Echo => {
+                let mut bytes = vec![0; ECHO];
+                loop {
+                    let read = some(stream.read(&mut bytes).await?)?;
+                    stream.write_all(&bytes[..read as usize]).await?;
                 }
             }
         }
@@ -267,30 +163,25 @@ impl Connection {
 }
 
 /// Nothing read or written is the end of the connection.
-fn some(bytes: usize) -> io::Result<usize> {
+fn some(bytes: usize) -> io::Result<u64> {
     match bytes {
         0 => Err(ErrorKind::UnexpectedEof.into()),
-        bytes => Ok(bytes),
+        bytes => Ok(bytes as u64),
     }
 }
 
 const ORDER_BYTES: usize = 9;
-const LISTENER: u64 = u64::MAX;
 const BACKLOG: i32 = 4096;
-const EVENTS: usize = 256;
 /// Bytes that a loopback socket takes at once.
 const SCRATCH: usize = 256 * 1024;
 /// Small requests fit.
 const ECHO: usize = 4096;
-/// Longest time that a drop of the backend waits.
-const LOOK_EVERY: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 20_000_000,
-};
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
 
     #[test]
     fn orders_are_carried_out_one_after_the_other() {

@@ -8,12 +8,12 @@ use crate::error::TrialError;
 use crate::lanes::{distinct, introduction};
 use crate::machine;
 use crate::memory;
+use crate::operations::{self, SpeedPlan};
 use crate::record::Record;
 use crate::relay::{self, RelayPlan};
 use crate::scaling::{self, ScalingPlan};
 use crate::servers::{self, Contender, Side};
 use crate::setup::{Setting, Setup};
-use crate::speed::{self, SpeedPlan};
 use crate::stage::{Stage, raise_descriptors};
 use crate::summary::median_of;
 use serde_json::json;
@@ -73,16 +73,16 @@ pub fn bench(
             let _ = writeln!(
                 bench.summary,
                 "{} is not here, and left out.\n",
-                side.label()
+                side.name()
             );
         }
     }
     for setting in [Setting::Bare, Setting::Usual, Setting::Mutual] {
         bench.handshakes(&sides, setting)?;
     }
-    bench.relay()?;
-    bench.curves()?;
-    bench.scaling()?;
+    if plan.others {
+        bench.others()?;
+    }
     bench.memory()?;
     bench.speed()?;
     let mut summary = bench.summary;
@@ -133,39 +133,18 @@ impl<F: FnMut(&str)> Bench<'_, F> {
         Ok(())
     }
 
-    fn relay(&mut self) -> Result<(), TrialError> {
-        if !self.plan.others {
-            return Ok(());
-        }
+    /// Relayed bytes, latency against load, and the server side in memory.
+    fn others(&mut self) -> Result<(), TrialError> {
         let mut plan = RelayPlan::default();
         plan.rounds = self.plan.rounds.min(plan.rounds);
         let text = relay::relay(self.stage, &plan, self.record, &mut self.progress)?;
         self.section("Bytes through each server", &text);
-        Ok(())
-    }
-
-    /// Measures curves of the first condition only: the shape is the same for the others.
-    fn curves(&mut self) -> Result<(), TrialError> {
+        // The shape of a curve is the same for the other conditions.
         let bare = |one: &&Condition| one.setting() == Setting::Bare;
-        let condition = self.stage.options.conditions.iter().find(bare);
-        let Some(&condition) = condition.filter(|_| self.plan.others) else {
-            return Ok(());
-        };
-        let plan = CurvePlan::default();
-        let text = curve::measure(
-            self.stage,
-            &plan,
-            condition,
-            self.record,
-            &mut self.progress,
-        )?;
-        self.section("Latency against load", &text);
-        Ok(())
-    }
-
-    fn scaling(&mut self) -> Result<(), TrialError> {
-        if !self.plan.others {
-            return Ok(());
+        if let Some(&condition) = self.stage.options.conditions.iter().find(bare) {
+            let (plan, progress) = (CurvePlan::default(), &mut self.progress);
+            let text = curve::measure(self.stage, &plan, condition, self.record, progress)?;
+            self.section("Latency against load", &text);
         }
         let plan = ScalingPlan::default();
         let text = scaling::scaling(self.stage, &plan, self.record, &mut self.progress)?;
@@ -191,25 +170,19 @@ impl<F: FnMut(&str)> Bench<'_, F> {
                     "{condition}, {in_flight} in flight, round {} of {}: {}",
                     round + 1,
                     self.plan.rounds,
-                    side.label()
+                    side.name()
                 ));
-                let drive = Drive::Closed(in_flight);
-                let times = (WARMUP, self.plan.seconds);
-                let report = self
-                    .stage
-                    .drive(&mut contender.running, condition, drive, times)?;
-                self.record.line(&json!({
-                    "kind": CLOSED.kind,
-                    "condition": condition.id(),
-                    "side": side.id(),
-                    "in_flight": in_flight,
-                    "round": round,
-                    "report": report,
-                }))?;
+                let (drive, times) = (Drive::Closed(in_flight), (WARMUP, self.plan.seconds));
+                let line = json!({
+                    "kind": CLOSED.kind, "side": side.name(), "in_flight": in_flight, "round": round,
+                });
+                let (record, running) = (&mut *self.record, &mut contender.running);
+                let report =
+                    (self.stage).measure(record, running, condition, drive, times, line)?;
                 reports[index].push(report);
             }
         }
-        let wanted = |row: &Group<'_>| row.word(0) == condition.id() && row.key[1] == in_flight;
+        let wanted = |row: &Group<'_>| row.word(0) == condition.name() && row.key[1] == in_flight;
         let table = self.record.table(&CLOSED, wanted);
         let title = if in_flight == 1 {
             "One connection at a time".to_owned()
@@ -255,28 +228,20 @@ impl<F: FnMut(&str)> Bench<'_, F> {
                     "{condition}, {rate:.0} starts/s, round {} of {}: {}",
                     round + 1,
                     OPEN_ROUNDS,
-                    side.label()
+                    side.name()
                 ));
-                let drive = Drive::Open(*rate);
-                let times = (WARMUP, 2.0 * self.plan.seconds);
-                let report = self
-                    .stage
-                    .drive(&mut contender.running, condition, drive, times)?;
-                self.record.line(&json!({
-                    "kind": OPEN.kind,
-                    "condition": condition.id(),
-                    "side": side.id(),
-                    "rate": *rate,
-                    "share_of_knee": SHARE_OF_KNEE,
-                    "knee_of": *of,
-                    "round": round,
-                    "report": report,
-                }))?;
+                let (drive, times) = (Drive::Open(*rate), (WARMUP, 2.0 * self.plan.seconds));
+                let line = json!({
+                    "kind": OPEN.kind, "side": side.name(), "rate": *rate, "share_of_knee": SHARE_OF_KNEE,
+                    "knee_of": *of, "round": round,
+                });
+                let (record, running) = (&mut *self.record, &mut contender.running);
+                (self.stage).measure(record, running, condition, drive, times, line)?;
             }
         }
         let table = self
             .record
-            .table(&OPEN, |row| row.word(0) == condition.id());
+            .table(&OPEN, |row| row.word(0) == condition.name());
         self.section(
             &format!("{condition}. Open loop, random starts, latency from the intended start"),
             &table.without(&["handshake"]).text(),
@@ -294,7 +259,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
             (self.progress)(&format!(
                 "{} idle connections: {}",
                 self.plan.idle_connections,
-                side.label()
+                side.name()
             ));
             let result = memory::idle(self.stage, side, self.plan.idle_connections)?;
             self.record
@@ -317,7 +282,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
             operations: Vec::new(),
             seconds: SPEED_SECONDS,
         };
-        let table = speed::speed(self.stage, &plan, self.record, &mut self.progress)?;
+        let table = operations::speed(self.stage, &plan, self.record, &mut self.progress)?;
         self.section("Operations on one core (`widelane speed`)", &table);
         Ok(())
     }

@@ -1,53 +1,38 @@
 //! Kinds of handshakes that are compared: certificate, key exchange, and how the client goes on.
 
-use crate::options;
 use crate::setup::Setting;
 use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
-use widelane_samples::names;
+use widelane_samples::{named, names};
 
-/// One kind of handshake. The client's offer fixes certificate and group, so that no server's
-/// preference decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
-    /// RSA-2048 and X25519.
-    RsaX25519,
-    /// ECDSA on P-256 and X25519.
-    EcdsaX25519,
-    /// ECDSA on P-256, and ML-KEM-768 beside X25519.
-    EcdsaHybrid,
-    /// RSA-2048, and ML-KEM-768 beside X25519.
-    RsaHybrid,
-    /// RSA-2048, as most clients make it: tickets, default suites, an abrupt end.
-    RsaUsual,
-    /// ECDSA on P-256, the same.
-    EcdsaUsual,
-    /// Resumed sessions of TLS 1.3.
-    Resumed13,
-    /// Resumed sessions of TLS 1.2.
-    Resumed12,
-    /// RSA-2048 on both sides: the client shows a certificate.
-    RsaMutual,
-    /// ECDSA on P-256 on both sides.
-    EcdsaMutual,
+named! {
+    /// One kind of handshake. The client's offer fixes certificate and group, so that no server's
+    /// preference decides.
+    pub enum Condition: "kind of handshake" {
+        /// RSA-2048 and X25519.
+        RsaX25519 = "rsa-x25519",
+        /// ECDSA on P-256 and X25519.
+        EcdsaX25519 = "ecdsa-x25519",
+        /// ECDSA on P-256, and ML-KEM-768 beside X25519.
+        EcdsaHybrid = "ecdsa-x25519mlkem768",
+        /// RSA-2048, and ML-KEM-768 beside X25519.
+        RsaHybrid = "rsa-x25519mlkem768",
+        /// RSA-2048, as most clients make it: tickets, default suites, an abrupt end.
+        RsaUsual = "rsa-usual",
+        /// ECDSA on P-256, the same.
+        EcdsaUsual = "ecdsa-usual",
+        /// Resumed sessions of TLS 1.3.
+        Resumed13 = "resumed-tls13",
+        /// Resumed sessions of TLS 1.2.
+        Resumed12 = "resumed-tls12",
+        /// RSA-2048 on both sides: the client shows a certificate.
+        RsaMutual = "rsa-client-certificate",
+        /// ECDSA on P-256 on both sides.
+        EcdsaMutual = "ecdsa-client-certificate",
+    }
 }
 
 impl Condition {
-    /// All, in the order of tables.
-    pub const ALL: [Self; 10] = [
-        Self::RsaX25519,
-        Self::EcdsaX25519,
-        Self::EcdsaHybrid,
-        Self::RsaHybrid,
-        Self::RsaUsual,
-        Self::EcdsaUsual,
-        Self::Resumed13,
-        Self::Resumed12,
-        Self::RsaMutual,
-        Self::EcdsaMutual,
-    ];
-
     /// Conditions without tickets and client certificates, which servers set up alike.
     pub(crate) const BARE: [Self; 4] = [
         Self::RsaX25519,
@@ -55,22 +40,6 @@ impl Condition {
         Self::EcdsaHybrid,
         Self::RsaHybrid,
     ];
-
-    /// Name of the condition in records and arguments.
-    pub fn id(self) -> &'static str {
-        match self {
-            Self::RsaX25519 => "rsa-x25519",
-            Self::EcdsaX25519 => "ecdsa-x25519",
-            Self::EcdsaHybrid => "ecdsa-x25519mlkem768",
-            Self::RsaHybrid => "rsa-x25519mlkem768",
-            Self::RsaUsual => "rsa-usual",
-            Self::EcdsaUsual => "ecdsa-usual",
-            Self::Resumed13 => "resumed-tls13",
-            Self::Resumed12 => "resumed-tls12",
-            Self::RsaMutual => "rsa-client-certificate",
-            Self::EcdsaMutual => "ecdsa-client-certificate",
-        }
-    }
 
     /// Returns whether the server's key is an RSA key, not one on P-256.
     pub(crate) fn is_rsa(self) -> bool {
@@ -111,11 +80,6 @@ impl Condition {
             true => RSA_HOST,
             false => ECDSA_HOST,
         }
-    }
-
-    /// Arguments of `widelane load`: the one group and the one signature algorithm that it offers.
-    pub fn offer(self) -> [&'static str; 4] {
-        ["--group", self.group(), "--sigalg", self.signature()]
     }
 
     fn group(self) -> &'static str {
@@ -159,15 +123,7 @@ impl Condition {
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(names::condition(self.id()))
-    }
-}
-
-impl FromStr for Condition {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        options::named(&Self::ALL, Self::id, text, "kind of handshake")
+        f.write_str(names::condition(self.name()))
     }
 }
 
@@ -183,7 +139,7 @@ mod tests {
     #[test]
     fn conditions_are_read_as_they_are_written() {
         for condition in Condition::ALL {
-            assert_eq!(condition.id().parse(), Ok(condition));
+            assert_eq!(condition.name().parse(), Ok(condition));
         }
         let error = "dsa-x448".parse::<Condition>().expect_err("not known");
         assert!(error.contains("ecdsa-x25519mlkem768"), "{error}");

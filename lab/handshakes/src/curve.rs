@@ -79,18 +79,12 @@ pub(crate) fn measure(
     for round in 0..KNEE_ROUNDS {
         for curve in &mut curves {
             let side = curve.contender.side;
-            progress(&format!("{condition}, knee: {}", side.label()));
-            let drive = Drive::Closed(CROWD);
+            progress(&format!("{condition}, knee: {}", side.name()));
+            let (drive, times) = (Drive::Closed(CROWD), (WARMUP, KNEE_SECONDS));
+            let line =
+                json!({"kind": KNEE, "side": side.name(), "in_flight": CROWD, "round": round});
             let running = &mut curve.contender.running;
-            let report = stage.drive(running, condition, drive, (WARMUP, KNEE_SECONDS))?;
-            record.line(&json!({
-                "kind": KNEE,
-                "condition": condition.id(),
-                "side": side.id(),
-                "in_flight": CROWD,
-                "round": round,
-                "report": report,
-            }))?;
+            let report = stage.measure(record, running, condition, drive, times, line)?;
             curve.knees.push(report);
         }
     }
@@ -106,25 +100,19 @@ pub(crate) fn measure(
                     share * 100.0,
                     round + 1,
                     plan.rounds,
-                    side.label()
+                    side.name()
                 ));
-                let drive = Drive::Open(knee * share);
+                let (drive, times) = (Drive::Open(knee * share), (WARMUP, plan.seconds));
+                let line = json!({
+                    "kind": CURVE.kind, "side": side.name(), "share_of_knee": share, "knee": knee,
+                    "rate": knee * share, "round": round,
+                });
                 let running = &mut curve.contender.running;
-                let report = stage.drive(running, condition, drive, (WARMUP, plan.seconds))?;
-                record.line(&json!({
-                    "kind": CURVE.kind,
-                    "condition": condition.id(),
-                    "side": side.id(),
-                    "share_of_knee": share,
-                    "knee": knee,
-                    "rate": knee * share,
-                    "round": round,
-                    "report": report,
-                }))?;
+                stage.measure(record, running, condition, drive, times, line)?;
             }
         }
     }
-    let table = record.table(&CURVE, |row| row.word(0) == condition.id());
+    let table = record.table(&CURVE, |row| row.word(0) == condition.name());
     Ok(format!(
         "\n{condition}. Latency against load, from the intended start (medians of {} rounds)\n\n{}",
         plan.rounds,

@@ -103,7 +103,7 @@ pub fn demo(
 /// A turn, as a record has it.
 fn line(side: Side, condition: Condition, in_flight: usize, round: usize, report: &Value) -> Value {
     json!({
-        "kind": CLOSED.kind, "side": side.id(), "condition": condition.id(), "in_flight": in_flight, "round": round,
+        "kind": CLOSED.kind, "side": side.name(), "condition": condition.name(), "in_flight": in_flight, "round": round,
         "report": report,
     })
 }
@@ -122,19 +122,19 @@ fn report(options: &Options, lanes: Lanes, plan: DemoPlan, record: &Record) -> S
     );
     let source = Source::of(record, None);
     for condition in &options.conditions {
-        let table = CLOSED.table_of(record, &source, |row| row.word(0) == condition.id());
+        let table = CLOSED.table_of(record, &source, |row| row.word(0) == condition.name());
         let table = table.without(&["handshake", "CPU time × nginx", "load's CPU"]);
         let _ = write!(text, "\n{condition}\n\n{}", table.text());
     }
     let mut notes = options.notes.clone();
-    let is_nginx = |line: &&Line| line.value["side"] == Side::Nginx.id();
+    let is_nginx = |line: &&Line| line.value["side"] == Side::Nginx.name();
     let mut hybrids = options.conditions.iter().filter(|one| one.is_hybrid());
     let has = |condition: &Condition| {
         record
             .lines
             .iter()
             .filter(is_nginx)
-            .any(|line| line.value["condition"] == condition.id())
+            .any(|line| line.value["condition"] == condition.name())
     };
     if options.nginx.is_none() {
         notes.push("nginx is not installed, so there is nothing to compare with.".into());

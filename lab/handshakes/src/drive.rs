@@ -2,15 +2,17 @@
 
 use crate::condition::Condition;
 use crate::error::TrialError;
+use crate::record::Record;
 use crate::servers::Running;
 use crate::stage::Stage;
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
 /// Load that `widelane load` puts on a server.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Drive {
+pub enum Drive {
     /// Closed loop with this number in flight.
     Closed(usize),
     /// Open loop with this number of random starts a second.
@@ -31,21 +33,7 @@ impl Stage {
             return Err(TrialError::TooShort { seconds });
         }
         target.server.alive()?;
-        let mut command = Command::new(&self.options.widelane);
-        command.arg("load").arg(target.address.to_string());
-        match drive {
-            Drive::Closed(in_flight) => command.args(["--concurrency", &in_flight.to_string()]),
-            Drive::Open(rate) => command.args(["--rate", &format!("{rate:.0}"), "--poisson"]),
-        };
-        command.args(["--duration", &seconds.to_string()]);
-        command.args(["--warmup", &warmup.to_string()]);
-        command.args(["--cpus", &self.options.load_cpu.to_string()]);
-        let [rsa, ecdsa] = self.clients();
-        let (certificate, key) = if condition.is_rsa() { &rsa } else { &ecdsa };
-        command.args(["--insecure", "--json"]);
-        command.args(condition.load((certificate, key)));
-        // The server keeps the costs of passes on this machine: for the next turns, not beyond the comparison.
-        command.env("STATE_DIRECTORY", self.folder());
+        let mut command = self.load(target.address, condition, drive, (warmup, seconds));
         let (mut report, spent) = twice(|| {
             let before = target.server.cpu_time();
             let report = self.figures(&mut command)?;
@@ -59,6 +47,49 @@ impl Stage {
         report[SERVER_CPU] = json!(each);
         Ok(report)
     }
+
+    /// The command that loads a server for `seconds`, after a warm-up, and prints its report.
+    pub fn load(
+        &self,
+        address: SocketAddr,
+        condition: Condition,
+        drive: Drive,
+        (warmup, seconds): (f64, f64),
+    ) -> Command {
+        let mut command = Command::new(&self.options.widelane);
+        command.arg("load").arg(address.to_string());
+        match drive {
+            Drive::Closed(in_flight) => command.args(["--concurrency", &in_flight.to_string()]),
+            Drive::Open(rate) => command.args(["--rate", &format!("{rate:.0}"), "--poisson"]),
+        };
+        command.args(["--duration", &seconds.to_string()]);
+        command.args(["--warmup", &warmup.to_string()]);
+        command.args(["--cpus", &self.options.load_cpu.to_string()]);
+        let [rsa, ecdsa] = self.clients();
+        let (certificate, key) = if condition.is_rsa() { &rsa } else { &ecdsa };
+        command.args(["--insecure", "--json"]);
+        command.args(condition.load((certificate, key)));
+        // The server keeps the costs of passes on this machine: for the next turns, not beyond the comparison.
+        command.env("STATE_DIRECTORY", self.folder());
+        command
+    }
+
+    /// Drives `target` for a record: `line` with the condition and the report is written, and the report is returned.
+    pub(crate) fn measure(
+        &self,
+        record: &mut Record,
+        target: &mut Running,
+        condition: Condition,
+        drive: Drive,
+        times: (f64, f64),
+        mut line: Value,
+    ) -> Result<Value, TrialError> {
+        let report = self.drive(target, condition, drive, times)?;
+        line["condition"] = json!(condition.name());
+        line["report"] = report.clone();
+        record.line(&line)?;
+        Ok(report)
+    }
 }
 
 /// Runs a program once more if it failed: where others use the machine as well, a turn of some
@@ -70,7 +101,7 @@ fn twice<T>(mut run: impl FnMut() -> Result<T, TrialError>) -> Result<T, TrialEr
     }
 }
 
-/// A server's CPU time for a handshake, in microseconds, if it has `spent` so much on a turn of
+/// A server's CPU time for a handshake, in microseconds, if it has `spent` this on a turn of
 /// this rate and length.
 ///
 /// The generator's rate is without the warm-up, in which it was much the same. What was in flight

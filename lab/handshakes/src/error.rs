@@ -20,7 +20,7 @@ pub enum TrialError {
     #[error("{name} did not start: {reason}")]
     Start {
         /// Name of the server.
-        name: &'static str,
+        name: String,
         /// Reason, as far as it is known.
         reason: String,
     },

@@ -1,22 +1,18 @@
 //! Memory of servers that hold idle connections.
 
+use crate::backend::{Backend, no_backend};
 use crate::drive::Drive;
 use crate::error::TrialError;
 use crate::process::Server;
 use crate::servers::{self, Contender, Side};
-use crate::setup::Setup;
+use crate::setup::{Setting, Setup};
 use crate::stage::{Stage, raise_descriptors};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs;
-use std::io;
 use std::net::{SocketAddr, SocketAddrV4};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 /// Opens `connections` to a fresh server of `side`, lets them rest, and gives its memory before
@@ -30,18 +26,16 @@ pub(crate) fn idle(stage: &Stage, side: Side, connections: usize) -> Result<Valu
     // A limit of 20,000 is common: rather a few connections less than no figure.
     let most = allowed.saturating_sub(SPARE_DESCRIPTORS) / DESCRIPTORS_EACH;
     let connections = connections.min(usize::try_from(most).unwrap_or(usize::MAX));
-    let backend = HoldingBackend::start(&stage.backend()).map_err(TrialError::Folder)?;
-    let mut contender = servers::start(stage, side, Setup::BARE)?;
+    // Without an order it says nothing.
+    let backend = Backend::start(stage.options.load_cpu).map_err(no_backend)?;
+    let setup = Setup::new(Setting::Bare, backend.address());
+    let mut contender = servers::start(stage, side, setup)?;
     // One handshake of each kind, so that what is set up once counts as before.
     for &condition in &stage.options.conditions {
-        let bare = condition.setting() == Setup::BARE.setting;
+        let bare = condition.setting() == setup.setting;
         if bare && side.can(condition, &stage.options) {
-            stage.drive(
-                &mut contender.running,
-                condition,
-                Drive::Closed(64),
-                (0.1, 0.3),
-            )?;
+            let drive = Drive::Closed(64);
+            stage.drive(&mut contender.running, condition, drive, (0.1, 0.3))?;
         }
     }
     thread::sleep(SETTLE);
@@ -51,12 +45,8 @@ pub(crate) fn idle(stage: &Stage, side: Side, connections: usize) -> Result<Valu
         let mut load = Command::new(&stage.options.widelane);
         load.arg("load").arg(contender.running.address.to_string());
         load.args(["--hold", "--insecure", "--tls", "1.3", "--group", "x25519"]);
-        load.args([
-            "--cipher",
-            "TLS_AES_128_GCM_SHA256",
-            "--json",
-            "--no-preflight",
-        ]);
+        load.args(["--cipher", "TLS_AES_128_GCM_SHA256"]);
+        load.args(["--json", "--no-preflight"]);
         load.args(["--concurrency", &connections.to_string()]);
         load.args(["--warmup", "0.1", "--timeout", "60"]);
         load.args(["--duration", &HOLD.as_secs().to_string()]);
@@ -66,18 +56,13 @@ pub(crate) fn idle(stage: &Stage, side: Side, connections: usize) -> Result<Valu
         (seen, memory(&family))
     };
     drop(contender);
-    drop(backend);
     let each = |key: &str| -> Option<f64> {
         let grown = with[key].as_f64()? - before[key].as_f64()?;
         Some(grown * 1024.0 / seen as f64)
     };
     Ok(json!({
-        "side": side.id(),
-        "connections": seen,
-        "before": before,
-        "with": with,
-        "pss_bytes_each": each("pss_kib"),
-        "rss_bytes_each": each("rss_kib"),
+        "side": side.name(), "connections": seen, "before": before, "with": with,
+        "pss_bytes_each": each("pss_kib"), "rss_bytes_each": each("rss_kib"),
     }))
 }
 
@@ -142,48 +127,6 @@ fn memory(processes: &[u32]) -> Value {
         "rss_kib": sum("Rss:"),
         "anonymous_kib": sum("Anonymous:"),
     })
-}
-
-/// A backend that accepts and says nothing.
-struct HoldingBackend {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl HoldingBackend {
-    fn start(path: &Path) -> io::Result<Self> {
-        let _ = fs::remove_file(path);
-        let listener = UnixListener::bind(path)?;
-        listener.set_nonblocking(true)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let thread = {
-            let stop = Arc::clone(&stop);
-            thread::spawn(move || hold(&listener, &stop))
-        };
-        Ok(Self {
-            stop,
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for HoldingBackend {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn hold(listener: &UnixListener, stop: &AtomicBool) {
-    let mut held: Vec<UnixStream> = Vec::new();
-    while !stop.load(Ordering::Relaxed) {
-        match listener.accept() {
-            Ok((stream, _)) => held.push(stream),
-            Err(_) => thread::sleep(Duration::from_millis(1)),
-        }
-    }
 }
 
 /// The terminator's side and the backend's side of a connection.

@@ -120,20 +120,6 @@ impl Options {
     }
 }
 
-/// One of `all` by its name.
-pub(crate) fn named<T: Copy>(
-    all: &[T],
-    id: fn(T) -> &'static str,
-    name: &str,
-    what: &str,
-) -> Result<T, String> {
-    let known = all.iter().copied().find(|one| id(*one) == name);
-    known.ok_or_else(|| {
-        let ids: Vec<_> = all.iter().map(|one| id(*one)).collect();
-        format!("{name:?} is no {what}; choose from {}", ids.join(", "))
-    })
-}
-
 /// A server's program, where it is usually installed.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

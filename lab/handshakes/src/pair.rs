@@ -29,7 +29,7 @@ pub struct PairPlan {
 impl PairPlan {
     /// Name of the comparison, for its record.
     pub fn name(&self) -> String {
-        let [one, other] = self.sides.map(Side::id);
+        let [one, other] = self.sides.map(Side::name);
         format!("{one} {other} {}", self.in_flight)
     }
 }
@@ -74,19 +74,13 @@ pub fn pair(
                 plan.rounds
             ));
             for turn in [round % 2, (round + 1) % 2] {
-                let drive = Drive::Closed(plan.in_flight);
-                let times = (WARMUP, plan.seconds);
+                let (drive, times) = (Drive::Closed(plan.in_flight), (WARMUP, plan.seconds));
+                let line = json!({
+                    "kind": PAIR, "side": plan.sides[turn].name(), "in_flight": plan.in_flight, "round": round,
+                });
                 let _observer = contenders[turn].observer(stage)?;
                 let running = &mut contenders[turn].running;
-                let report = stage.drive(running, condition, drive, times)?;
-                record.line(&json!({
-                    "kind": PAIR,
-                    "condition": condition.id(),
-                    "side": plan.sides[turn].id(),
-                    "in_flight": plan.in_flight,
-                    "round": round,
-                    "report": report,
-                }))?;
+                stage.measure(record, running, condition, drive, times, line)?;
             }
         }
     }

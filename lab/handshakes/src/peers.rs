@@ -31,7 +31,6 @@ pub(crate) fn nginx_stream(
         Module::BuiltIn => String::new(),
         Module::File(file) => format!("load_module {};\n", file.display()),
     };
-    let setting = setup.setting;
     let configuration = format!(
         r#"{load}daemon off;
 worker_processes 1;
@@ -40,55 +39,54 @@ error_log stderr crit;
 events {{ worker_connections {MOST_CONNECTIONS}; }}
 stream {{
     server {{
-        listen {address} ssl backlog=4096;
-        {certificates}
-        ssl_protocols {protocols};
-        ssl_session_cache off;
-        ssl_session_tickets {tickets};
-        {clients}
+        {tls}
         proxy_pass {backend};
     }}
 }}
 "#,
         folder = folder.display(),
-        certificates = nginx_certificates(stage),
-        protocols = nginx_protocols(setup),
-        tickets = if setting.has_tickets() { "on" } else { "off" },
-        clients = nginx_clients(stage, setup),
+        tls = nginx_tls(stage, setup, address),
         backend = backend(setup, "nginx-stream")?,
     );
-    let file = write(folder, "nginx.conf", &configuration)?;
+    nginx_with(program, folder, &configuration)
+}
+
+/// nginx with a configuration, which is written into `folder`.
+pub(crate) fn nginx_with(
+    program: &Path,
+    folder: &Path,
+    configuration: &str,
+) -> Result<Command, TrialError> {
+    let file = write(folder, "nginx.conf", configuration)?;
     let mut command = Command::new(program);
     command.arg("-e").arg("stderr").arg("-p").arg(folder);
     command.arg("-c").arg(file);
     Ok(command)
 }
 
-/// The lines of nginx that name each certificate and its key.
-pub(crate) fn nginx_certificates(stage: &Stage) -> String {
-    let pairs = stage.certificates().map(|(certificate, key)| {
+/// The lines of nginx for an address with TLS.
+pub(crate) fn nginx_tls(stage: &Stage, setup: Setup, address: SocketAddr) -> String {
+    let setting = setup.setting;
+    let certificates = stage.certificates().map(|(certificate, key)| {
         let (certificate, key) = (certificate.display(), key.display());
-        format!("ssl_certificate {certificate}; ssl_certificate_key {key};")
+        format!("ssl_certificate {certificate}; ssl_certificate_key {key};\n")
     });
-    pairs.join("\n        ")
-}
-
-pub(crate) fn nginx_protocols(setup: Setup) -> &'static str {
-    match setup.setting.has_tickets() {
-        true => "TLSv1.2 TLSv1.3",
-        false => "TLSv1.3",
-    }
-}
-
-/// The lines of nginx that ask for certificates of clients.
-pub(crate) fn nginx_clients(stage: &Stage, setup: Setup) -> String {
-    match setup.setting.asks_for_certificates() {
+    let (protocols, tickets) = match setting.has_tickets() {
+        true => ("TLSv1.2 TLSv1.3", "on"),
+        false => ("TLSv1.3", "off"),
+    };
+    let clients = match setting.asks_for_certificates() {
         true => format!(
             "ssl_verify_client on; ssl_client_certificate {};",
             stage.client_authority().display()
         ),
         false => String::new(),
-    }
+    };
+    format!(
+        "listen {address} ssl backlog=4096;\n{}ssl_protocols {protocols};\nssl_session_cache off;\n\
+         ssl_session_tickets {tickets};\n{clients}",
+        certificates.concat()
+    )
 }
 
 /// Form in which nginx has its stream module.
@@ -140,7 +138,18 @@ pub(crate) fn haproxy(
     };
     let certificates = both_in_one(stage, folder)?;
     let certificates = certificates.map(|file| format!("crt {}", file.display()));
-    let configuration = format!(
+    let bind = format!(
+        "{address} ssl {}{clients} backlog 4096",
+        certificates.join(" ")
+    );
+    let backend = backend(setup, "haproxy")?;
+    let rest = format!("default_backend plain\nbackend plain\n    server one {backend}");
+    haproxy_with(program, folder, &haproxy_text(options, "tcp", &bind, &rest))
+}
+
+/// HAProxy's configuration with one thread, and the options, mode and address of its one frontend.
+pub(crate) fn haproxy_text(options: &str, mode: &str, bind: &str, rest: &str) -> String {
+    format!(
         "\
 global
     nbthread 1
@@ -148,20 +157,24 @@ global
     tune.ssl.cachesize 0
     ssl-default-bind-options {options}
 defaults
-    mode tcp
+    mode {mode}
     timeout client 60s
     timeout server 60s
     timeout connect 60s
 frontend tls
-    bind {address} ssl {certificates}{clients} backlog 4096
-    default_backend plain
-backend plain
-    server one {backend}
-",
-        certificates = certificates.join(" "),
-        backend = backend(setup, "haproxy")?,
-    );
-    let file = write(folder, "haproxy.cfg", &configuration)?;
+    bind {bind}
+    {rest}
+"
+    )
+}
+
+/// HAProxy with a configuration, which is written into `folder`.
+pub(crate) fn haproxy_with(
+    program: &Path,
+    folder: &Path,
+    configuration: &str,
+) -> Result<Command, TrialError> {
+    let file = write(folder, "haproxy.cfg", configuration)?;
     let mut command = Command::new(program);
     command.arg("-db").arg("-f").arg(file);
     Ok(command)
@@ -212,24 +225,30 @@ quiet = on
     Ok(command)
 }
 
-fn backend(setup: Setup, server: &'static str) -> Result<SocketAddr, TrialError> {
+fn backend(setup: Setup, server: &str) -> Result<SocketAddr, TrialError> {
     setup.backend.ok_or_else(|| TrialError::Start {
-        name: server,
+        name: server.to_owned(),
         reason: "this comparison has no backend for it".into(),
     })
 }
 
 /// Files with a certificate and its key, as some servers want them.
 fn both_in_one(stage: &Stage, folder: &Path) -> Result<[PathBuf; 2], TrialError> {
-    let mut files = [PathBuf::new(), PathBuf::new()];
-    let names = ["rsa.both.pem", "ecdsa.both.pem"];
-    for (((certificate, key), name), file) in stage.certificates().iter().zip(names).zip(&mut files)
-    {
-        let parts = [certificate, key].map(fs::read_to_string);
-        let parts: Result<Vec<_>, _> = parts.into_iter().collect();
-        *file = write(folder, name, &parts.map_err(TrialError::Folder)?.concat())?;
-    }
-    Ok(files)
+    let [rsa, ecdsa] = stage.certificates();
+    Ok([
+        in_one(folder, "rsa.both.pem", &rsa)?,
+        in_one(folder, "ecdsa.both.pem", &ecdsa)?,
+    ])
+}
+
+/// A file with a certificate and its key.
+pub(crate) fn in_one(
+    folder: &Path,
+    name: &str,
+    (certificate, key): &(PathBuf, PathBuf),
+) -> Result<PathBuf, TrialError> {
+    let read = |file| fs::read_to_string(file).map_err(TrialError::Folder);
+    write(folder, name, &(read(certificate)? + &read(key)?))
 }
 
 const STREAM: &str = "lib/nginx/modules/ngx_stream_module.so";

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// A server as a child process. Dropping it stops it.
 #[derive(Debug)]
 pub struct Server {
-    name: &'static str,
+    name: String,
     child: Child,
     log: PathBuf,
 }
@@ -27,13 +27,13 @@ impl Server {
     ///
     /// [`TrialError::Start`] if it cannot be started.
     pub fn start(
-        name: &'static str,
+        name: &str,
         command: &mut Command,
         cpu: impl Into<Option<usize>>,
         folder: &Path,
     ) -> Result<Self, TrialError> {
         let failed = |error: io::Error| TrialError::Start {
-            name,
+            name: name.to_owned(),
             reason: error.to_string(),
         };
         let log = folder.join(format!("{name}.log"));
@@ -43,7 +43,11 @@ impl Server {
             .stdout(output.try_clone().map_err(failed)?)
             .stderr(output);
         let child = spawn(command, cpu.into()).map_err(failed)?;
-        Ok(Self { name, child, log })
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            log,
+        })
     }
 
     /// Waits until the server has taken a connection on `address`, and has measured what passes cost:
@@ -149,7 +153,7 @@ impl Server {
         let last: Vec<_> = said.lines().rev().take(LINES_OF_LOG).collect();
         let last: Vec<_> = last.into_iter().rev().collect();
         TrialError::Start {
-            name: self.name,
+            name: self.name.clone(),
             reason: format!("{what}; it said: {}", last.join("\n")),
         }
     }

@@ -54,7 +54,7 @@ impl Record {
         let before = state(&stage.options)?;
         let mut record = Self::create(folder, &started, what)?;
         record.options = Some(stage.options.clone());
-        let conditions = stage.options.conditions.iter().map(|one| one.id());
+        let conditions = stage.options.conditions.iter().map(|one| one.name());
         record.line(&json!({
             "kind": "run",
             "schema": SCHEMA,

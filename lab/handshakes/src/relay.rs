@@ -8,7 +8,6 @@ mod traffic;
 
 use crate::backend::{Backend, no_backend};
 use crate::error::TrialError;
-use crate::options;
 use crate::record::Record;
 use crate::servers::{self, Contender, Side};
 use crate::setup::{Setting, Setup};
@@ -16,50 +15,30 @@ use crate::stage::Stage;
 use rustls::CipherSuite;
 use serde_json::{Value, json};
 use std::fmt;
-use std::str::FromStr;
 use std::thread;
 use std::time::Duration;
 pub(crate) use traffic::Anybody;
 use traffic::{Client, Turn};
 use widelane_samples::kinds::{RELAY_BULK, RELAY_SMALL};
-use widelane_samples::{Group, Source};
+use widelane_samples::{Group, Source, named};
 
-/// A kind of relayed bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Traffic {
-    /// Bytes from the backend to the client, AES-128-GCM.
-    BulkDownload,
-    /// Bytes from the client to the backend, AES-128-GCM.
-    BulkUpload,
-    /// Bytes from the backend to the client, ChaCha20-Poly1305.
-    BulkDownloadChaCha20,
-    /// Bytes from the client to the backend, ChaCha20-Poly1305.
-    BulkUploadChaCha20,
-    /// Requests of 3 bytes with answers of 3 bytes on 64 kept connections, AES-128-GCM.
-    SmallRequests,
+named! {
+    /// A kind of relayed bytes.
+    pub enum Traffic: "traffic" {
+        /// Bytes from the backend to the client, AES-128-GCM.
+        BulkDownload = "bulk-download",
+        /// Bytes from the client to the backend, AES-128-GCM.
+        BulkUpload = "bulk-upload",
+        /// Bytes from the backend to the client, ChaCha20-Poly1305.
+        BulkDownloadChaCha20 = "bulk-download-chacha20",
+        /// Bytes from the client to the backend, ChaCha20-Poly1305.
+        BulkUploadChaCha20 = "bulk-upload-chacha20",
+        /// Requests of 3 bytes with answers of 3 bytes on 64 kept connections, AES-128-GCM.
+        SmallRequests = "small-requests",
+    }
 }
 
 impl Traffic {
-    /// All, in the order of tables.
-    pub const ALL: [Self; 5] = [
-        Self::BulkDownload,
-        Self::BulkUpload,
-        Self::BulkDownloadChaCha20,
-        Self::BulkUploadChaCha20,
-        Self::SmallRequests,
-    ];
-
-    /// Name of the traffic in records and arguments.
-    pub fn id(self) -> &'static str {
-        match self {
-            Self::BulkDownload => "bulk-download",
-            Self::BulkUpload => "bulk-upload",
-            Self::BulkDownloadChaCha20 => "bulk-download-chacha20",
-            Self::BulkUploadChaCha20 => "bulk-upload-chacha20",
-            Self::SmallRequests => "small-requests",
-        }
-    }
-
     fn suite(self) -> CipherSuite {
         match self {
             Self::BulkDownloadChaCha20 | Self::BulkUploadChaCha20 => {
@@ -81,14 +60,6 @@ impl fmt::Display for Traffic {
             Self::BulkUploadChaCha20 => "Bulk upload, ChaCha20-Poly1305",
             Self::SmallRequests => "Requests of 3 bytes on 64 kept connections, AES-128-GCM",
         })
-    }
-}
-
-impl FromStr for Traffic {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        options::named(&Self::ALL, Self::id, text, "traffic")
     }
 }
 
@@ -145,7 +116,7 @@ pub fn relay(
         if side.is_installed(&stage.options) {
             contenders.push(servers::start(stage, side, setup)?);
         } else if side != Side::Old {
-            text.push_str(&format!("{} is not here, and left out.\n", side.label()));
+            text.push_str(&format!("{} is not here, and left out.\n", side.name()));
         }
     }
     for &traffic in &plan.traffic {
@@ -159,13 +130,13 @@ pub fn relay(
                     "{traffic}, round {} of {}: {}",
                     round + 1,
                     plan.rounds,
-                    side.label()
+                    side.name()
                 ));
                 let report = drive(stage, plan, contender, traffic)?;
                 record.line(&json!({
                     "kind": RELAY_BULK.kind,
-                    "traffic": traffic.id(),
-                    "side": side.id(),
+                    "traffic": traffic.name(),
+                    "side": side.name(),
                     "round": round,
                     "report": report,
                 }))?;
@@ -249,7 +220,7 @@ fn compared(record: &widelane_samples::Record, traffic: Traffic) -> String {
         Traffic::SmallRequests => RELAY_SMALL,
         _ => RELAY_BULK,
     };
-    let wanted = |row: &Group<'_>| row.word(0) == traffic.id();
+    let wanted = |row: &Group<'_>| row.word(0) == traffic.name();
     let table = kind.table_of(record, &Source::of(record, None), wanted);
     table.without(&["traffic"]).text()
 }
@@ -269,7 +240,7 @@ mod tests {
     #[test]
     fn traffic_is_read_as_it_is_written() {
         for traffic in Traffic::ALL {
-            assert_eq!(traffic.id().parse(), Ok(traffic));
+            assert_eq!(traffic.name().parse(), Ok(traffic));
         }
         let error = "bulk".parse::<Traffic>().expect_err("not known");
         assert!(error.contains("bulk-download-chacha20"), "{error}");
@@ -286,7 +257,7 @@ mod tests {
         ] {
             for (round, cpu) in [cpu, cpu + 0.1, cpu].into_iter().enumerate() {
                 record.push(json!({
-                    "kind": RELAY_BULK.kind, "traffic": Traffic::BulkUpload.id(), "side": side.id(), "round": round,
+                    "kind": RELAY_BULK.kind, "traffic": Traffic::BulkUpload.name(), "side": side.name(), "round": round,
                     "report": {"gib_per_s": 1.0, CPU_OF_GIB: cpu},
                 }));
             }

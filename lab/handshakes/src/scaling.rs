@@ -29,7 +29,7 @@ use std::time::Duration;
 use widelane_engine::{Config, Engine};
 use widelane_rustls::{Driver, HandshakeError, Turns, provider};
 use widelane_samples::kinds::SCALING;
-use widelane_samples::names;
+use widelane_samples::{named, names};
 
 /// Plan of a measurement.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ pub fn scaling(
                 stage.interrupt.check()?;
                 progress(&format!(
                     "{kind}, {}, round {} of {}",
-                    names::arrangement(arrangement.id()),
+                    names::arrangement(arrangement.name()),
                     round + 1,
                     plan.rounds
                 ));
@@ -89,7 +89,7 @@ pub fn scaling(
                 record.line(&json!({
                     "kind": SCALING.kind,
                     "certificate": kind,
-                    "arrangement": arrangement.id(),
+                    "arrangement": arrangement.name(),
                     "cpus": cpus,
                     "round": round,
                     "report": report,
@@ -105,28 +105,19 @@ pub fn scaling(
     ))
 }
 
-/// Arrangement of threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Arrangement {
-    /// One thread, on each CPU in turn.
-    One,
-    /// One thread on each CPU, as workers of one server.
-    Sharing,
-    /// One on each CPU, each with an engine and a configuration of its own.
-    Apart,
+named! {
+    /// Arrangement of threads.
+    enum Arrangement: "arrangement" {
+        /// One thread, on each CPU in turn.
+        One = "one",
+        /// One thread on each CPU, as workers of one server.
+        Sharing = "sharing",
+        /// One on each CPU, each with an engine and a configuration of its own.
+        Apart = "apart",
+    }
 }
 
 impl Arrangement {
-    const ALL: [Self; 3] = [Self::One, Self::Sharing, Self::Apart];
-
-    fn id(self) -> &'static str {
-        match self {
-            Self::One => "one",
-            Self::Sharing => "sharing",
-            Self::Apart => "apart",
-        }
-    }
-
     fn run(
         self,
         files: &(PathBuf, PathBuf),

@@ -8,7 +8,7 @@
 use crate::condition::Condition;
 use crate::error::TrialError;
 use crate::machine;
-use crate::options::{self, Options};
+use crate::options::Options;
 use crate::peers;
 use crate::process::Server;
 use crate::setup::{Setting, Setup};
@@ -17,64 +17,35 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::str::FromStr;
+use widelane_samples::named;
 
-/// One side of the comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// `widelane serve` with `--batching off`: AWS-LC makes each signature alone.
-    Alone,
-    /// `widelane serve` as it comes.
-    Batched,
-    /// `widelane serve` with `--placement inline`: whatever the machine's profile says.
-    Inline,
-    /// Another `widelane serve`, as it comes: that of [`Options::old`].
-    Old,
-    /// nginx with its OpenSSL.
-    Nginx,
-    /// nginx's stream module, which relays to a backend.
-    NginxStream,
-    /// HAProxy, which relays to a backend.
-    Haproxy,
-    /// hitch, which relays to a backend.
-    Hitch,
-    /// nginx while `widelane trace latency` traces it.
-    NginxLatency,
-    /// nginx while `widelane trace handshakes` traces it.
-    NginxHandshakes,
+named! {
+    /// One side of the comparison.
+    pub enum Side: "server" {
+        /// `widelane serve` with `--batching off`: AWS-LC makes each signature alone.
+        Alone = "widelane-off",
+        /// `widelane serve` as it comes.
+        Batched = "widelane-on",
+        /// `widelane serve` with `--placement inline`: whatever the machine's profile says.
+        Inline = "widelane-inline",
+        /// Another `widelane serve`, as it comes: that of [`Options::old`].
+        Old = "widelane-old",
+        /// nginx with its OpenSSL.
+        Nginx = "nginx",
+        /// nginx's stream module, which relays to a backend.
+        NginxStream = "nginx-stream",
+        /// HAProxy, which relays to a backend.
+        Haproxy = "haproxy",
+        /// hitch, which relays to a backend.
+        Hitch = "hitch",
+        /// nginx while `widelane trace latency` traces it.
+        NginxLatency = "nginx-trace-latency",
+        /// nginx while `widelane trace handshakes` traces it.
+        NginxHandshakes = "nginx-trace-handshakes",
+    }
 }
 
 impl Side {
-    /// All sides.
-    pub const ALL: [Self; 10] = [
-        Self::Alone,
-        Self::Batched,
-        Self::Inline,
-        Self::Old,
-        Self::Nginx,
-        Self::NginxStream,
-        Self::Haproxy,
-        Self::Hitch,
-        Self::NginxLatency,
-        Self::NginxHandshakes,
-    ];
-
-    /// Name of the side in records, files and arguments.
-    pub fn id(self) -> &'static str {
-        match self {
-            Self::Alone => "widelane-off",
-            Self::Batched => "widelane-on",
-            Self::Inline => "widelane-inline",
-            Self::Old => "widelane-old",
-            Self::Nginx => "nginx",
-            Self::NginxStream => "nginx-stream",
-            Self::Haproxy => "haproxy",
-            Self::Hitch => "hitch",
-            Self::NginxLatency => "nginx-trace-latency",
-            Self::NginxHandshakes => "nginx-trace-handshakes",
-        }
-    }
-
     /// Returns whether this side can do such handshakes.
     pub(crate) fn can(self, condition: Condition, options: &Options) -> bool {
         match self {
@@ -107,30 +78,6 @@ impl Side {
             Self::NginxHandshakes => Some("handshakes"),
             _ => None,
         }
-    }
-
-    /// Name of the side in tables.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Alone => "widelane, batching off",
-            Self::Batched => "widelane, batching on",
-            Self::Inline => "widelane, inline",
-            Self::Old => "widelane, old",
-            Self::Nginx => "nginx",
-            Self::NginxStream => "nginx stream",
-            Self::Haproxy => "HAProxy",
-            Self::Hitch => "hitch",
-            Self::NginxLatency => "nginx, trace latency",
-            Self::NginxHandshakes => "nginx, trace handshakes",
-        }
-    }
-}
-
-impl FromStr for Side {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        options::named(&Self::ALL, Self::id, text, "server")
     }
 }
 
@@ -171,7 +118,7 @@ impl Contender {
         let Some(view) = self.side.view() else {
             return Ok(None);
         };
-        let (folder, _) = place(stage, self.side.id())?;
+        let (folder, _) = place(stage, self.side.name())?;
         let family = self.running.server.family();
         let family: Vec<_> = family.iter().map(u32::to_string).collect();
         let mut command = Command::new(&stage.options.widelane);
@@ -194,7 +141,7 @@ impl Running {
     /// until it takes connections. What it says goes to a file of `folder`.
     pub(crate) fn start(
         stage: &Stage,
-        name: &'static str,
+        name: &str,
         command: Command,
         address: SocketAddr,
         folder: &Path,
@@ -211,7 +158,7 @@ impl Running {
 
 /// Starts `side` on the stage's server CPU and waits until it takes connections.
 pub(crate) fn start(stage: &Stage, side: Side, setup: Setup) -> Result<Contender, TrialError> {
-    let name = format!("{}-{}", side.id(), setup.setting.id());
+    let name = format!("{}-{}", side.name(), setup.setting.name());
     let (folder, address) = place(stage, &name)?;
     let command = match side {
         Side::Alone | Side::Batched | Side::Inline | Side::Old => {
@@ -224,7 +171,7 @@ pub(crate) fn start(stage: &Stage, side: Side, setup: Setup) -> Result<Contender
         Side::Haproxy => peers::haproxy(stage, setup, &folder, address)?,
         Side::Hitch => peers::hitch(stage, setup, &folder, address)?,
     };
-    let running = Running::start(stage, side.id(), command, address, &folder)?;
+    let running = Running::start(stage, side.name(), command, address, &folder)?;
     Ok(Contender { side, running })
 }
 
@@ -327,31 +274,16 @@ http {{
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
     server {{
-        listen {address} ssl backlog=4096;
-        {certificates}
-        ssl_protocols {protocols};
-        ssl_session_cache off;
-        ssl_session_tickets {tickets};
-        {clients}
+        {tls}
         {more}
         return 204;
     }}
 }}
 "#,
         folder = folder.display(),
-        certificates = peers::nginx_certificates(stage),
-        protocols = peers::nginx_protocols(setup),
-        tickets = match setup.setting.has_tickets() {
-            true => "on",
-            false => "off",
-        },
-        clients = peers::nginx_clients(stage, setup),
+        tls = peers::nginx_tls(stage, setup, address),
     );
-    let file = write(folder, "nginx.conf", &configuration)?;
-    let mut command = Command::new(binary);
-    command.arg("-e").arg("stderr").arg("-p").arg(folder);
-    command.arg("-c").arg(file);
-    Ok(command)
+    peers::nginx_with(binary, folder, &configuration)
 }
 
 /// Writes a file into a server's folder.

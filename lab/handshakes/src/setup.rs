@@ -2,25 +2,27 @@
 
 use crate::condition::Condition;
 use std::net::SocketAddr;
+use widelane_samples::named;
 
 /// Setup of servers, alike for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
     pub(crate) setting: Setting,
     /// The backend. Without one, a server must not need it: the terminator then has the path of a
-    /// socket at which only those listen who hold connections open.
+    /// socket at which no program listens.
     pub(crate) backend: Option<SocketAddr>,
 }
 
-/// TLS that the servers speak.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Setting {
-    /// TLS 1.3 only, no tickets.
-    Bare,
-    /// Defaults of servers: TLS 1.2 and 1.3, two tickets in TLS 1.3.
-    Usual,
-    /// Defaults, and clients must show a certificate.
-    Mutual,
+named! {
+    /// TLS that the servers speak.
+    pub(crate) enum Setting: "setting" {
+        /// TLS 1.3 only, no tickets.
+        Bare = "bare",
+        /// Defaults of servers: TLS 1.2 and 1.3, two tickets in TLS 1.3.
+        Usual = "usual",
+        /// Defaults, and clients must show a certificate.
+        Mutual = "mutual",
+    }
 }
 
 impl Setup {
@@ -39,15 +41,6 @@ impl Setup {
 }
 
 impl Setting {
-    /// Name of the setting in folders.
-    pub(crate) fn id(self) -> &'static str {
-        match self {
-            Self::Bare => "bare",
-            Self::Usual => "usual",
-            Self::Mutual => "mutual",
-        }
-    }
-
     pub(crate) fn has_tickets(self) -> bool {
         self != Self::Bare
     }
@@ -64,6 +57,6 @@ pub(crate) fn other_setting(conditions: &[Condition]) -> Option<String> {
         .find(|one| one.setting() != Setting::Bare)?;
     Some(format!(
         "{} needs servers with tickets; measure it with `widelane-lab handshakes bench` or `pair`",
-        other.id()
+        other.name()
     ))
 }

@@ -69,7 +69,11 @@ impl Stage {
     }
 
     /// Runs a program that prints one JSON object, on the load's CPU.
-    pub(crate) fn figures(&self, command: &mut Command) -> Result<Value, TrialError> {
+    ///
+    /// # Errors
+    ///
+    /// When the program fails, or prints something else.
+    pub fn figures(&self, command: &mut Command) -> Result<Value, TrialError> {
         let printed = process::output(command, self.options.load_cpu, &self.interrupt)?;
         serde_json::from_slice(&printed).map_err(|source| TrialError::Figures {
             command: command.get_program().to_string_lossy().into_owned(),
@@ -107,8 +111,7 @@ impl Stage {
         (file("pem"), file("key"))
     }
 
-    /// The socket of the terminator's backend. Only where connections are held open does a backend
-    /// listen there.
+    /// The socket of a backend that is not there.
     pub(crate) fn backend(&self) -> PathBuf {
         self.folder().join("backend.sock")
     }

@@ -9,53 +9,40 @@
 use crate::condition::Condition;
 use crate::error::TrialError;
 use crate::machine;
-use crate::options::{self, Options, find_program};
+use crate::options::{Options, find_program};
+use crate::peers;
 use crate::process::Server;
 use crate::servers::{self, Running, write};
 use crate::setup::Setup;
 use crate::stage::Stage;
 use std::fmt;
-use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::str::FromStr;
 use std::time::Duration;
 use widelane_cpu::Lanes;
-use widelane_samples::names;
+use widelane_samples::{named, names};
 
-/// A web server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Software {
-    /// nginx, one worker process. A preloaded library suspends its handshakes.
-    Nginx,
-    /// HAProxy, one thread. It suspends handshakes by itself where its OpenSSL can.
-    Haproxy,
-    /// Apache with the event MPM, one process. Its threads share passes.
-    Apache2,
-    /// lighttpd, one process. A preloaded library suspends its handshakes.
-    Lighttpd,
+named! {
+    /// A web server.
+    pub enum Software: "server" {
+        /// nginx, one worker process. A preloaded library suspends its handshakes.
+        Nginx = "nginx",
+        /// HAProxy, one thread. It suspends handshakes by itself where its OpenSSL can.
+        Haproxy = "haproxy",
+        /// Apache with the event MPM, one process. Its threads share passes.
+        Apache2 = "apache2",
+        /// lighttpd, one process. A preloaded library suspends its handshakes.
+        Lighttpd = "lighttpd",
+    }
 }
 
 impl Software {
-    /// All software, in the order of tables.
-    pub const ALL: [Self; 4] = [Self::Nginx, Self::Haproxy, Self::Apache2, Self::Lighttpd];
-
-    /// Name of the software in records, arguments and `widelane setup`.
-    pub fn id(self) -> &'static str {
-        match self {
-            Self::Nginx => "nginx",
-            Self::Haproxy => "haproxy",
-            Self::Apache2 => "apache2",
-            Self::Lighttpd => "lighttpd",
-        }
-    }
-
     /// The program, if it is installed.
     pub(crate) fn program(self, options: &Options) -> Option<PathBuf> {
         match self {
             Self::Nginx => options.nginx.clone(),
-            other => find_program(other.id()),
+            other => find_program(other.name()),
         }
     }
 
@@ -76,15 +63,6 @@ impl Software {
         names::word_after(said, mark)
     }
 
-    fn with_widelane(self) -> &'static str {
-        match self {
-            Self::Nginx => "nginx with Widelane",
-            Self::Haproxy => "haproxy with Widelane",
-            Self::Apache2 => "apache2 with Widelane",
-            Self::Lighttpd => "lighttpd with Widelane",
-        }
-    }
-
     /// Returns whether the software waits for signatures in its event loop, unless a preloaded library suspends them.
     fn preloads(self) -> bool {
         matches!(self, Self::Nginx | Self::Lighttpd)
@@ -93,15 +71,7 @@ impl Software {
 
 impl fmt::Display for Software {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(names::software(self.id()))
-    }
-}
-
-impl FromStr for Software {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        options::named(&Self::ALL, Self::id, text, "server")
+        f.write_str(names::software(self.name()))
     }
 }
 
@@ -111,10 +81,10 @@ pub(crate) fn plain(
     software: Software,
     condition: Condition,
 ) -> Result<Running, TrialError> {
-    let name = format!("{}-{}-plain", software.id(), condition.id());
+    let name = format!("{}-{}-plain", software.name(), condition.name());
     let (folder, address) = servers::place(stage, &name)?;
     let command = command(stage, software, condition, false, &folder, address)?;
-    Running::start(stage, software.id(), command, address, &folder)
+    Running::start(stage, software.name(), command, address, &folder)
 }
 
 /// Starts `software` with Widelane; also gives what the provider says of itself.
@@ -130,10 +100,10 @@ pub(crate) fn with_widelane(
     condition: Condition,
     lanes: bool,
 ) -> Result<(Running, String), TrialError> {
-    let name = format!("{}-{}-widelane", software.id(), condition.id());
+    let name = format!("{}-{}-widelane", software.name(), condition.name());
     let (folder, address) = servers::place(stage, &name)?;
     let mut setup = Command::new(&stage.options.widelane);
-    setup.args(["setup", software.id(), "--env", "--log", "info"]);
+    setup.args(["setup", software.name(), "--env", "--log", "info"]);
     setup.arg("--config").arg(folder.join("openssl.cnf"));
     let printed = stage.printed(&mut setup)?;
     let mut command = command(stage, software, condition, true, &folder, address)?;
@@ -141,7 +111,13 @@ pub(crate) fn with_widelane(
     if !lanes {
         command.env(widelane_cpu::DISABLE_VARIABLE, Lanes::ALL_DISABLED);
     }
-    let mut running = Running::start(stage, software.with_widelane(), command, address, &folder)?;
+    let mut running = Running::start(
+        stage,
+        &format!("{} with Widelane", software.name()),
+        command,
+        address,
+        &folder,
+    )?;
     let said = introduction(stage, &mut running.server)?;
     // Without lanes nothing waits.
     let in_lanes = !said.contains("backend aws-lc");
@@ -189,32 +165,19 @@ fn command(
     let groups = condition.is_hybrid().then_some(HYBRIDS);
     if software == Software::Nginx {
         let curves = groups.map(|groups| format!("ssl_ecdh_curve {groups};"));
-        return servers::nginx(
-            stage,
-            Setup::BARE,
-            folder,
-            address,
-            &curves.unwrap_or_default(),
-        );
+        let curves = curves.unwrap_or_default();
+        return servers::nginx(stage, Setup::BARE, folder, address, &curves);
     }
     let program = software.program(&stage.options);
-    let program = program.ok_or(TrialError::NoServer(software.id()))?;
+    let program = program.ok_or(TrialError::NoServer(software.name()))?;
     let [rsa, ecdsa] = stage.certificates();
     let (certificate, key) = if condition.is_rsa() { rsa } else { ecdsa };
     let mut command = Command::new(&program);
     match software {
         Software::Nginx | Software::Haproxy => {
-            // One file for both.
-            let parts = [&certificate, &key].map(fs::read_to_string);
-            let parts: Result<Vec<_>, _> = parts.into_iter().collect();
-            let both = parts.map_err(TrialError::Folder)?.concat();
-            let both = write(folder, "both.pem", &both)?;
-            let file = write(
-                folder,
-                "haproxy.cfg",
-                &haproxy(&both, address, asynchronous, groups),
-            )?;
-            command.arg("-db").arg("-f").arg(file);
+            let both = peers::in_one(folder, "both.pem", &(certificate, key))?;
+            let text = haproxy(&both, address, asynchronous, groups);
+            return peers::haproxy_with(&program, folder, &text);
         }
         Software::Apache2 => {
             let text = apache(folder, address, (&certificate, &key), groups);
@@ -239,24 +202,9 @@ fn haproxy(both: &Path, address: SocketAddr, asynchronous: bool, groups: Option<
     };
     let curves = groups.map(|groups| format!("\n    ssl-default-bind-curves {groups}"));
     let curves = curves.unwrap_or_default();
-    format!(
-        "\
-global
-    nbthread 1
-    maxconn {MOST_CONNECTIONS}
-    tune.ssl.cachesize 0
-    ssl-default-bind-options ssl-min-ver TLSv1.3 no-tls-tickets{mode}{curves}
-defaults
-    mode http
-    timeout client 60s
-    timeout server 60s
-    timeout connect 60s
-frontend handshakes
-    bind {address} ssl crt {both}
-    http-request return status 204
-",
-        both = both.display(),
-    )
+    let options = format!("ssl-min-ver TLSv1.3 no-tls-tickets{mode}{curves}");
+    let bind = format!("{address} ssl crt {}", both.display());
+    peers::haproxy_text(&options, "http", &bind, "http-request return status 204")
 }
 
 /// Runs as many threads as connections are in flight at most: fewer would bound the passes.
@@ -336,8 +284,6 @@ ssl.openssl.ssl-conf-cmd = ("MinProtocol" => "TLSv1.3", "Options" => "-SessionTi
 const HYBRIDS: &str = "X25519MLKEM768:X25519";
 /// Folder of Apache's modules on Debian.
 const MODULES: &str = "/usr/lib/apache2/modules";
-/// HAProxy ends where the limit of descriptors, often 1024, is below twice this.
-const MOST_CONNECTIONS: usize = 400;
 const LOAD_PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -347,7 +293,7 @@ mod tests {
     #[test]
     fn servers_are_read_as_they_are_written() {
         for software in Software::ALL {
-            assert_eq!(software.id().parse(), Ok(software));
+            assert_eq!(software.name().parse(), Ok(software));
         }
         let error = "caddy".parse::<Software>().expect_err("not known");
         assert!(error.contains("nginx, haproxy, apache2"), "{error}");

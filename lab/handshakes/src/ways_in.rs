@@ -17,7 +17,7 @@ use widelane_cpu::{DISABLE_VARIABLE, Lanes};
 use widelane_samples::kinds::{CPU_TIME, ERRORS, P50, P99, RATE, WAYS_IN, WAYS_IN_SIDES};
 use widelane_samples::{Figure, Group, Interval, Source, Table, Unit, pairs};
 
-/// Plan of a comparison of ways into servers.
+/// Plan of a comparison of unmodified servers.
 #[derive(Clone, Debug)]
 pub struct WaysInPlan {
     /// The servers. Those that are not installed are left out, and named.
@@ -67,69 +67,64 @@ pub fn ways_in(
     }
     let mut notes = stage.options.notes.clone();
     let installed = installed(stage, plan, &mut notes);
-    let ways = ways(&installed, &plan.conditions);
-    if ways.iter().any(|way| way.condition.is_hybrid()) {
+    let cases = cases(&installed, &plan.conditions);
+    if cases.iter().any(|case| case.condition.is_hybrid()) {
         notes.push(
             "Beside X25519MLKEM768, the server alone has X25519: before OpenSSL 3.5 it knows no \
              hybrid group."
                 .into(),
         );
     }
-    if ways.is_empty() {
+    if cases.is_empty() {
         return Err(TrialError::Nothing(notes.join(" ")));
     }
     let lanes = widelane_cpu::lanes();
     notes.extend(without_lanes(plan.disable_lanes, lanes));
-    let mut record = Record::begin(stage, &plan.records, "ways in", &plan.command)?;
+    let mut record = Record::begin(stage, &plan.records, "cases in", &plan.command)?;
     let mut comparisons = Vec::new();
     let mut servers = Vec::new();
-    for way in &ways {
-        progress(&format!("starting {way}"));
-        let (software, condition) = (way.software, way.condition);
+    for case in &cases {
+        progress(&format!("starting {case}"));
+        let (software, condition) = (case.software, case.condition);
         let plain = unmodified::plain(stage, software, condition.classical())?;
         let lanes = !plan.disable_lanes;
         let (with, said) = unmodified::with_widelane(stage, software, condition, lanes)?;
         let mut sides = [plain, with];
-        for (side, condition) in sides.iter_mut().zip(way.conditions()) {
+        for (side, condition) in sides.iter_mut().zip(case.conditions()) {
             // The provider measures once in each process what passes cost. No turn pays for that.
             stage.drive(side, condition, Drive::Closed(SETTLING), (WARMUP, SETTLE))?;
         }
-        comparisons.push((*way, sides));
+        comparisons.push((*case, sides));
         let program = software.program(&stage.options);
         servers.push(json!({
-            "server": software.id(),
-            "condition": condition.id(),
+            "server": software.name(),
+            "condition": condition.name(),
             "version": program.and_then(|program| software.version(&program)),
             "provider": said,
         }));
     }
     record.line(&json!({
-        "kind": "ways-in-servers",
+        "kind": "cases-in-servers",
         "servers": servers,
         "disable_lanes": plan.disable_lanes,
         "notes": notes,
     }))?;
     for round in 0..plan.rounds {
-        for (way, sides) in &mut comparisons {
+        for (case, sides) in &mut comparisons {
             for &in_flight in &plan.in_flight {
                 progress(&format!(
-                    "round {} of {}: {way}, {in_flight} in flight",
+                    "round {} of {}: {case}, {in_flight} in flight",
                     round + 1,
                     plan.rounds,
                 ));
                 // Each side is the first one in every second round.
                 for side in [round % 2, (round + 1) % 2] {
                     let (drive, times) = (Drive::Closed(in_flight), (WARMUP, plan.seconds));
-                    let condition = way.conditions()[side];
+                    let condition = case.conditions()[side];
                     let report = stage.drive(&mut sides[side], condition, drive, times)?;
                     record.line(&json!({
-                        "kind": WAYS_IN.kind,
-                        "server": way.software.id(),
-                        "condition": way.condition.id(),
-                        "side": SIDES[side],
-                        "in_flight": in_flight,
-                        "round": round,
-                        "report": report,
+                        "kind": WAYS_IN.kind, "server": case.software.name(), "condition": case.condition.name(),
+                        "side": SIDES[side], "in_flight": in_flight, "round": round, "report": report,
                     }))?;
                 }
             }
@@ -195,38 +190,38 @@ fn installed(stage: &Stage, plan: &WaysInPlan, notes: &mut Vec<String>) -> Vec<S
 
 /// A server under a condition.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Way {
+pub(crate) struct Case {
     software: Software,
     condition: Condition,
 }
 
-impl Way {
+impl Case {
     /// Conditions of each side, in the order of [`SIDES`].
     fn conditions(self) -> [Condition; 2] {
         [self.condition.classical(), self.condition]
     }
 }
 
-impl std::fmt::Display for Way {
+impl std::fmt::Display for Case {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, {}", self.software, self.condition)
     }
 }
 
-fn ways(servers: &[Software], wanted: &[Condition]) -> Vec<Way> {
-    let mut ways = Vec::new();
+fn cases(servers: &[Software], wanted: &[Condition]) -> Vec<Case> {
+    let mut cases = Vec::new();
     for &software in servers {
         let own: &[Condition] = match software {
             _ if !wanted.is_empty() => wanted,
             Software::Nginx => &[Condition::RsaX25519, Condition::EcdsaX25519],
             _ => &[Condition::RsaX25519],
         };
-        ways.extend(own.iter().map(|&condition| Way {
+        cases.extend(own.iter().map(|&condition| Case {
             software,
             condition,
         }));
     }
-    ways
+    cases
 }
 
 /// The rows of a record for programs.
@@ -365,8 +360,8 @@ mod tests {
     #[test]
     fn every_server_has_rsa_and_nginx_also_ecdsa_unless_others_are_asked_for() {
         let pairs = |wanted: &[Condition]| -> Vec<(Software, Condition)> {
-            let ways = ways(&Software::ALL, wanted);
-            let pairs = ways.iter().map(|way| (way.software, way.condition));
+            let cases = cases(&Software::ALL, wanted);
+            let pairs = cases.iter().map(|case| (case.software, case.condition));
             pairs.collect()
         };
         assert_eq!(
@@ -398,12 +393,12 @@ mod tests {
 
     #[test]
     fn a_hybrid_group_is_compared_with_x25519() {
-        let way = Way {
+        let case = Case {
             software: Software::Haproxy,
             condition: Condition::RsaHybrid,
         };
-        assert_eq!(way.conditions(), [RSA, Condition::RsaHybrid]);
-        assert_eq!(way.to_string(), "HAProxy, RSA-2048, X25519MLKEM768");
+        assert_eq!(case.conditions(), [RSA, Condition::RsaHybrid]);
+        assert_eq!(case.to_string(), "HAProxy, RSA-2048, X25519MLKEM768");
     }
 
     #[test]

@@ -21,7 +21,6 @@ const LABORATORY: &[&str] = &[
     "lab/brake",
     "lab/experiments",
     "lab/handshakes",
-    "lab/peers",
     "lab/program",
     "lab/report",
     "lab/samples",

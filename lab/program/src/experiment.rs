@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use widelane_experiments::{
-    ExperimentError, GivenBack, Interval, Options, Order, Outcome, Plan, Remedy, Row, Verdict,
-    Where, cloudflare, intel, kit, remedy, work, xu,
+    CipherPlace, ExperimentError, Interval, Options, Order, Outcome, Plan, RecoveredShare,
+    Recovery, Row, Verdict, cloudflare, intel, kit, remedy, work, xu,
 };
 use widelane_samples::{Table, cell, number, text};
 
@@ -97,8 +97,8 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         return output::print(&format!("{line}\n"));
     }
     let place = match (args.inside_nginx, args.name) {
-        (false, _) => Where::InFront,
-        (true, Name::Cloudflare) => Where::InsideNginx,
+        (false, _) => CipherPlace::InFront,
+        (true, Name::Cloudflare) => CipherPlace::InsideNginx,
         (true, other) => {
             return Err(Failure::Usage(format!(
                 "--inside-nginx is for `cloudflare`, not for `{}`",
@@ -273,7 +273,7 @@ fn table(title: &str, rows: &[Row]) -> String {
         .text()
 }
 
-fn remedy_words(model: &str, remedy: &Remedy) -> String {
+fn remedy_words(model: &str, remedy: &Recovery) -> String {
     let mut text = format!("requests/s lost as a {model}, against the same form as this CPU is\n");
     for loss in &remedy.losses {
         let bounds = loss.bounds.map_or("no interval".to_owned(), |(low, high)| {
@@ -281,7 +281,7 @@ fn remedy_words(model: &str, remedy: &Remedy) -> String {
         });
         let _ = writeln!(text, "  {:12} {:6.1} % ({bounds})", loss.form, loss.median);
     }
-    let (light, given) = (remedy.losses[1].form, &remedy.given_back);
+    let (light, given) = (remedy.losses[1].form, &remedy.recovered);
     let percent = |share: Option<f64>, without: &str| {
         share.map_or(without.to_owned(), |share| {
             format!("{:.0} %", 100.0 * share)
@@ -308,20 +308,20 @@ fn remedy_words(model: &str, remedy: &Remedy) -> String {
     text
 }
 
-fn remedy_line(model: &str, rounds: usize, remedy: &Remedy) -> String {
+fn remedy_line(model: &str, rounds: usize, remedy: &Recovery) -> String {
     let losses = remedy.losses.iter();
     let losses = losses.map(|loss| {
         let (low, high) = loss.bounds.unzip();
         (loss.form.to_owned(), [Some(loss.median), low, high].into())
     });
-    let given = &remedy.given_back;
+    let given = &remedy.recovered;
     let line = json!({
         "experiment": Name::Remedy.text(),
         "as": model,
         "rounds": rounds,
         "loss_percent": Value::Object(losses.collect()),
         "given_back": [given.share, given.low, given.high],
-        "needed": GivenBack::NEEDED,
+        "needed": RecoveredShare::NEEDED,
         "verdict": match given.verdict {
             Verdict::Proved => "proved",
             Verdict::Refuted => "refuted",

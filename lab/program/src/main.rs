@@ -19,6 +19,8 @@ mod features;
 #[cfg(feature = "handshakes")]
 mod handshakes;
 #[cfg(feature = "workshop")]
+mod peers;
+#[cfg(feature = "workshop")]
 mod report;
 #[cfg(feature = "workshop")]
 mod simulate;

@@ -200,5 +200,5 @@ Examples:
   widelane-lab report --proof proof.svg
   widelane-lab report --json | jq 'select(.section == \"answer\")'
 
-A line of a record that cannot be read is told on standard error and listed on the page; the report
+A line of a record that cannot be read is reported on standard error and listed on the page; the report
 goes on without it.";

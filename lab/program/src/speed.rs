@@ -1,12 +1,12 @@
 //! `widelane-lab speed`: single operations as by `widelane speed`, with other libraries beside ours.
 
-use crate::PROGRAM;
+use crate::{PROGRAM, peers};
 use widelane_cli::failure::Failure;
 pub(crate) use widelane_cli::speed::Args;
 
 /// Runs it.
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
-    widelane_cli::speed::run(PROGRAM, args, widelane_peers::libraries())
+    widelane_cli::speed::run(PROGRAM, args, peers::libraries())
 }
 
 /// The text behind the options.

@@ -89,15 +89,15 @@ fn one(subject: &mut dyn Subject, span: Duration, random: &mut Random) -> Result
         "measurements", "max |t|", "in", "means, ns"
     ))?;
     // A measurement that has begun goes on; an error of its reader is returned at its end.
-    let mut told = Ok(());
+    let mut printed = Ok(());
     let finding = measure(subject, span, random, |finding| {
         let [a, b] = finding.means;
-        told = output::print(&format!(
+        printed = output::print(&format!(
             "  {:>12} {:>8.2}  {:<20} {a:>10.0} {b:>11.0}\n",
             finding.measurements, finding.t, finding.test
         ));
     });
-    told?;
+    printed?;
     let verdict = match finding.verdict() {
         Verdict::NothingSeen => "nothing seen: |t| stays below 4.5",
         Verdict::Suspicious => "suspicious: measure longer; a real dependency makes t grow",

@@ -4,7 +4,7 @@
 use crate::Inputs;
 use crate::block::{Block, Section, Tile};
 use crate::handshakes::{ECDSA, RSA, gain, gain_of_nginx};
-use crate::order::{Near, Shelf};
+use crate::order::{Proximity, RecordList};
 use crate::profile::{of_scalar, tail};
 use std::rc::Rc;
 use widelane_cpu::Lanes;
@@ -15,7 +15,7 @@ use widelane_samples::{Figure, MODIFIED, Piece, Source, cell};
 pub(crate) fn section(
     profile: Option<(&Profile, &Rc<Source>)>,
     inputs: &Inputs,
-    shelf: &Shelf<'_>,
+    list: &RecordList<'_>,
 ) -> Section {
     let mut tiles = Vec::new();
     let mut blocks = vec![
@@ -23,7 +23,7 @@ pub(crate) fn section(
         Block::Text(penalty(profile, inputs, &mut tiles)),
         Block::Text(placement(profile, inputs.lanes)),
     ];
-    blocks.extend(worth(shelf, inputs.lanes.exist(), &mut tiles).map(Block::Text));
+    blocks.extend(worth(list, inputs.lanes.exist(), &mut tiles).map(Block::Text));
     blocks.push(Block::Tiles(tiles));
     Section {
         id: "answer",
@@ -176,10 +176,10 @@ fn placement(profile: Option<(&Profile, &Rc<Source>)>, lanes: Lanes) -> Vec<Piec
 }
 
 /// Gain by that placement, by the nearest record.
-fn worth(shelf: &Shelf<'_>, lanes: bool, tiles: &mut Vec<Tile>) -> Option<Vec<Piece>> {
-    let of = |condition| shelf.nearest(|record, source| gain(record, source, condition));
+fn worth(list: &RecordList<'_>, lanes: bool, tiles: &mut Vec<Tile>) -> Option<Vec<Piece>> {
+    let of = |condition| list.nearest(|record, source| gain(record, source, condition));
     let (rsa, ecdsa) = (of(RSA), of(ECDSA));
-    let nginx = shelf.nearest(gain_of_nginx);
+    let nginx = list.nearest(gain_of_nginx);
     for (found, title) in [
         (
             &rsa,
@@ -203,7 +203,7 @@ fn worth(shelf: &Shelf<'_>, lanes: bool, tiles: &mut Vec<Tile>) -> Option<Vec<Pi
     }
     let (rsa, near) = rsa?;
     let place = match (near, lanes) {
-        (Near::Same, true) => "On a CPU of this name".to_owned(),
+        (Proximity::Same, true) => "On a CPU of this name".to_owned(),
         (_, true) => format!("On {}, the nearest CPU with a record", rsa.source.machine),
         (_, false) => format!("On a CPU that has them ({})", rsa.source.machine),
     };
@@ -232,9 +232,9 @@ fn reservations(source: &Source) -> String {
 }
 
 /// A mark for a figure of another machine: one of the same name may have what this one has not.
-fn marked(near: Near, lanes: bool, figure: &Figure) -> String {
+fn marked(near: Proximity, lanes: bool, figure: &Figure) -> String {
     match (near, lanes) {
-        (Near::Same, true) => String::new(),
+        (Proximity::Same, true) => String::new(),
         _ => format!(" (on another CPU: {})", figure.source.machine),
     }
 }

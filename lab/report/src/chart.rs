@@ -1,6 +1,6 @@
 //! Pictures: horizontal bars and points, each with its interval, as SVG.
 //!
-//! A picture is as wide as a phone. Its colours are those of [`Tone`], which the page's style sheet
+//! A picture is as wide as a phone. Its colours are those of [`Colour`], which the page's style sheet
 //! replaces where the reader prefers a dark one. Texts are escaped by plotters.
 
 use plotters::coord::Shift;
@@ -12,7 +12,7 @@ use widelane_samples::{Figure, Interval};
 pub(crate) struct Bar<'a> {
     pub(crate) label: String,
     pub(crate) figure: &'a Figure,
-    pub(crate) tone: Tone,
+    pub(crate) colour: Colour,
 }
 
 /// Bars that belong together.
@@ -31,12 +31,12 @@ pub(crate) struct Points {
 pub(crate) struct Point {
     pub(crate) at: f64,
     pub(crate) interval: Option<(f64, f64)>,
-    pub(crate) tone: Tone,
+    pub(crate) colour: Colour,
 }
 
 /// Meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tone {
+pub(crate) enum Colour {
     Paper,
     Ink,
     Grid,
@@ -51,7 +51,7 @@ pub(crate) enum Tone {
     Mark,
 }
 
-impl Tone {
+impl Colour {
     /// All tones.
     pub(crate) const ALL: [Self; 8] = [
         Self::Paper,
@@ -136,7 +136,7 @@ fn panel(bars: &[Bar<'_>], mark: Option<f64>, title: Option<&str>, most: f64) ->
         let bar = &bars[row.index];
         let (low, high) = ends(bar.figure);
         let value = bar.figure.value;
-        chart.area(0.0, value, row, bar.tone)?;
+        chart.area(0.0, value, row, bar.colour)?;
         if low < high {
             chart.interval(low, high, row)?;
         }
@@ -172,7 +172,7 @@ pub(crate) fn points(rows: &[Points], mark: f64) -> Vec<String> {
                 if let Some((low, high)) = point.interval {
                     chart.interval(low, high, row)?;
                 }
-                chart.point(point.at, row.middle, point.tone)?;
+                chart.point(point.at, row.middle, point.colour)?;
             }
             Ok(())
         });
@@ -208,15 +208,15 @@ impl Chart<'_, '_> {
         self.height - from_top
     }
 
-    fn area(&mut self, from: f64, to: f64, row: Row, tone: Tone) -> Drawn {
+    fn area(&mut self, from: f64, to: f64, row: Row, colour: Colour) -> Drawn {
         let corners = [(from, self.y(row.top)), (to, self.y(row.foot))];
-        let shape = Rectangle::new(corners, tone.rgb().filled());
+        let shape = Rectangle::new(corners, colour.rgb().filled());
         self.area.draw_series([shape])?;
         Ok(())
     }
 
     fn interval(&mut self, low: f64, high: f64, row: Row) -> Drawn {
-        let style = Tone::Ink.rgb().stroke_width(1);
+        let style = Colour::Ink.rgb().stroke_width(1);
         let (y, end) = (self.y(row.middle), INTERVAL_END);
         self.area.draw_series([
             PathElement::new([(low, y), (high, y)], style),
@@ -226,19 +226,19 @@ impl Chart<'_, '_> {
         Ok(())
     }
 
-    fn point(&mut self, at: f64, y: f64, tone: Tone) -> Drawn {
+    fn point(&mut self, at: f64, y: f64, colour: Colour) -> Drawn {
         let y = self.y(y);
         self.area
-            .draw_series([Circle::new((at, y), 4, tone.rgb().filled())])?;
+            .draw_series([Circle::new((at, y), 4, colour.rgb().filled())])?;
         Ok(())
     }
 
     fn line(&mut self, at: f64, row: Row) -> Drawn {
         let ends = [row.top - BEYOND, row.foot + BEYOND].map(|y| (at, self.y(y)));
         // On a bar it needs an edge to be seen.
-        let line = |tone: Tone, width| PathElement::new(ends, tone.rgb().stroke_width(width));
+        let line = |colour: Colour, width| PathElement::new(ends, colour.rgb().stroke_width(width));
         self.area
-            .draw_series([line(Tone::Paper, 4), line(Tone::Mark, 2)])?;
+            .draw_series([line(Colour::Paper, 4), line(Colour::Mark, 2)])?;
         Ok(())
     }
 
@@ -287,12 +287,12 @@ fn draw(
     let rows: f64 = labels.iter().map(|label| ROW + beyond(label)).sum();
     let head = title.map_or(0, |_| HEAD);
     let root = SVGBackend::with_string(svg, (WIDTH, rows as u32 + FOOT + head)).into_drawing_area();
-    root.fill(&Tone::Paper.rgb())?;
+    root.fill(&Colour::Paper.rgb())?;
     // The number at an end of the scale stands half beside it.
     let side = if scale.start == 0.0 { 6 } else { 14 };
     if let Some(title) = title {
         let bold = letters().font.style(FontStyle::Bold);
-        let bold = bold.color(&Tone::Ink.rgb());
+        let bold = bold.color(&Colour::Ink.rgb());
         root.draw(&Text::new(shortened(title), (6, 4), bold))?;
     }
     let mut area = ChartBuilder::on(&root)
@@ -308,8 +308,8 @@ fn draw(
         .x_labels(TICKS)
         .x_label_formatter(&|at| tick(*at, step))
         .light_line_style(TRANSPARENT)
-        .bold_line_style(Tone::Grid.rgb())
-        .axis_style(Tone::Grid.rgb())
+        .bold_line_style(Colour::Grid.rgb())
+        .axis_style(Colour::Grid.rgb())
         .label_style(letters())
         .draw()?;
     let mut chart = Chart { area, height: rows };
@@ -337,27 +337,29 @@ fn draw(
 pub(crate) fn lines<'a>(
     svg: &'a mut String,
     title: Option<&str>,
-    keys: Vec<(String, Tone)>,
+    keys: Vec<(String, Colour)>,
 ) -> Result<DrawingArea<SVGBackend<'a>, Shift>, Box<dyn std::error::Error>> {
     let head = title.map_or(0, |_| HEAD);
     let legend = (keys.len() as u32 + 1) * KEY;
     let size = (WIDTH, head + LINES + legend);
     let root = SVGBackend::with_string(svg, size).into_drawing_area();
-    root.fill(&Tone::Paper.rgb())?;
+    root.fill(&Colour::Paper.rgb())?;
     if let Some(title) = title {
         root.draw(&Text::new(title.to_owned(), (2, 4), letters()))?;
     }
-    for (index, (name, tone)) in keys.into_iter().enumerate() {
+    for (index, (name, colour)) in keys.into_iter().enumerate() {
         let y = (head + LINES + KEY / 2 + index as u32 * KEY) as i32;
         let corners = [(56, y), (68, y + 12)];
-        root.draw(&Rectangle::new(corners, tone.rgb().filled()))?;
+        root.draw(&Rectangle::new(corners, colour.rgb().filled()))?;
         root.draw(&Text::new(name, (74, y), letters()))?;
     }
     Ok(root.shrink((0, head), (WIDTH, LINES)))
 }
 
 pub(crate) fn letters() -> TextStyle<'static> {
-    ("sans-serif", LETTERS).into_font().color(&Tone::Ink.rgb())
+    ("sans-serif", LETTERS)
+        .into_font()
+        .color(&Colour::Ink.rgb())
 }
 
 /// A number at the foot, to the digits in which numbers that are `step` apart differ.
@@ -478,7 +480,7 @@ mod tests {
             points: vec![Point {
                 at,
                 interval: None,
-                tone: Tone::Ours,
+                colour: Colour::Ours,
             }],
         };
         let [svg] = &points(&[row(0.999)], 1.0)[..] else {

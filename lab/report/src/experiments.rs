@@ -1,8 +1,8 @@
 //! Published experiments: what was published, what a simulator says, what was measured.
 
 use crate::block::{Block, Section};
-use crate::chart::{Point, Points, Tone, points};
-use crate::order::Shelf;
+use crate::chart::{Colour, Point, Points, points};
+use crate::order::RecordList;
 use std::rc::Rc;
 use widelane_samples::{
     Cell, Figure, Interval, Line, Origin, Piece, Source, Statistic, Table, Unit, cell, figure_or,
@@ -12,7 +12,7 @@ use widelane_sim::{BUILTIN, Comparison, Scenario};
 
 /// The section. `simulator` is the source of the predictions.
 pub(crate) fn section(
-    shelf: &Shelf<'_>,
+    list: &RecordList<'_>,
     predictions: &[Comparison],
     simulator: &Rc<Source>,
 ) -> Section {
@@ -21,7 +21,7 @@ pub(crate) fn section(
          simulated numbers have no interval. Error: simulated less published. Held out: no parameter of \
          the simulator was chosen with this number in view.",
     ))];
-    let rows = rows(shelf, predictions, simulator);
+    let rows = rows(list, predictions, simulator);
     let mut scenarios: Vec<&str> = Vec::new();
     for row in &rows {
         if !scenarios.contains(&row.scenario) {
@@ -43,7 +43,7 @@ pub(crate) fn section(
             " shows all published numbers and what it says of them.".into(),
         ]));
     }
-    if shelf.with(KIND).next().is_none() {
+    if list.with(KIND).next().is_none() {
         blocks.push(Block::Text(vec![
             "No record is of an experiment. ".into(),
             Piece::Code("widelane-lab experiment cloudflare --record DIR".to_owned()),
@@ -84,7 +84,7 @@ struct Row<'a> {
 }
 
 fn rows<'a>(
-    shelf: &Shelf<'a>,
+    list: &RecordList<'a>,
     predictions: &'a [Comparison],
     simulator: &Rc<Source>,
 ) -> Vec<Row<'a>> {
@@ -115,7 +115,7 @@ fn rows<'a>(
             measured: Vec::new(),
         });
     }
-    for (record, source) in shelf.with(KIND) {
+    for (record, source) in list.with(KIND) {
         for group in groups(record, KIND, &["/scenario", "/what"]) {
             let [scenario, what] = [0, 1].map(|key| group.key[key].as_str().unwrap_or("unknown"));
             let lines = group.lines;
@@ -244,9 +244,9 @@ fn chart(rows: &[&Row<'_>]) -> Option<Block> {
                 return None;
             }
             let by = |value: f64| value / published;
-            let simulated = row.simulated.iter().map(|figure| (figure, Tone::Middle));
-            let measured = row.measured.iter().map(|figure| (figure, Tone::Ours));
-            let points = simulated.chain(measured).map(|(figure, tone)| {
+            let simulated = row.simulated.iter().map(|figure| (figure, Colour::Middle));
+            let measured = row.measured.iter().map(|figure| (figure, Colour::Ours));
+            let points = simulated.chain(measured).map(|(figure, colour)| {
                 let interval = match figure.interval {
                     Interval::Confidence(low, high) => {
                         let (low, high) = (by(low), by(high));
@@ -257,7 +257,7 @@ fn chart(rows: &[&Row<'_>]) -> Option<Block> {
                 Point {
                     at: by(figure.value),
                     interval,
-                    tone,
+                    colour,
                 }
             });
             let points: Vec<_> = points.collect();

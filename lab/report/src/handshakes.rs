@@ -2,9 +2,9 @@
 //! comparison with nginx.
 
 use crate::block::{Block, Section};
-use crate::chart::{Bar, Group, Tone, panels};
+use crate::chart::{Bar, Colour, Group, panels};
 use crate::latency;
-use crate::order::{Shelf, folded};
+use crate::order::{RecordList, folded};
 use std::rc::Rc;
 use widelane_samples::kinds::{CLOSED, FIELDS, PAIR, Pair, RATE, WAYS_IN};
 use widelane_samples::{
@@ -12,7 +12,7 @@ use widelane_samples::{
 };
 
 /// The section.
-pub(crate) fn section(shelf: &Shelf<'_>) -> Section {
+pub(crate) fn section(list: &RecordList<'_>) -> Section {
     let mut blocks = vec![Block::Text(cell(
         "Full TLS 1.3 handshakes where a row says nothing else, with the servers on one CPU. In \
          flight: how many handshakes are under way at the same time. A quotient is the median of the \
@@ -35,7 +35,7 @@ pub(crate) fn section(shelf: &Shelf<'_>) -> Section {
     ];
     for (index, (title, kind, shown)) in topics.into_iter().enumerate() {
         let wanted = |record: &Record| kind != PAIR || beside_nginx(record) == (index == 0);
-        let found = shelf.with(kind).filter(|(record, _)| wanted(record));
+        let found = list.with(kind).filter(|(record, _)| wanted(record));
         let entries = found.map(|(record, source)| {
             let pair = (kind == PAIR).then(|| Pair::of(record)).flatten();
             let servers = pair.map(|pair| pair.sides.map(|side| plain(&names::side(record, side))));
@@ -134,7 +134,7 @@ fn pair(record: &Record, source: &Rc<Source>) -> Vec<Block> {
         let sides = servers.iter().zip(&row[2..4]);
         sides.filter_map(move |(server, cell)| {
             let group = format!("{}, {} in flight", condition.as_ref()?, plain(&row[1]));
-            Some((group, server.clone(), cell, tone(server)))
+            Some((group, server.clone(), cell, colour(server)))
         })
     });
     with_chart(drawn.collect(), "Handshakes a second.", None, &table)
@@ -145,7 +145,7 @@ fn ways_in(record: &Record, source: &Rc<Source>) -> Vec<Block> {
     let quotient = column(&table, "quotient");
     let drawn = table.rows.iter().map(|row| {
         let label = format!("{} in flight", plain(&row[1]));
-        (plain(&row[0]), label, &row[quotient], Tone::Ours)
+        (plain(&row[0]), label, &row[quotient], Colour::Ours)
     });
     let caption =
         "Handshakes a second with Widelane, as a multiple of the server alone (red line).";
@@ -160,7 +160,7 @@ fn closed(record: &Record, source: &Rc<Source>) -> Vec<Block> {
     let drawn = busy.map(|row| {
         let server = plain(&row[2]);
         let group = format!("{}, {} in flight", plain(&row[0]), plain(&row[1]));
-        (group, server.clone(), &row[rate], tone(&server))
+        (group, server.clone(), &row[rate], colour(&server))
     });
     let caption = "Handshakes a second with many connections in flight.";
     with_chart(drawn.collect(), caption, None, &table)
@@ -172,8 +172,8 @@ pub(crate) fn column(table: &Table, title: &str) -> usize {
     titles.position(|one| one == title).unwrap_or(0)
 }
 
-/// A bar before it is drawn: its group, its label, the cell with its figure, its tone.
-type Drawn<'a> = (String, String, &'a Cell, Tone);
+/// A bar before it is drawn: its group, its label, the cell with its figure, its colour.
+type Drawn<'a> = (String, String, &'a Cell, Colour);
 
 fn with_chart(
     drawn: Vec<Drawn<'_>>,
@@ -187,11 +187,11 @@ fn with_chart(
             title: Some(group[0].0.clone()),
             bars: group
                 .iter()
-                .filter_map(|(_, label, cell, tone)| {
+                .filter_map(|(_, label, cell, colour)| {
                     Some(Bar {
                         label: label.clone(),
                         figure: cell.iter().find_map(Piece::figure)?,
-                        tone: *tone,
+                        colour: *colour,
                     })
                 })
                 .collect(),
@@ -203,12 +203,12 @@ fn with_chart(
         .collect()
 }
 
-/// Tone of a server, by its name.
-pub(crate) fn tone(server: &str) -> Tone {
+/// Colour of a server, by its name.
+pub(crate) fn colour(server: &str) -> Colour {
     match server {
-        "widelane serve, batching off" => Tone::Middle,
-        server if server.starts_with("widelane") => Tone::Ours,
-        _ => Tone::Peer,
+        "widelane serve, batching off" => Colour::Middle,
+        server if server.starts_with("widelane") => Colour::Ours,
+        _ => Colour::Peer,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Latency against load: what a server answers in when connections start at a given rate.
 
 use crate::block::Block;
-use crate::chart::{Tone, letters, lines, tick};
-use crate::handshakes::{column, tone};
+use crate::chart::{lines, tick};
+use crate::handshakes::{colour, column};
 use plotters::prelude::*;
 use std::rc::Rc;
 use widelane_samples::kinds::CURVE;
@@ -109,7 +109,7 @@ fn draw(
     let most = all().map(|point| point.1).fold(1.0, f64::max);
     let keys = curves
         .iter()
-        .map(|one| (one.server.clone(), tone(&one.server)));
+        .map(|one| (one.server.clone(), colour(&one.server)));
     let area = lines(svg, title, keys.collect())?;
     let mut chart = ChartBuilder::on(&area)
         .margin_top(6)
@@ -124,12 +124,12 @@ fn draw(
         .y_labels(6)
         .y_label_formatter(&|us| time(*us))
         .light_line_style(TRANSPARENT)
-        .bold_line_style(Tone::Grid.rgb())
-        .axis_style(Tone::Grid.rgb())
+        .bold_line_style(Colour::Grid.rgb())
+        .axis_style(Colour::Grid.rgb())
         .label_style(letters())
         .draw()?;
     for one in curves {
-        let colour = tone(&one.server).rgb();
+        let colour = colour(&one.server).rgb();
         let line = |points: &[(f64, f64)], width| {
             PathElement::new(points.to_vec(), colour.stroke_width(width))
         };

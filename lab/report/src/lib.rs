@@ -40,7 +40,7 @@ pub use records::records;
 pub use time_line::time_line;
 
 use block::Section;
-use order::Shelf;
+use order::RecordList;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use widelane_cpu::Lanes;
@@ -82,7 +82,7 @@ pub struct Report {
 /// Makes a report.
 pub fn report(inputs: &Inputs) -> Report {
     let made = source::date(inputs.made);
-    let shelf = Shelf::new(&inputs.records, &inputs.machine, &inputs.page);
+    let list = RecordList::new(&inputs.records, &inputs.machine, &inputs.page);
     let kept = inputs
         .profile
         .as_ref()
@@ -93,12 +93,12 @@ pub fn report(inputs: &Inputs) -> Report {
         .map_err(|why| &why[..]);
     let simulator = source::of_program(SIMULATOR, inputs.commit.as_deref(), &made);
     let sections = vec![
-        answer::section(kept.ok(), inputs, &shelf),
+        answer::section(kept.ok(), inputs, &list),
         profile::section(kept),
-        operations::section(&shelf),
-        handshakes::section(&shelf),
-        experiments::section(&shelf, &inputs.predictions, &simulator),
-        sources::section(&shelf, &inputs.faults),
+        operations::section(&list),
+        handshakes::section(&list),
+        experiments::section(&list, &inputs.predictions, &simulator),
+        sources::section(&list, &inputs.faults),
     ];
     Report {
         page: page::page(&inputs.machine, &made, &sections),

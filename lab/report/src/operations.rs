@@ -1,21 +1,21 @@
 //! Single operations a second, beside other libraries and beside what the ports can do.
 
 use crate::block::{Block, Section};
-use crate::chart::{Bar, Tone, columns};
-use crate::order::{Shelf, folded};
+use crate::chart::{Bar, Colour, columns};
+use crate::order::{RecordList, folded};
 use std::rc::Rc;
 use widelane_samples::{
     Piece, Record, Source, TIMES, beside_peers, beside_the_ports, cell, kinds, plain,
 };
 
 /// The section.
-pub(crate) fn section(shelf: &Shelf<'_>) -> Section {
+pub(crate) fn section(list: &RecordList<'_>) -> Section {
     let mut blocks = vec![Block::Text(cell(
         "One core. The other libraries do one operation at a time; Widelane has eight in flight, in \
          the preferred lanes of those that were measured. For ChaCha20-Poly1305 all do one record at a time. Intervals are of the \
          time slices in which a condition was measured.",
     ))];
-    let entries = shelf
+    let entries = list
         .with(kinds::SPEED.kind)
         .map(|(record, source)| (source, String::new(), tables(record, source)));
     folded(
@@ -46,7 +46,7 @@ fn tables(record: &Record, source: &Rc<Source>) -> Vec<Block> {
         Some(Bar {
             label,
             figure: piece.and_then(Piece::figure)?,
-            tone: Tone::Ours,
+            colour: Colour::Ours,
         })
     });
     let caption = "Widelane's operations a second as a multiple of AWS-LC's (red line).";

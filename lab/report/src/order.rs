@@ -7,13 +7,13 @@ use std::rc::Rc;
 use widelane_samples::{Record, Source};
 
 /// The records with their sources, the nearest first.
-pub(crate) struct Shelf<'a> {
-    all: Vec<(&'a Record, Rc<Source>, Near)>,
+pub(crate) struct RecordList<'a> {
+    all: Vec<(&'a Record, Rc<Source>, Proximity)>,
 }
 
 /// Nearness of the machine of a record to the one that the report is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Near {
+pub(crate) enum Proximity {
     /// A CPU of the same name.
     Same,
     /// A machine of the same maker.
@@ -21,14 +21,14 @@ pub(crate) enum Near {
     Other,
 }
 
-impl<'a> Shelf<'a> {
+impl<'a> RecordList<'a> {
     /// `records` for a page at `page`, seen from `machine`.
     pub(crate) fn new(records: &'a [Record], machine: &str, page: &Path) -> Self {
         let mut all: Vec<_> = records
             .iter()
             .map(|record| {
                 let source = source::of_record(record, page);
-                let near = Near::of(&source.machine, machine);
+                let near = Proximity::of(&source.machine, machine);
                 (record, source, near)
             })
             .collect();
@@ -59,7 +59,7 @@ impl<'a> Shelf<'a> {
     pub(crate) fn nearest<T>(
         &self,
         wanted: impl Fn(&Record, &Rc<Source>) -> Option<T>,
-    ) -> Option<(T, Near)> {
+    ) -> Option<(T, Proximity)> {
         let mut found = self
             .all
             .iter()
@@ -68,7 +68,7 @@ impl<'a> Shelf<'a> {
     }
 }
 
-impl Near {
+impl Proximity {
     fn of(one: &str, other: &str) -> Self {
         let maker = |name: &str| MAKERS.iter().position(|maker| name.contains(maker));
         if one == other {
@@ -142,10 +142,10 @@ mod tests {
             record("old", "Intel A", "2026-01-01", false),
             record("new", "Intel A", "2026-01-02", false),
         ];
-        let shelf = Shelf::new(&records, "Intel A", Path::new("page.html"));
-        let names: Vec<_> = shelf.all().map(|(record, _)| &record.name[..]).collect();
+        let list = RecordList::new(&records, "Intel A", Path::new("page.html"));
+        let names: Vec<_> = list.all().map(|(record, _)| &record.name[..]).collect();
         assert_eq!(names, ["new", "old", "modified", "maker", "other"]);
         let of_maker = |record: &Record, _: &Rc<Source>| (record.name == "maker").then_some(1);
-        assert_eq!(shelf.nearest(of_maker), Some((1, Near::Maker)));
+        assert_eq!(list.nearest(of_maker), Some((1, Proximity::Maker)));
     }
 }

@@ -1,6 +1,6 @@
 //! Goodput against offered load: how many handshakes a second are finished for clients that are still there.
 
-use crate::chart::{Tone, letters, lines, tick};
+use crate::chart::{Colour, letters, lines, tick};
 use plotters::prelude::*;
 use widelane_samples::{Record, Source};
 
@@ -78,8 +78,8 @@ fn draw(
         .y_labels(6)
         .y_label_formatter(&|share| format!("{} %", tick(*share, 10.0)))
         .light_line_style(TRANSPARENT)
-        .bold_line_style(Tone::Grid.rgb())
-        .axis_style(Tone::Grid.rgb())
+        .bold_line_style(Colour::Grid.rgb())
+        .axis_style(Colour::Grid.rgb())
         .label_style(letters())
         .draw()?;
     for one in curves {
@@ -95,13 +95,13 @@ fn draw(
 }
 
 /// The name of a server for people, and its colour.
-fn look(server: &str) -> (String, Tone) {
-    let (name, tone) = match server {
-        "serve" => ("widelane serve", Tone::Ours),
-        "serve-unordered" => ("widelane serve, handshake_wait_seconds = 0", Tone::Middle),
-        "nginx-widelane" => ("nginx with provider and shim", Tone::Wide),
-        "haproxy" => ("HAProxy", Tone::Ink),
-        other => (other, Tone::Peer),
+fn look(server: &str) -> (String, Colour) {
+    let (name, colour) = match server {
+        "serve" => ("widelane serve", Colour::Ours),
+        "serve-unordered" => ("widelane serve, handshake_wait_seconds = 0", Colour::Middle),
+        "nginx-widelane" => ("nginx with provider and shim", Colour::Wide),
+        "haproxy" => ("HAProxy", Colour::Ink),
+        other => (other, Colour::Peer),
     };
     (name.to_owned(), tone)
 }

@@ -4,7 +4,7 @@
 //! taken as they are.
 
 use crate::block::{Block, Section};
-use crate::chart::Tone;
+use crate::chart::Colour;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use widelane_samples::{Cell, Figure, Interval, Piece, Source, Table, ranges};
 
@@ -251,8 +251,8 @@ fn record(source: &Source) -> Markup {
 /// Colours of pictures on dark paper.
 fn colours() -> String {
     let hex = |(red, green, blue): (u8, u8, u8)| format!("#{red:02X}{green:02X}{blue:02X}");
-    let rules = Tone::ALL.map(|tone| {
-        let [light, dark] = tone.colours().map(hex);
+    let rules = Colour::ALL.map(|colour| {
+        let [light, dark] = colour.colours().map(hex);
         format!("svg [fill=\"{light}\"]{{fill:{dark}}}svg [stroke=\"{light}\"]{{stroke:{dark}}}")
     });
     format!("@media (prefers-color-scheme:dark){{{}}}", rules.concat())

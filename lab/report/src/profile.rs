@@ -1,7 +1,7 @@
 //! The profile of this machine: its clock by class of instructions, and how long a burst is felt.
 
 use crate::block::{Block, Section};
-use crate::chart::{Bar, Tone, bars};
+use crate::chart::{Bar, Colour, bars};
 use std::rc::Rc;
 use widelane_frequency::{Distribution, Estimate, Profile};
 use widelane_samples::{
@@ -14,7 +14,7 @@ pub(crate) fn section(profile: Result<(&Profile, &Rc<Source>), &str>) -> Section
         Ok((profile, source)) => vec![
             Block::Heading("The clock by class of instructions".to_owned()),
             Block::Text(cell(
-                "Each class runs on so many cores at once. Of scalar: the clock as a share of that \
+                "Each class runs on this number of cores at once. Of scalar: the clock as a share of that \
                  of scalar code in the same round. Vanished: the share of the time in which the \
                  cores were taken away.",
             )),
@@ -96,10 +96,10 @@ fn svg_of(profile: &Profile, source: &Rc<Source>, title: Option<&str>) -> Option
             Some(Bar {
                 label: format!("{} on {}", clock.class, cores(clock.cores)),
                 figure: figure.as_ref()?,
-                tone: match clock.class.as_str() {
-                    "scalar" | "128" => Tone::Peer,
-                    "256-light" | "256-heavy" => Tone::Middle,
-                    _ => Tone::Wide,
+                colour: match clock.class.as_str() {
+                    "scalar" | "128" => Colour::Peer,
+                    "256-light" | "256-heavy" => Colour::Middle,
+                    _ => Colour::Wide,
                 },
             })
         });
@@ -243,7 +243,7 @@ mod tests {
         let mut drawn = Profile::from_json(text).expect("the sample is a profile");
         drawn.machine.name = "A <b> & co".to_owned();
         let svg = picture(&drawn);
-        let (red, green, blue) = Tone::Wide.colours()[0];
+        let (red, green, blue) = Colour::Wide.colours()[0];
         let wide = format!("fill=\"#{red:02X}{green:02X}{blue:02X}\"");
         let clocks = drawn.clocks.iter();
         let expected = clocks

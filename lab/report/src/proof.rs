@@ -1,6 +1,6 @@
 //! Blocks of proofs on living servers: CPU time of a handshake with lanes and without, beside two servers in turns.
 
-use crate::chart::{Point, Points, Tone, points};
+use crate::chart::{Point, Points, Colour, points};
 use serde_json::Value;
 use widelane_samples::{Record, names};
 
@@ -29,8 +29,8 @@ fn row(line: &Value) -> Option<Points> {
     }
     let blocks = line["proof"]["pairs_us"].as_array()?.iter();
     let sides = [
-        (Tone::Ours, "cpu_us_with_lanes"),
-        (Tone::Peer, "cpu_us_without_lanes"),
+        (Colour::Ours, "cpu_us_with_lanes"),
+        (Colour::Peer, "cpu_us_without_lanes"),
     ];
     let mut all = Vec::new();
     for pair in blocks {
@@ -47,7 +47,7 @@ fn row(line: &Value) -> Option<Points> {
         all.extend(ends[0].as_f64().map(|at| Point {
             at,
             interval: ends[1].as_f64().zip(ends[2].as_f64()),
-            tone: Tone::Mark,
+            colour: Colour::Mark,
         }));
     }
     let server = names::software(line["server"].as_str()?);

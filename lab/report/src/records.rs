@@ -10,6 +10,7 @@ use widelane_samples::{Fault, Record};
 pub fn records(places: &[PathBuf]) -> (Vec<Record>, Vec<Fault>) {
     let (mut records, mut faults) = (Vec::new(), Vec::new());
     let mut seen = HashSet::new();
+    let kinds: Vec<_> = KINDS.split_whitespace().collect();
     for place in places {
         let files = match files(place) {
             Ok(files) => files,
@@ -30,7 +31,7 @@ pub fn records(places: &[PathBuf]) -> (Vec<Record>, Vec<Fault>) {
             let (record, wrong) = Record::read(&file);
             faults.extend(wrong);
             if let Some(record) = record {
-                faults.extend(record.unknown(KINDS));
+                faults.extend(record.unknown(&kinds));
                 records.push(record);
             }
         }
@@ -58,25 +59,9 @@ fn files(place: &PathBuf) -> std::io::Result<Vec<PathBuf>> {
 }
 
 /// Kinds of lines that the laboratory writes; not all of them are shown.
-const KINDS: &[&str] = &[
-    "closed",
-    "curve",
-    "curve-knee",
-    "end",
-    "experiment",
-    "memory",
-    "open",
-    "overload",
-    "pair",
-    "proof",
-    "relay",
-    "scaling",
-    "speed",
-    "start",
-    "timing",
-    "ways-in",
-    "ways-in-servers",
-];
+const KINDS: &str = "\
+    closed curve curve-knee end experiment memory open overload pair proof relay \
+    scaling speed start timing ways-in ways-in-servers";
 
 #[cfg(test)]
 mod tests {

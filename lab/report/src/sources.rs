@@ -1,20 +1,20 @@
 //! The files behind the page, and what is wrong with them.
 
 use crate::block::{Block, Section};
-use crate::order::Shelf;
+use crate::order::RecordList;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use widelane_samples::{Fault, Piece, Table, cell, text};
 
 /// The section.
-pub(crate) fn section(shelf: &Shelf<'_>, faults: &[Fault]) -> Section {
+pub(crate) fn section(list: &RecordList<'_>, faults: &[Fault]) -> Section {
     let mut blocks = Vec::new();
     if !faults.is_empty() {
         blocks.push(Block::Text(cell("These files or lines were left out:")));
         let items = faults.iter().map(|fault| cell(fault.to_string()));
         blocks.push(Block::List(items.collect()));
     }
-    let rows: Vec<_> = shelf
+    let rows: Vec<_> = list
         .all()
         .map(|(record, source)| {
             let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! Time line of a simulated core: its clock over time, and when wide code runs.
 
-use crate::chart::{Tone, letters};
+use crate::chart::{Colour, letters};
 use plotters::prelude::*;
 use widelane_sim::{Pace, Span};
 
@@ -19,7 +19,7 @@ fn draw(svg: &mut String, spans: &[Span], title: &str) -> Result<(), Box<dyn std
     // Wide code has a strip of its own below the clock.
     let strip = top * 0.06;
     let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
-    root.fill(&Tone::Paper.rgb())?;
+    root.fill(&Colour::Paper.rgb())?;
     let mut chart = ChartBuilder::on(&root)
         .caption(title, letters())
         .margin(8)
@@ -35,25 +35,25 @@ fn draw(svg: &mut String, spans: &[Span], title: &str) -> Result<(), Box<dyn std
         .x_label_formatter(&|us| format!("{us:.0} us"))
         .y_label_formatter(&|ghz| format!("{ghz:.1} GHz"))
         .light_line_style(TRANSPARENT)
-        .bold_line_style(Tone::Grid.rgb())
-        .axis_style(Tone::Grid.rgb())
+        .bold_line_style(Colour::Grid.rgb())
+        .axis_style(Colour::Grid.rgb())
         .label_style(letters())
         .draw()?;
     let clock = |span: &Span| {
         let corners = [(span.from_us, 0.0), (span.until_us, span.ghz)];
-        Rectangle::new(corners, tone(span).rgb().filled())
+        Rectangle::new(corners, colour(span).rgb().filled())
     };
     chart.draw_series(spans.iter().map(clock))?;
     let wide = spans.iter().filter(|span| span.wide).map(|span| {
         let corners = [(span.from_us, -2.0 * strip), (span.until_us, -strip)];
-        Rectangle::new(corners, Tone::Ours.rgb().filled())
+        Rectangle::new(corners, Colour::Ours.rgb().filled())
     });
     chart.draw_series(wide)?;
-    for (index, (tone, name)) in KEYS.into_iter().enumerate() {
+    for (index, (colour, name)) in KEYS.into_iter().enumerate() {
         let (x, y) = (56 + index as i32 * 130, SIZE.1 as i32 - 20);
         root.draw(&Rectangle::new(
             [(x, y), (x + 12, y + 12)],
-            tone.rgb().filled(),
+            colour.rgb().filled(),
         ))?;
         root.draw(&Text::new(name, (x + 18, y), letters()))?;
     }
@@ -62,23 +62,23 @@ fn draw(svg: &mut String, spans: &[Span], title: &str) -> Result<(), Box<dyn std
     Ok(())
 }
 
-fn tone(span: &Span) -> Tone {
+fn colour(span: &Span) -> Colour {
     match (span.pace, span.level) {
-        (Pace::Throttled, _) => Tone::Grid,
-        (Pace::Halted, _) => Tone::Ink,
-        (Pace::Full, 0) => Tone::Peer,
-        (Pace::Full, 1) => Tone::Middle,
-        (Pace::Full, _) => Tone::Wide,
+        (Pace::Throttled, _) => Colour::Grid,
+        (Pace::Halted, _) => Colour::Ink,
+        (Pace::Full, 0) => Colour::Peer,
+        (Pace::Full, 1) => Colour::Middle,
+        (Pace::Full, _) => Colour::Wide,
     }
 }
 
-const KEYS: [(Tone, &str); 6] = [
-    (Tone::Peer, "level 0"),
-    (Tone::Middle, "level 1"),
-    (Tone::Wide, "level 2"),
-    (Tone::Grid, "throttled"),
-    (Tone::Ink, "halted"),
-    (Tone::Ours, "wide code (below)"),
+const KEYS: [(Colour, &str); 6] = [
+    (Colour::Peer, "level 0"),
+    (Colour::Middle, "level 1"),
+    (Colour::Wide, "level 2"),
+    (Colour::Grid, "throttled"),
+    (Colour::Ink, "halted"),
+    (Colour::Ours, "wide code (below)"),
 ];
 /// Pixels.
 const SIZE: (u32, u32) = (860, 320);
@@ -107,10 +107,10 @@ mod tests {
         assert!(svg.contains("a &amp; &lt;b&gt;"), "{svg}");
         // Bursts take the core to level 1 and back, with a halt on each way. The legend has each
         // colour once.
-        for tone in [Tone::Peer, Tone::Middle, Tone::Ink, Tone::Ours] {
-            let (red, green, blue) = tone.colours()[0];
+        for colour in [Colour::Peer, Colour::Middle, Colour::Ink, Colour::Ours] {
+            let (red, green, blue) = colour.colours()[0];
             let colour = format!("fill=\"#{red:02X}{green:02X}{blue:02X}\"");
-            assert!(svg.matches(&colour).count() > 3, "{tone:?}");
+            assert!(svg.matches(&colour).count() > 3, "{colour:?}");
         }
     }
 }

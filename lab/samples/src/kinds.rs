@@ -12,16 +12,13 @@ pub const CLOSED: Kind = Kind {
     kind: "closed",
     keys: &[HANDSHAKE, IN_FLIGHT, SERVER],
     columns: &[
-        ("handshakes/s", Of::Median(Unit::PerSecond, RATE)),
+        ("handshakes/s", per_second(RATE)),
         ("× nginx", Of::Times("nginx", RATE)),
         ("× batching off", Of::Times("widelane-off", RATE)),
-        (
-            "server's CPU time each",
-            Of::Median(Unit::Microseconds, CPU_TIME),
-        ),
+        ("server's CPU time each", us(CPU_TIME)),
         ("CPU time × nginx", Of::Times("nginx", CPU_TIME)),
-        ("p50", Of::Median(Unit::Microseconds, P50)),
-        ("p99", Of::Median(Unit::Microseconds, P99)),
+        ("p50", us(P50)),
+        ("p99", us(P99)),
         ("errors", Of::Sum(ERRORS)),
         ("load's CPU", Of::Median(Unit::Share, LOAD_CPU)),
     ],
@@ -75,15 +72,12 @@ pub const WAYS_IN_SIDES: Kind = Kind {
         ("/side", "OpenSSL"),
     ],
     columns: &[
-        ("handshakes/s", Of::Median(Unit::PerSecond, RATE)),
+        ("handshakes/s", per_second(RATE)),
         ("× alone", Of::SureTimes("plain", RATE)),
-        (
-            "server's CPU time each",
-            Of::Median(Unit::Microseconds, CPU_TIME),
-        ),
+        ("server's CPU time each", us(CPU_TIME)),
         ("× alone", Of::SureTimes("plain", CPU_TIME)),
-        ("p50", Of::Median(Unit::Microseconds, P50)),
-        ("p99", Of::Median(Unit::Microseconds, P99)),
+        ("p50", us(P50)),
+        ("p99", us(P99)),
         ("errors", Of::Sum(ERRORS)),
     ],
 };
@@ -93,18 +87,9 @@ pub const MEMORY: Kind = Kind {
     kind: "memory",
     keys: &[("/result/side", "server")],
     columns: &[
-        (
-            "idle connections",
-            Of::Median(Unit::Count, "/result/connections"),
-        ),
-        (
-            "PSS before",
-            Of::Median(Unit::Kibibytes, "/result/before/pss_kib"),
-        ),
-        (
-            "PSS with",
-            Of::Median(Unit::Kibibytes, "/result/with/pss_kib"),
-        ),
+        ("idle connections", count("/result/connections")),
+        ("PSS before", kib("/result/before/pss_kib")),
+        ("PSS with", kib("/result/with/pss_kib")),
         (
             "memory of each",
             Of::Median(Unit::Bytes, "/result/pss_bytes_each"),
@@ -134,17 +119,14 @@ pub const RELAY_SMALL: Kind = Kind {
     kind: RELAY_BULK.kind,
     keys: RELAY_BULK.keys,
     columns: &[
-        (
-            "requests/s",
-            Of::Median(Unit::PerSecond, "/report/requests_per_s"),
-        ),
+        ("requests/s", per_second("/report/requests_per_s")),
         (
             "server's CPU time each",
             Of::Range(Unit::FineMicroseconds, CPU_OF_REQUEST),
         ),
         ("× best peer", Of::TimesBestPeer(CPU_OF_REQUEST)),
-        ("p50", Of::Median(Unit::Microseconds, P50)),
-        ("p99", Of::Median(Unit::Microseconds, P99)),
+        ("p50", us(P50)),
+        ("p99", us(P99)),
     ],
 };
 
@@ -153,7 +135,7 @@ pub const SCALING: Kind = Kind {
     kind: "scaling",
     keys: &[("/certificate", "key"), ("/arrangement", "arrangement")],
     columns: &[
-        ("threads", Of::Median(Unit::Count, "/report/threads")),
+        ("threads", count("/report/threads")),
         ("handshakes/s", Of::Range(Unit::PerSecond, RATE)),
         ("× one thread", Of::Times("one", RATE)),
     ],
@@ -165,10 +147,7 @@ pub const TIMING: Kind = Kind {
     keys: &[("/finding/operation", "operation")],
     columns: &[
         ("classes", Of::Words("/finding/classes")),
-        (
-            "measurements",
-            Of::Median(Unit::Count, "/finding/measurements"),
-        ),
+        ("measurements", count("/finding/measurements")),
         ("max |t|", Of::Median(Unit::Tenths, "/finding/t")),
         ("in", Of::Words("/finding/test")),
         ("verdict", Of::Words("/finding/verdict")),
@@ -184,11 +163,8 @@ pub const SPEED: Kind = Kind {
         ("/result/in_flight", "in flight"),
     ],
     columns: &[
-        ("ops/s", Of::Median(Unit::PerSecond, "/result/ops_per_s")),
-        (
-            "latency",
-            Of::Median(Unit::Microseconds, "/result/latency_us"),
-        ),
+        ("ops/s", per_second("/result/ops_per_s")),
+        ("latency", us("/result/latency_us")),
     ],
 };
 
@@ -281,16 +257,32 @@ impl<'a> Pair<'a> {
     }
 }
 
+const fn us(place: &'static str) -> Of {
+    Of::Median(Unit::Microseconds, place)
+}
+
+const fn per_second(place: &'static str) -> Of {
+    Of::Median(Unit::PerSecond, place)
+}
+
+const fn count(place: &'static str) -> Of {
+    Of::Median(Unit::Count, place)
+}
+
+const fn kib(place: &'static str) -> Of {
+    Of::Median(Unit::Kibibytes, place)
+}
+
 const HANDSHAKE: (&str, &str) = ("/condition", "handshake");
 const IN_FLIGHT: (&str, &str) = ("/in_flight", "in flight");
 const SERVER: (&str, &str) = ("/side", "server");
 const SOFTWARE: (&str, &str) = ("/server", "server");
 const WITH_AND_WITHOUT: [&str; 2] = ["widelane", "plain"];
 const LATENCY: &[(&str, Of)] = &[
-    ("starts/s", Of::Median(Unit::PerSecond, "/rate")),
-    ("p50", Of::Median(Unit::Microseconds, P50)),
-    ("p99", Of::Median(Unit::Microseconds, P99)),
-    ("p99.9", Of::Median(Unit::Microseconds, "/report/p999_us")),
+    ("starts/s", per_second("/rate")),
+    ("p50", us(P50)),
+    ("p99", us(P99)),
+    ("p99.9", us("/report/p999_us")),
     ("errors", Of::Sum(ERRORS)),
 ];
 /// Places of figures in lines with a report.

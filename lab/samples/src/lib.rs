@@ -26,3 +26,4 @@ pub use record::{Fault, Line, Record};
 pub use rows::{Group, Kind, NOT_THERE, Of, groups, pairs};
 pub use table::{Cell, Column, Piece, Table, cell, figure_or, number, plain, text};
 pub use widelane_statistics::{interval_of_median, median, quotients};
+pub use widelane_text::named;

@@ -1,62 +1,14 @@
 //! The scenarios that are part of the program.
 
+macro_rules! scenarios {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_str!(concat!("../../scenarios/", $name, ".toml")))),*]
+    };
+}
+
 /// Name and text of each scenario, in the order of `--all`.
-pub const BUILTIN: [(&str, &str); 18] = [
-    (
-        "cloudflare-2017",
-        include_str!("../../scenarios/cloudflare-2017.toml"),
-    ),
-    ("kit-2018", include_str!("../../scenarios/kit-2018.toml")),
-    (
-        "kit-2019-6130",
-        include_str!("../../scenarios/kit-2019-6130.toml"),
-    ),
-    ("xu-2022", include_str!("../../scenarios/xu-2022.toml")),
-    (
-        "intel-2021-nginx",
-        include_str!("../../scenarios/intel-2021-nginx.toml"),
-    ),
-    (
-        "intel-2021-haproxy",
-        include_str!("../../scenarios/intel-2021-haproxy.toml"),
-    ),
-    (
-        "intel-2021-wordpress",
-        include_str!("../../scenarios/intel-2021-wordpress.toml"),
-    ),
-    (
-        "khalil-2019",
-        include_str!("../../scenarios/khalil-2019.toml"),
-    ),
-    (
-        "downs-2020",
-        include_str!("../../scenarios/downs-2020.toml"),
-    ),
-    ("atc-2021", include_str!("../../scenarios/atc-2021.toml")),
-    (
-        "lemire-2018",
-        include_str!("../../scenarios/lemire-2018.toml"),
-    ),
-    (
-        "vanklompf-2018",
-        include_str!("../../scenarios/vanklompf-2018.toml"),
-    ),
-    ("zen5-null", include_str!("../../scenarios/zen5-null.toml")),
-    ("fleet", include_str!("../../scenarios/fleet.toml")),
-    (
-        "handshakes-2026",
-        include_str!("../../scenarios/handshakes-2026.toml"),
-    ),
-    (
-        "skylake-2026",
-        include_str!("../../scenarios/skylake-2026.toml"),
-    ),
-    (
-        "granite-rapids",
-        include_str!("../../scenarios/granite-rapids.toml"),
-    ),
-    (
-        "impatient-clients",
-        include_str!("../../scenarios/impatient-clients.toml"),
-    ),
-];
+pub const BUILTIN: [(&str, &str); 18] = scenarios! {
+    "cloudflare-2017", "kit-2018", "kit-2019-6130", "xu-2022", "intel-2021-nginx", "intel-2021-haproxy",
+    "intel-2021-wordpress", "khalil-2019", "downs-2020", "atc-2021", "lemire-2018", "vanklompf-2018",
+    "zen5-null", "fleet", "handshakes-2026", "skylake-2026", "granite-rapids", "impatient-clients",
+};

@@ -203,7 +203,7 @@ impl Scenario {
 }
 
 fn simulated(number: &NumberText, runs: &[RunFigures]) -> Result<f64, ScenarioError> {
-    let figure = Figure::named(&number.figure)?;
+    let figure: Figure = number.figure.parse().map_err(ScenarioError::Wrong)?;
     let of = |name: &str| {
         let run = runs.iter().find(|run| run.run == name);
         let value = run.and_then(|run| run.figures.get(&figure));

@@ -379,7 +379,7 @@ impl<'a> World<'a> {
         self.is_overloaded() && self.line.fresh() >= self.worth_queueing(1)
     }
 
-    /// Connections that are worth a place, if they wait for so many targets at most.
+    /// Connections that are worth a place, if they wait for this number of targets at most.
     fn worth_queueing(&self, targets: u64) -> usize {
         batching::worth_queueing(self.impatient.cost, self.impatient.wait * targets)
     }

@@ -1,9 +1,9 @@
 //! Outcome of a run.
 
 use hdrhistogram::Histogram;
+use widelane_text::named;
 
 use crate::core::{Account, CYCLE};
-use crate::error::ScenarioError;
 use crate::plan::Plan;
 
 /// Outcome of a run.
@@ -51,117 +51,52 @@ pub struct CoreOutcome {
     pub ghz: Option<f64>,
 }
 
-/// A figure of an outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Figure {
-    /// Requests a second.
-    Throughput,
-    /// The median time of a request, in microseconds.
-    P50,
-    /// 99th percentile of the time of a request, in microseconds.
-    P99,
-    /// Mean time of a request, in microseconds.
-    Mean,
-    /// The median duration of the timed steps, in microseconds.
-    StepP50,
-    /// The duration that the slowest hundredth of the timed steps exceeds.
-    StepP99,
-    /// The mean clock of busy cores, in GHz.
-    Clock,
-    /// The share of busy time at level 0, in per cent.
-    Level0,
-    /// Share of busy time at level 1, in per cent.
-    Level1,
-    /// Share of busy time at level 2, in per cent.
-    Level2,
-    /// The share of CPU time in wide code, in per cent.
-    Wide,
-    /// Microseconds for which a core halts, for each request.
-    Halted,
-    /// Microseconds for which a core is throttled, for each request.
-    Throttled,
-    /// Requests that share a pass.
-    Lanes,
-    /// Median time from the first wide instruction to the level that it asks for, in microseconds.
-    DownP50,
-    /// 95th percentile of the time to that level, in microseconds.
-    DownP95,
-    /// Median time from the last wide instruction to the end of its level, in microseconds.
-    TailP50,
-    /// Mean time to the end of the level, in microseconds.
-    TailMean,
-    /// The clock at the level that code asks for, in GHz.
-    Steady,
-    /// Clients that are served within their time, in per cent of those that the worker could serve.
-    Goodput,
-    /// Clients that leave for good without an answer, in per cent.
-    GaveUp,
-}
-
-impl Figure {
-    /// Every figure, in the order of tables.
-    pub const ALL: [Self; 21] = [
-        Self::Throughput,
-        Self::Mean,
-        Self::P50,
-        Self::P99,
-        Self::StepP50,
-        Self::StepP99,
-        Self::Clock,
-        Self::Level0,
-        Self::Level1,
-        Self::Level2,
-        Self::Wide,
-        Self::Halted,
-        Self::Throttled,
-        Self::Lanes,
-        Self::DownP50,
-        Self::DownP95,
-        Self::TailP50,
-        Self::TailMean,
-        Self::Steady,
-        Self::Goodput,
-        Self::GaveUp,
-    ];
-
-    /// Name of the figure in files and JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Throughput => "requests_per_s",
-            Self::Mean => "mean_us",
-            Self::P50 => "p50_us",
-            Self::P99 => "p99_us",
-            Self::StepP50 => "step_p50_us",
-            Self::StepP99 => "step_p99_us",
-            Self::Clock => "clock_ghz",
-            Self::Level0 => "level0_percent",
-            Self::Level1 => "level1_percent",
-            Self::Level2 => "level2_percent",
-            Self::Wide => "wide_percent",
-            Self::Halted => "halted_us",
-            Self::Throttled => "throttled_us",
-            Self::Lanes => "lanes_filled",
-            Self::DownP50 => "down_p50_us",
-            Self::DownP95 => "down_p95_us",
-            Self::TailP50 => "tail_p50_us",
-            Self::TailMean => "tail_mean_us",
-            Self::Steady => "steady_ghz",
-            Self::Goodput => "goodput_percent",
-            Self::GaveUp => "gave_up_percent",
-        }
-    }
-
-    /// The figure of this name.
-    ///
-    /// # Errors
-    ///
-    /// When there is none: the message lists those that there are.
-    pub fn named(name: &str) -> Result<Self, ScenarioError> {
-        let found = Self::ALL.into_iter().find(|figure| figure.name() == name);
-        found.ok_or_else(|| {
-            let known = Self::ALL.map(Self::name).join(", ");
-            ScenarioError::Wrong(format!("{name:?} is no figure; the figures are {known}"))
-        })
+named! {
+    /// A figure of an outcome.
+    #[derive(PartialOrd, Ord)]
+    pub enum Figure: "figure" {
+        /// Requests a second.
+        Throughput = "requests_per_s",
+        /// Mean time of a request, in microseconds.
+        Mean = "mean_us",
+        /// The median time of a request, in microseconds.
+        P50 = "p50_us",
+        /// 99th percentile of the time of a request, in microseconds.
+        P99 = "p99_us",
+        /// The median duration of the timed steps, in microseconds.
+        StepP50 = "step_p50_us",
+        /// The duration that the slowest hundredth of the timed steps exceeds.
+        StepP99 = "step_p99_us",
+        /// The mean clock of busy cores, in GHz.
+        Clock = "clock_ghz",
+        /// The share of busy time at level 0, in per cent.
+        Level0 = "level0_percent",
+        /// Share of busy time at level 1, in per cent.
+        Level1 = "level1_percent",
+        /// Share of busy time at level 2, in per cent.
+        Level2 = "level2_percent",
+        /// The share of CPU time in wide code, in per cent.
+        Wide = "wide_percent",
+        /// Microseconds for which a core halts, for each request.
+        Halted = "halted_us",
+        /// Microseconds for which a core is throttled, for each request.
+        Throttled = "throttled_us",
+        /// Requests that share a pass.
+        Lanes = "lanes_filled",
+        /// Median time from the first wide instruction to the level that it asks for, in microseconds.
+        DownP50 = "down_p50_us",
+        /// 95th percentile of the time to that level, in microseconds.
+        DownP95 = "down_p95_us",
+        /// Median time from the last wide instruction to the end of its level, in microseconds.
+        TailP50 = "tail_p50_us",
+        /// Mean time to the end of the level, in microseconds.
+        TailMean = "tail_mean_us",
+        /// The clock at the level that code asks for, in GHz.
+        Steady = "steady_ghz",
+        /// Clients that are served within their time, in per cent of those that the worker could serve.
+        Goodput = "goodput_percent",
+        /// Clients that leave for good without an answer, in per cent.
+        GaveUp = "gave_up_percent",
     }
 }
 

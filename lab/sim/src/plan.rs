@@ -128,7 +128,7 @@ impl Scenario {
     /// known. The message says which.
     pub fn plan(&self, run: &RunText, settings: &Settings) -> Result<Plan, ScenarioError> {
         let numbers = Numbers::new(self, run, settings)?;
-        let placement = Placement::named(&run.placement)?;
+        let placement: Placement = run.placement.parse().map_err(ScenarioError::Wrong)?;
         let model = settings.model.as_ref().or(run.model.as_ref());
         let mut machine = numbers.processor(&self.machine, model, settings)?;
         if let (true, Some(rules)) = (run.oracle, &mut machine.rules) {

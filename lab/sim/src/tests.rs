@@ -360,7 +360,7 @@ fn mistakes_are_named() {
         (
             "marked-pool",
             "marked",
-            "is no placement; the placements are as-is",
+            "is no placement; choose from as-is",
         ),
         (
             "operation = 'sign'",

@@ -19,7 +19,7 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::iterator::exfiltrator::origin::Origin;
 use widelane_threads::Proc;
 
-/// A signal that has come, and from whom.
+/// A signal that has come, and its sender.
 pub type Signalled = Origin;
 
 /// The signals that are meant for a program that is run, and the one that tells of its end.

@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn only_a_width_that_there_is_is_advised() {
-        // 512-bit multiplications take so much of the clock that 256 bits would be better.
+        // 512-bit multiplications cost enough clock that 256 bits would be better.
         let slow = profile(4.0, 1.0);
         let advised = |lanes| advise(Subject::Measured(&slow), lanes).heavy_width;
         assert_eq!(advised(Lanes::ALL), Some(256));

@@ -45,9 +45,9 @@ fn operation(
     Operation {
         name,
         what,
-        beside: &[],
+        beside: Vec::new(),
         openssl: Some(Peer {
-            arguments: openssl,
+            arguments: openssl.to_vec(),
             line: "+R:",
         }),
         bytes: Some(bytes),

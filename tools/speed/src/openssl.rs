@@ -12,10 +12,10 @@ pub(crate) struct OpenSsl {
 }
 
 /// An operation of `openssl speed`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Peer {
     /// Arguments of `openssl speed`, like `rsa2048`.
-    pub(crate) arguments: &'static [&'static str],
+    pub(crate) arguments: Vec<&'static str>,
     /// The beginning of the line with the count in its machine-readable output, like `+R1:` for
     /// signatures with RSA.
     pub(crate) line: &'static str,
@@ -55,12 +55,9 @@ impl OpenSsl {
     ///
     /// Ends the program when it has printed the count, because it may go on to measure something
     /// else.
-    pub(crate) fn measure(&self, peer: Peer) -> Result<Measured, String> {
-        let arguments = [
-            &["speed", "-elapsed", "-seconds", "1", "-mr"],
-            peer.arguments,
-        ]
-        .concat();
+    pub(crate) fn measure(&self, peer: &Peer) -> Result<Measured, String> {
+        let speed = ["speed", "-elapsed", "-seconds", "1", "-mr"];
+        let arguments = [&speed, &peer.arguments[..]].concat();
         let mut child = Command::new(PROGRAM)
             .args(&arguments)
             .stdin(Stdio::null())

@@ -16,7 +16,7 @@ pub struct Operation {
     /// One line for people.
     pub what: &'static str,
     /// Operations that are measured in the same run, because they explain this one's figures.
-    pub(crate) beside: &'static [&'static str],
+    pub(crate) beside: Vec<&'static str>,
     /// Operation of `openssl speed` that does the same.
     pub(crate) openssl: Option<Peer>,
     /// Bytes that one operation encrypts, if it encrypts.
@@ -165,95 +165,23 @@ fn work(name: &'static str) -> Operation {
     }
 }
 
-type Description = (&'static str, &'static [&'static str], Option<Peer>);
-
-/// The description of an operation of the engine, what explains it, and its form in `openssl
-/// speed`.
-fn describe(name: &str) -> Description {
-    let openssl = |arguments, line| Some(Peer { arguments, line });
-    match name {
-        "rsa2048-sign" => (
-            "RSA-2048 signature, PSS with SHA-256, blinded and checked",
-            &[PORT_LIMIT, "power-1024"],
-            openssl(&["rsa2048"], "+R1:"),
-        ),
-        "rsa3072-sign" => (
-            "RSA-3072 signature, PSS with SHA-256, blinded and checked",
-            &[PORT_LIMIT, "power-1536"],
-            openssl(&["rsa3072"], "+R1:"),
-        ),
-        "rsa4096-sign" => (
-            "RSA-4096 signature, PSS with SHA-256, blinded and checked",
-            &[PORT_LIMIT, "power-2048"],
-            openssl(&["rsa4096"], "+R1:"),
-        ),
-        "rsa-sign" => ("RSA signature of another size: 2560 bits", &[], None),
-        "rsa2048-verify" => (
-            "check of an RSA-2048 signature, PSS with SHA-256, with a new key",
-            &[PORT_LIMIT],
-            openssl(&["rsa2048"], "+R2:"),
-        ),
-        "p256-ecdsa-sign" => (
-            "ECDSA signature with P-256 and SHA-256",
-            &[],
-            openssl(&["ecdsap256"], "+R5:"),
-        ),
-        "p256-ecdsa-verify" => (
-            "check of an ECDSA signature with P-256",
-            &[],
-            openssl(&["ecdsap256"], "+R6:"),
-        ),
-        "p384-ecdsa-sign" => (
-            "ECDSA signature with P-384 and SHA-384",
-            &[],
-            openssl(&["ecdsap384"], "+R5:"),
-        ),
-        "p384-ecdsa-verify" => (
-            "check of an ECDSA signature with P-384",
-            &[],
-            openssl(&["ecdsap384"], "+R6:"),
-        ),
-        "ed25519-sign" => ("Ed25519 signature", &[], openssl(&["ed25519"], "+R8:")),
-        "ed25519-verify" => (
-            "check of an Ed25519 signature",
-            &[],
-            openssl(&["ed25519"], "+R9:"),
-        ),
-        "x25519-keygen" => ("X25519 public key of a new secret", &[], None),
-        "x25519-derive" => (
-            "X25519 shared secret",
-            &[],
-            openssl(&["ecdhx25519"], "+R7:"),
-        ),
-        "p256-keygen" => ("P-256 public key of a new secret", &[], None),
-        "p256-ecdh" => (
-            "ECDH shared secret with P-256, the peer's point validated",
-            &[],
-            openssl(&["ecdhp256"], "+R7:"),
-        ),
-        "p384-keygen" => ("P-384 public key of a new secret", &[], None),
-        "p384-ecdh" => (
-            "ECDH shared secret with P-384, the peer's point validated",
-            &[],
-            openssl(&["ecdhp384"], "+R7:"),
-        ),
-        "mlkem512-keygen" => ("ML-KEM-512 key pair", &[], None),
-        "mlkem512-encaps" => ("ML-KEM-512 encapsulation, the key checked", &[], None),
-        "mlkem512-decaps" => ("ML-KEM-512 decapsulation", &[], None),
-        "mlkem768-keygen" => ("ML-KEM-768 key pair", &[], None),
-        "mlkem768-encaps" => ("ML-KEM-768 encapsulation, the key checked", &[], None),
-        "mlkem768-decaps" => ("ML-KEM-768 decapsulation", &[], None),
-        "mlkem1024-keygen" => ("ML-KEM-1024 key pair", &[], None),
-        "mlkem1024-encaps" => ("ML-KEM-1024 encapsulation, the key checked", &[], None),
-        "mlkem1024-decaps" => ("ML-KEM-1024 decapsulation", &[], None),
-        "mldsa44-sign" => ("ML-DSA-44 signature", &[], None),
-        "mldsa44-verify" => ("check of an ML-DSA-44 signature", &[], None),
-        "mldsa65-sign" => ("ML-DSA-65 signature", &[], None),
-        "mldsa65-verify" => ("check of an ML-DSA-65 signature", &[], None),
-        "mldsa87-sign" => ("ML-DSA-87 signature", &[], None),
-        "mldsa87-verify" => ("check of an ML-DSA-87 signature", &[], None),
-        _ => (UNDESCRIBED, &[], None),
-    }
+/// The description of an operation of the engine, what explains it, and its form in `openssl speed`.
+fn describe(name: &str) -> (&'static str, Vec<&'static str>, Option<Peer>) {
+    let rows = DESCRIPTIONS
+        .lines()
+        .map(|row| row.split('|').map(str::trim));
+    let mut found = rows.filter_map(|mut row| (row.next() == Some(name)).then_some(row));
+    let Some(mut row) = found.next() else {
+        return (UNDESCRIBED, Vec::new(), None);
+    };
+    let what = row.next().unwrap_or_default();
+    let beside = row.next().unwrap_or_default();
+    let peer = row.next().and_then(|peer| peer.split_once(' '));
+    let peer = peer.map(|(operation, line)| Peer {
+        arguments: operation.split(' ').collect(),
+        line,
+    });
+    (what, beside.split_whitespace().collect(), peer)
 }
 
 /// Every target, the preferred one first.
@@ -266,7 +194,7 @@ fn kernels() -> impl Iterator<Item = Operation> {
     let kernel = |name, what, bits| Operation {
         name,
         what,
-        beside: &[PORT_LIMIT],
+        beside: vec![PORT_LIMIT],
         openssl: None,
         bytes: None,
         implementations: targets()
@@ -283,7 +211,7 @@ fn kernels() -> impl Iterator<Item = Operation> {
     let limit = Operation {
         name: PORT_LIMIT,
         what: "independent vector multiply-adds (VPMADD52 or FMA): the most that the ports can do",
-        beside: &[],
+        beside: Vec::new(),
         openssl: None,
         bytes: None,
         implementations: targets()
@@ -317,6 +245,41 @@ fn kernels() -> impl Iterator<Item = Operation> {
 
 const IN_FLIGHT: &[usize] = &[1, 2, 4, 8, 16];
 
+/// Operations of the engine: name, description, what explains it, and the argument of `openssl speed` with the beginning
+/// of its line.
+const DESCRIPTIONS: &str = "\
+rsa2048-sign     | RSA-2048 signature, PSS with SHA-256, blinded and checked | port-limit power-1024 | rsa2048 +R1:
+rsa3072-sign     | RSA-3072 signature, PSS with SHA-256, blinded and checked | port-limit power-1536 | rsa3072 +R1:
+rsa4096-sign     | RSA-4096 signature, PSS with SHA-256, blinded and checked | port-limit power-2048 | rsa4096 +R1:
+rsa-sign         | RSA signature of another size: 2560 bits
+rsa2048-verify   | check of an RSA-2048 signature, PSS with SHA-256, with a new key | port-limit | rsa2048 +R2:
+p256-ecdsa-sign  | ECDSA signature with P-256 and SHA-256 |  | ecdsap256 +R5:
+p256-ecdsa-verify | check of an ECDSA signature with P-256 |  | ecdsap256 +R6:
+p384-ecdsa-sign  | ECDSA signature with P-384 and SHA-384 |  | ecdsap384 +R5:
+p384-ecdsa-verify | check of an ECDSA signature with P-384 |  | ecdsap384 +R6:
+ed25519-sign     | Ed25519 signature |  | ed25519 +R8:
+ed25519-verify   | check of an Ed25519 signature |  | ed25519 +R9:
+x25519-keygen    | X25519 public key of a new secret
+x25519-derive    | X25519 shared secret |  | ecdhx25519 +R7:
+p256-keygen      | P-256 public key of a new secret
+p256-ecdh        | ECDH shared secret with P-256, the peer's point validated |  | ecdhp256 +R7:
+p384-keygen      | P-384 public key of a new secret
+p384-ecdh        | ECDH shared secret with P-384, the peer's point validated |  | ecdhp384 +R7:
+mlkem512-keygen  | ML-KEM-512 key pair
+mlkem512-encaps  | ML-KEM-512 encapsulation, the key checked
+mlkem512-decaps  | ML-KEM-512 decapsulation
+mlkem768-keygen  | ML-KEM-768 key pair
+mlkem768-encaps  | ML-KEM-768 encapsulation, the key checked
+mlkem768-decaps  | ML-KEM-768 decapsulation
+mlkem1024-keygen | ML-KEM-1024 key pair
+mlkem1024-encaps | ML-KEM-1024 encapsulation, the key checked
+mlkem1024-decaps | ML-KEM-1024 decapsulation
+mldsa44-sign     | ML-DSA-44 signature
+mldsa44-verify   | check of an ML-DSA-44 signature
+mldsa65-sign     | ML-DSA-65 signature
+mldsa65-verify   | check of an ML-DSA-65 signature
+mldsa87-sign     | ML-DSA-87 signature
+mldsa87-verify   | check of an ML-DSA-87 signature";
 /// For an operation of the engine that is not described here. A test finds it.
 const UNDESCRIBED: &str = "an operation of the engine";
 
@@ -330,7 +293,7 @@ mod tests {
         for (i, operation) in all.iter().enumerate() {
             let same = |name| all.iter().position(|other| other.name == name);
             assert_eq!(same(operation.name), Some(i));
-            for &name in operation.beside {
+            for &name in &operation.beside {
                 assert!(same(name).is_some(), "{name}");
             }
             assert!(!operation.implementations.is_empty());

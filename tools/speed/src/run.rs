@@ -110,6 +110,23 @@ struct Condition {
     how: How,
 }
 
+impl Condition {
+    fn new(
+        operation: &'static Operation,
+        backend: &str,
+        in_flight: usize,
+        how: Result<How, &String>,
+    ) -> Self {
+        let mut series = Series::new(operation, backend, in_flight);
+        series.reason = how.as_ref().err().map(|why| why.to_string());
+        Self {
+            series,
+            operation,
+            how: how.unwrap_or(How::Not),
+        }
+    }
+}
+
 enum How {
     /// Runs the subject of this number.
     Here(usize),
@@ -183,7 +200,7 @@ fn measure(
                     })?;
                 }
                 How::OpenSsl if openssl_now => {
-                    let (Ok(program), Some(peer)) = (&openssl, operation.openssl) else {
+                    let (Ok(program), Some(peer)) = (&openssl, &operation.openssl) else {
                         continue;
                     };
                     match program.measure(peer) {
@@ -272,31 +289,20 @@ fn conditions<'a>(
     let mut conditions = Vec::new();
     for (&operation, others) in plan.operations.iter().zip(libraries) {
         if operation.openssl.is_some() {
-            let mut series = Series::new(operation, OPENSSL, 1);
-            let how = match openssl {
-                Ok(program) => {
-                    series.version = Some(program.version.clone());
-                    How::OpenSsl
-                }
-                Err(why) => {
-                    series.reason = Some(why.clone());
-                    How::Not
-                }
-            };
-            conditions.push(Condition {
-                series,
-                operation,
-                how,
-            });
+            let how = openssl.as_ref().map(|_| How::OpenSsl);
+            let mut condition = Condition::new(operation, OPENSSL, 1, how);
+            let program = openssl.as_ref().ok();
+            condition.series.version = program.map(|program| program.version.clone());
+            conditions.push(condition);
         }
         for implementation in operation.implementations.iter().chain(others) {
-            let how = match (implementation.prepare)() {
-                Ok(subject) => {
-                    let mut prepared = Prepared {
-                        operation,
-                        implementation,
-                        subject,
-                    };
+            let prepared = (implementation.prepare)().map(|subject| Prepared {
+                operation,
+                implementation,
+                subject,
+            });
+            let at = match prepared {
+                Ok(mut prepared) => {
                     prepared.warm_up()?;
                     subjects.push(prepared);
                     Ok(subjects.len() - 1)
@@ -304,19 +310,13 @@ fn conditions<'a>(
                 Err(why) => Err(why),
             };
             for &in_flight in implementation.in_flight {
-                let mut series = Series::new(operation, implementation.name, in_flight);
-                let how = match &how {
-                    Ok(subject) => How::Here(*subject),
-                    Err(why) => {
-                        series.reason = Some(why.clone());
-                        How::Not
-                    }
-                };
-                conditions.push(Condition {
-                    series,
+                let how = at.as_ref().map(|&at| How::Here(at));
+                conditions.push(Condition::new(
                     operation,
+                    implementation.name,
+                    in_flight,
                     how,
-                });
+                ));
             }
         }
     }

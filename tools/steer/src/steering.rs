@@ -118,7 +118,7 @@ pub struct Steering {
     owner: ThreadId,
     boot: String,
     began: Instant,
-    known: HashMap<ThreadId, Known>,
+    known: HashMap<ThreadId, KnownThread>,
     memberships: Memberships,
     /// Records of threads that are gone, for their children.
     departed: Vec<Record>,
@@ -132,7 +132,7 @@ pub struct Steering {
 
 /// Knowledge about a thread.
 #[derive(Debug)]
-struct Known {
+struct KnownThread {
     original: Original,
     cpuset: Option<String>,
     record: Option<Record>,
@@ -140,7 +140,7 @@ struct Known {
     restored: Option<u32>,
     used: Option<Usage>,
     /// Affinity that was reported last, in a dry run.
-    told: Option<Cpus>,
+    reported: Option<Cpus>,
 }
 
 /// Time on a CPU and waiting for one, up to an instant.
@@ -367,7 +367,7 @@ impl Steering {
             if !self.known.contains_key(&task.id) {
                 let record = inherited.remove(&task.id);
                 self.unsaved |= record.is_some();
-                let known = Known::new(task, record, cpusets);
+                let known = KnownThread::new(task, record, cpusets);
                 self.known.insert(task.id, known);
                 continue;
             }
@@ -394,7 +394,7 @@ impl Steering {
             let used = known.used;
             self.summary.respected += u64::from(known.record.is_some());
             self.unsaved |= known.record.is_some();
-            *known = Known::new(task, None, cpusets);
+            *known = KnownThread::new(task, None, cpusets);
             known.used = used;
         }
     }
@@ -469,9 +469,9 @@ impl Steering {
             return false;
         };
         if self.options.dry_run {
-            let told = known.told.replace(to);
-            self.summary.threads += u64::from(told.is_none());
-            return told != Some(to);
+            let reported = known.reported.replace(to);
+            self.summary.threads += u64::from(reported.is_none());
+            return reported != Some(to);
         }
         if back {
             // The thread was never moved: its affinity is wider than can be used, which is no harm.
@@ -561,7 +561,7 @@ impl Drop for Steering {
     }
 }
 
-impl Known {
+impl KnownThread {
     fn new(task: &Task, record: Option<Record>, cpusets: &mut Cpusets) -> Self {
         let original = match &record {
             Some(record) => record.original,
@@ -573,7 +573,7 @@ impl Known {
             record,
             restored: None,
             used: None,
-            told: None,
+            reported: None,
         }
     }
 }

@@ -46,7 +46,7 @@ impl Memory {
         })
     }
 
-    /// The content of one mapping. The process goes on meanwhile, and is not told.
+    /// The content of one mapping. The process goes on meanwhile, and does not notice.
     ///
     /// # Errors
     ///

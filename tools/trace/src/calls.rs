@@ -39,7 +39,7 @@ struct Search<'e, 'a> {
 }
 
 /// An instruction that calls or jumps.
-struct Way {
+struct Branch {
     address: u64,
     next: u64,
     call: bool,
@@ -72,22 +72,22 @@ impl Calls {
         }
         for _ in 0..MOST_ENDS {
             let mut ending: HashMap<u64, BTreeSet<String>> = HashMap::new();
-            for way in search.ways() {
-                let Some(start) = search.function(way.address) else {
+            for branch in search.branches() {
+                let Some(start) = search.function(branch.address) else {
                     continue;
                 };
-                if way.call {
-                    let after = elf.offset(entries::after_call(elf, way.next));
-                    for (symbol, after) in way.to.into_iter().zip(after.into_iter().cycle()) {
+                if branch.call {
+                    let after = elf.offset(entries::after_call(elf, branch.next));
+                    for (symbol, after) in branch.to.into_iter().zip(after.into_iter().cycle()) {
                         calls.after.entry(symbol).or_default().insert(after);
                     }
                     continue;
                 }
                 for own in search.names.get(&start).into_iter().flatten() {
-                    let ends = way.to.iter().map(|to| (to.clone(), own.clone()));
+                    let ends = branch.to.iter().map(|to| (to.clone(), own.clone()));
                     calls.ends.extend(ends.filter(|(to, own)| to != own));
                 }
-                ending.entry(start).or_default().extend(way.to);
+                ending.entry(start).or_default().extend(branch.to);
             }
             // A caller of a function that ends in a jump to another is a caller of that one, too.
             let mut more = false;
@@ -138,7 +138,7 @@ impl<'e, 'a> Search<'e, 'a> {
     }
 
     /// The instructions that may call or jump to what is wanted, by their bytes alone.
-    fn ways(&self) -> Vec<Way> {
+    fn branches(&self) -> Vec<Branch> {
         let mut ways = Vec::new();
         for (start, code) in self.elf.codes() {
             for (at, &byte) in code.iter().enumerate() {
@@ -166,7 +166,7 @@ impl<'e, 'a> Search<'e, 'a> {
                 if let Some(to) = to
                     && ways.len() < MOST_WAYS
                 {
-                    ways.push(Way {
+                    ways.push(Branch {
                         address,
                         next,
                         call,

@@ -38,7 +38,7 @@ pub(crate) fn after_call(elf: &Elf<'_>, address: u64) -> u64 {
 }
 
 /// Registers that must be unchanged at a probe, and its greatest distance behind the place.
-struct Kept {
+struct Untouched {
     registers: &'static [Register],
     most: usize,
 }
@@ -51,7 +51,7 @@ fn body<'a>(elf: &Elf<'a>, address: u64, size: u64) -> Option<&'a [u8]> {
 }
 
 /// The first instruction that the kernel computes itself, if those before it may come first.
-fn emulated(code: &[u8], address: u64, kept: &Kept) -> Option<u64> {
+fn emulated(code: &[u8], address: u64, kept: &Untouched) -> Option<u64> {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let mut info = InstructionInfoFactory::new();
     for _ in 0..kept.most {
@@ -116,7 +116,7 @@ fn is_entered_between(code: &[u8], address: u64, place: u64) -> bool {
 }
 
 /// The arguments of a function by the System V ABI, and the stack pointer.
-const AT_ENTRY: Kept = Kept {
+const AT_ENTRY: Untouched = Untouched {
     registers: &[
         Register::RDI,
         Register::RSI,
@@ -129,7 +129,7 @@ const AT_ENTRY: Kept = Kept {
     most: 4,
 };
 /// The result of a function, and the stack pointer.
-const AFTER_CALL: Kept = Kept {
+const AFTER_CALL: Untouched = Untouched {
     registers: &[Register::RAX, Register::RSP],
     most: 16,
 };

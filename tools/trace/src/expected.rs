@@ -15,11 +15,11 @@ use crate::targets::{Exits, MarkProbe, Target};
 /// Targets of known programs.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
-    programs: HashMap<Identity, Known>,
+    programs: HashMap<Identity, ProgramTarget>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct ProgramTarget {
     target: Arc<Target>,
     files: Vec<Arc<RegularFile>>,
     /// True if a process has had the program since the others were forgotten.
@@ -51,7 +51,7 @@ impl Expected {
         if stays || (known.is_none() && self.programs.len() >= MOST_PROGRAMS) {
             return;
         }
-        let known = Known {
+        let known = ProgramTarget {
             files: files(target),
             target: Arc::new(target.clone()),
             used: true,

@@ -22,10 +22,10 @@ use serde::Serialize;
 use crate::clock::Clock;
 use crate::event::{Call, Event};
 use crate::functions::{Returns, Role, Side};
-use crate::nesting::{Child, Nesting, Place, What};
+use crate::nesting::{Child, ChildKind, Nesting, Place};
 use crate::outcome::{Meaning, explained};
 use crate::text::{as_micros, known_as_micros};
-use connection::{Connection, Held};
+use connection::{Connection, OpenCall};
 use marked::Marked;
 use recent::{Key, Recent};
 
@@ -168,7 +168,7 @@ impl Handshakes {
             Event::Bytes(bytes) => {
                 let place = Place::of_bytes(bytes);
                 ended.extend(self.settle(place.end));
-                let what = What::Bytes(bytes.clone());
+                let what = ChildKind::Bytes(bytes.clone());
                 self.nesting.add(bytes.pid, Child { place, what });
             }
             Event::Call(call) => {
@@ -250,7 +250,7 @@ impl Handshakes {
                 if call.function.returns == Returns::Pointer && call.result == 0 {
                     return Vec::new();
                 }
-                let what = What::Call {
+                let what = ChildKind::Call {
                     function: call.function.clone(),
                     size: call.size,
                     innermost: call.cpu.unwrap_or(call.wall),
@@ -274,7 +274,7 @@ impl Handshakes {
         let children = self.nesting.take_inside(call.pid, &place, connection.job());
         let beside = connection.beside(&mut self.nesting, call.pid, &place, &children);
         let mut ended = Vec::new();
-        let held = Held::new(call, place, children, beside);
+        let held = OpenCall::new(call, place, children, beside);
         let stacks = self.nesting.stacks();
         if let Some(before) = connection.held_place() {
             stacks.compare(call.pid, &before, &place);

@@ -11,7 +11,7 @@ use crate::tls::HANDSHAKE;
 
 /// Way in which a process does its handshakes, as far as is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Inside {
+pub(crate) enum HandshakesInIo {
     /// Not known: reads and writes are probed until then.
     Watched(Instant),
     /// Not known: no handshake came while they were probed.
@@ -22,7 +22,7 @@ pub(crate) enum Inside {
     Found,
 }
 
-impl Inside {
+impl HandshakesInIo {
     /// State of a process of which nothing is known.
     pub(crate) fn new(now: Instant) -> Self {
         Self::Watched(now + WATCHED)
@@ -87,22 +87,28 @@ mod tests {
         let hello = Event::from(bytes(Direction::Read, &[HANDSHAKE, 3, 1, 0, 0], 1, 1));
         let alert = Event::from(bytes(Direction::Read, &[21, 3, 1, 0, 2], 1, 1));
 
-        let new = Inside::new(start);
+        let new = HandshakesInIo::new(start);
         assert!(new.is_probed() && new.until() == Some(start + WATCHED));
         assert_eq!(new.after(&hello, start), new);
         assert_eq!(new.at(start), new);
-        assert_eq!(new.after(&read, start), Inside::Found);
-        assert_eq!(new.after(&asked, start), Inside::Apart);
+        assert_eq!(new.after(&read, start), HandshakesInIo::Found);
+        assert_eq!(new.after(&asked, start), HandshakesInIo::Apart);
         // A known state does not change.
-        assert_eq!(Inside::Found.after(&asked, start), Inside::Found);
-        assert_eq!(Inside::Apart.after(&read, start), Inside::Apart);
-        assert!(Inside::Found.is_probed() && !Inside::Apart.is_probed());
+        assert_eq!(
+            HandshakesInIo::Found.after(&asked, start),
+            HandshakesInIo::Found
+        );
+        assert_eq!(
+            HandshakesInIo::Apart.after(&read, start),
+            HandshakesInIo::Apart
+        );
+        assert!(HandshakesInIo::Found.is_probed() && !HandshakesInIo::Apart.is_probed());
 
         let later = start + WATCHED;
         let idle = new.at(later);
-        assert!(idle == Inside::Idle && !idle.is_probed() && idle.until().is_none());
-        assert_eq!(idle.after(&alert, later), Inside::Idle);
-        assert_eq!(idle.after(&hello, later), Inside::new(later));
-        assert_eq!(idle.after(&asked, later), Inside::Apart);
+        assert!(idle == HandshakesInIo::Idle && !idle.is_probed() && idle.until().is_none());
+        assert_eq!(idle.after(&alert, later), HandshakesInIo::Idle);
+        assert_eq!(idle.after(&hello, later), HandshakesInIo::new(later));
+        assert_eq!(idle.after(&asked, later), HandshakesInIo::Apart);
     }
 }

@@ -20,7 +20,7 @@ use crate::error::TraceError;
 use crate::functions::{Function, Returns, Role, Size};
 use crate::marks::MOST_ARGUMENTS;
 use crate::notes::{Form, Place, Register};
-use crate::probes::{Attached, NAMES, Refused, Run, Scope, Way};
+use crate::probes::{AttachMethod, Attached, NAMES, Refused, Run, Scope};
 use crate::ready::Ready;
 use crate::record::{Record, Rows};
 use crate::targets::{Exits, MarkProbe, Probe, Site};
@@ -29,7 +29,7 @@ use crate::{Count, Want};
 /// The programs, loaded.
 pub(crate) struct Programs {
     programs: Ebpf,
-    way: Way,
+    method: AttachMethod,
     ready: Option<Ready>,
     ring: RingBuf<MapData>,
     /// Says that a process has started or loaded something.
@@ -85,9 +85,9 @@ impl Programs {
             let refused = rights(&error);
             refused.unwrap_or_else(|| kernel("loading BPF maps", &error))
         })?;
-        let way = match single {
-            true => Way::Single,
-            false => Way::best(object, &btf, &programs),
+        let method = match single {
+            true => AttachMethod::Single,
+            false => AttachMethod::best(object, &btf, &programs),
         };
         let refused = |error: ProgramError| match error {
             // The verifier refuses by the same number as one who has no rights, and says why.
@@ -119,8 +119,8 @@ impl Programs {
         }
         let opened = |error: MapError| kernel("opening a BPF map", &error);
         Ok(Self {
-            ready: way.ready(),
-            way,
+            ready: method.ready(),
+            method,
             ring: map(&mut programs, "EVENTS").map_err(opened)?,
             bell: map(&mut programs, "BELL").map_err(opened)?,
             table: map(&mut programs, "FUNCTION_TABLE").map_err(opened)?,
@@ -282,7 +282,7 @@ impl Programs {
         let mut failed = Vec::new();
         for ((run, path), places) in points {
             let points: Vec<_> = places.iter().map(|(_, point)| *point).collect();
-            let with = (&self.way, &mut self.programs);
+            let with = (&self.method, &mut self.programs);
             let refused = to.add(with, *run, (scope, path), &points)?;
             failed.extend(refused.into_iter().map(|(at, error)| (places[at].0, error)));
         }

@@ -160,12 +160,12 @@ pub(crate) struct Child {
     /// Stack and time.
     pub(crate) place: Place,
     /// Kind of the child.
-    pub(crate) what: What,
+    pub(crate) what: ChildKind,
 }
 
 /// Kind of a [`Child`].
 #[derive(Clone, Debug)]
-pub(crate) enum What {
+pub(crate) enum ChildKind {
     /// A call of a function.
     Call {
         /// The function.
@@ -183,12 +183,12 @@ impl Child {
     /// A call that is inside this one.
     pub(crate) fn contain(&mut self, inner: &Self) {
         let (
-            What::Call {
+            ChildKind::Call {
                 function,
                 innermost,
                 ..
             },
-            What::Call {
+            ChildKind::Call {
                 function: of_inner,
                 innermost: least,
                 ..
@@ -204,8 +204,8 @@ impl Child {
 
     fn weight(&self) -> usize {
         match &self.what {
-            What::Call { .. } => 0,
-            What::Bytes(bytes) => bytes.bytes.len(),
+            ChildKind::Call { .. } => 0,
+            ChildKind::Bytes(bytes) => bytes.bytes.len(),
         }
     }
 }
@@ -280,8 +280,9 @@ impl Nesting {
     /// it calls the library.
     pub(crate) fn socket_before(&self, pid: u32, call: &Place) -> Option<u32> {
         let waiting = self.waiting.get(&pid)?;
-        let of_thread =
-            |child: &&Child| child.place.tid == call.tid && matches!(child.what, What::Bytes(_));
+        let of_thread = |child: &&Child| {
+            child.place.tid == call.tid && matches!(child.what, ChildKind::Bytes(_))
+        };
         let last = waiting
             .children
             .iter()
@@ -289,7 +290,7 @@ impl Nesting {
             .find(|child| of_thread(child) && child.place.end <= call.start)?;
         let recent = last.place.end.saturating_add(MOMENT) >= call.start;
         match &last.what {
-            What::Bytes(bytes) if recent && matches!(call.stack, Stack::Pointer(_)) => {
+            ChildKind::Bytes(bytes) if recent && matches!(call.stack, Stack::Pointer(_)) => {
                 Some(bytes.descriptor)
             }
             _ => None,
@@ -320,8 +321,8 @@ impl Nesting {
         begin: impl Fn(&Bytes) -> bool,
     ) -> Option<Vec<Child>> {
         let begins = |child: &Child| match &child.what {
-            What::Bytes(bytes) => is_of_socket(child, call, socket) && begin(bytes),
-            What::Call { .. } => false,
+            ChildKind::Bytes(bytes) => is_of_socket(child, call, socket) && begin(bytes),
+            ChildKind::Call { .. } => false,
         };
         if !self.waiting.get(&pid)?.children.iter().any(begins) {
             return None;
@@ -367,12 +368,12 @@ impl Nesting {
 /// Returns whether the thread of a call read this from a socket or wrote it there before the call.
 fn is_of_socket(child: &Child, call: &Place, socket: u32) -> bool {
     match &child.what {
-        What::Bytes(bytes) => {
+        ChildKind::Bytes(bytes) => {
             bytes.descriptor == socket
                 && child.place.tid == call.tid
                 && child.place.end <= call.start
         }
-        What::Call { .. } => false,
+        ChildKind::Call { .. } => false,
     }
 }
 
@@ -393,7 +394,7 @@ mod tests {
     }
 
     fn child(place: Place) -> Child {
-        let what = What::Call {
+        let what = ChildKind::Call {
             function: function("SSL_sign", Role::Sign),
             size: None,
             innermost: 0,
@@ -453,7 +454,7 @@ mod tests {
             (bytes.descriptor, bytes.tid) = (socket, tid);
             Child {
                 place: Place::of_bytes(&bytes),
-                what: What::Bytes(bytes),
+                what: ChildKind::Bytes(bytes),
             }
         };
         for (socket, tid, at) in [(5, 7, 100), (6, 7, 200), (5, 8, 250), (5, 7, 500)] {

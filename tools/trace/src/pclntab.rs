@@ -44,7 +44,8 @@ impl<'a> Functions<'a> {
             Some((names, descriptions, entries))
         };
         let (names, descriptions, entries) = functions().ok_or_else(damaged)?;
-        let text = text(elf, address, field(2)).ok_or("where its Go code begins is not told")?;
+        let text =
+            text(elf, address, field(2)).ok_or("the beginning of its Go code is not known")?;
         Ok(Some(Self {
             entries,
             descriptions,

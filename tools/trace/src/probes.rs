@@ -35,7 +35,7 @@ pub(crate) enum Scope {
 }
 
 /// Method that attaches probes.
-pub(crate) enum Way {
+pub(crate) enum AttachMethod {
     /// Many by one call (Linux 6.6).
     Multi([Arc<MultiProgram>; NAMES.len()]),
     /// One by one.
@@ -51,7 +51,7 @@ pub(crate) struct Attached {
 /// A place that has no probe: which of a list, and why.
 pub(crate) type Refused = (usize, TraceError);
 
-impl Way {
+impl AttachMethod {
     /// The best that the kernel can do. The programs of single probes are loaded in any case.
     pub(crate) fn best(object: &[u8], btf: &Btf, programs: &Ebpf) -> Self {
         // Whatever is missing: single probes need less, and say what they lack.
@@ -84,19 +84,19 @@ impl Attached {
     /// Adds probes on places of a file. Those that cannot have one are returned.
     pub(crate) fn add(
         &mut self,
-        (way, programs): (&Way, &mut Ebpf),
+        (method, programs): (&AttachMethod, &mut Ebpf),
         run: Run,
         (scope, path): (Scope, &Path),
         points: &[Point],
     ) -> Result<Vec<Refused>, TraceError> {
         let pid = scope.pid();
         let mut refused = Vec::new();
-        match way {
-            Way::Multi(programs) => {
+        match method {
+            AttachMethod::Multi(programs) => {
                 let program = &programs[run as usize];
                 self.add_multi(program, (pid, path), (points, 0), &mut refused)?;
             }
-            Way::Single => {
+            AttachMethod::Single => {
                 for (at, point) in points.iter().enumerate() {
                     match single(programs, run, (pid, path), point) {
                         Ok(link) => self.links.push(Box::new(link)),

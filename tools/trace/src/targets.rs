@@ -27,12 +27,12 @@ pub struct Targets {
     /// Functions that read and write matter while a handshake goes on in them.
     inside: bool,
     tells: Vec<Tells>,
-    known: HashMap<Identity, Option<Arc<Known>>>,
+    known: HashMap<Identity, Option<Arc<TracedFile>>>,
 }
 
 /// A file that has something to say.
 #[derive(Debug)]
-struct Known {
+struct TracedFile {
     image: Image,
     file: Arc<RegularFile>,
     /// Calls of functions in the file, once they have been asked for.
@@ -241,7 +241,7 @@ impl Targets {
         });
     }
 
-    fn known(&mut self, file: RegularFile) -> io::Result<Option<Arc<Known>>> {
+    fn known(&mut self, file: RegularFile) -> io::Result<Option<Arc<TracedFile>>> {
         let identity = file.identity();
         if let Some(known) = self.known.get(&identity) {
             return Ok(known.clone());
@@ -257,7 +257,7 @@ impl Targets {
         };
         let known = image.filter(matters).map(|image| {
             let file = Arc::new(file);
-            Arc::new(Known {
+            Arc::new(TracedFile {
                 image,
                 file,
                 calls: OnceLock::new(),
@@ -267,7 +267,7 @@ impl Targets {
         Ok(known)
     }
 
-    fn probe(&self, target: &mut Target, path: &Path, known: &Known, files: &[File]) {
+    fn probe(&self, target: &mut Target, path: &Path, known: &TracedFile, files: &[File]) {
         let functions = known.image.functions.iter();
         for located in functions.filter(|located| self.is_wanted(&known.image, located)) {
             let role = located.function.role;
@@ -323,7 +323,7 @@ impl Targets {
         wanted && !told_elsewhere && !told_by_marks
     }
 
-    fn mark(&self, target: &mut Target, known: &Known) {
+    fn mark(&self, target: &mut Target, known: &TracedFile) {
         let handshakes = known.image.tells_handshakes();
         for one in &known.image.marks {
             let tells = one.mark.tells;
@@ -378,7 +378,7 @@ impl Targets {
     }
 }
 
-impl Known {
+impl TracedFile {
     fn calls(&self, table: &Table) -> &Calls {
         self.calls.get_or_init(|| {
             let bytes = self.file.read(MOST_BYTES);
@@ -394,13 +394,13 @@ fn is_no_process(error: &io::Error) -> bool {
 }
 
 /// Returns whether another file than the function's own calls it.
-fn is_called(own: &Known, sites: &[Site]) -> bool {
+fn is_called(own: &TracedFile, sites: &[Site]) -> bool {
     let own = own.file.identity();
     sites.iter().any(|site| site.file.identity() != own)
 }
 
 /// A file of a process, by the name that the process has for it.
-type File = (PathBuf, Arc<Known>);
+type File = (PathBuf, Arc<TracedFile>);
 
 /// Returns whether a mapping is memory that looks like a file. Runtimes that compile while they run keep their code in
 /// it, which may be large and changes all the time.

@@ -18,7 +18,7 @@ use crate::expected::Expected;
 use crate::filter::Filter;
 use crate::forks::Forks;
 use crate::functions::{Function, Role};
-use crate::inside::Inside;
+use crate::inside::HandshakesInIo;
 use crate::kernel::{ProcessFlags, Programs};
 use crate::probes::{Attached, Refused, Scope, remove};
 use crate::record::{Change, Record};
@@ -65,7 +65,7 @@ struct Traced {
     everywhere: bool,
     /// Places behind calls that have a probe, for functions that are seen to return there.
     callers: HashMap<Key, HashSet<Site>>,
-    inside: Inside,
+    inside: HandshakesInIo,
 }
 
 /// Probes that are in all processes, for those that are traced.
@@ -116,7 +116,7 @@ impl Traced {
             marks: Probed::default(),
             everywhere: false,
             callers: HashMap::new(),
-            inside: Inside::new(Instant::now()),
+            inside: HandshakesInIo::new(Instant::now()),
         }
     }
 

@@ -222,7 +222,7 @@ fn number_cgroups(folder: &Path, path: &str, found: &mut HashMap<u64, String>) {
     }
 }
 
-/// Loads the programs, and attaches those that see time slices end: `at_save` is the one that is told when registers
+/// Loads the programs, and attaches those that see time slices end: `at_save` is the one that runs when registers
 /// are saved.
 pub(crate) fn load(at_save: &str) -> Result<Ebpf, UsageError> {
     let object = widelane_bpf::USAGE?;

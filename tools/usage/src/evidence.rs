@@ -18,21 +18,21 @@ use std::time::{Duration, Instant};
 use widelane_threads::{Identity, Mapping, Proc};
 
 use self::code::{Code, Part};
-use self::image::{Known, look_at};
+use self::image::{FileCode, look_at};
 use self::questions::{Question, next};
-use self::verdict::{Seen, judge};
+use self::verdict::{Facts, judge};
 use crate::account::{Finding, Verdict};
 use crate::interval::{Interval, Sample, Sampled, State};
 use crate::poll::recently;
 
 /// Knowledge about the files that processes have mapped as code.
 pub struct Evidence {
-    known: HashMap<Identity, Arc<Known>>,
+    known: HashMap<Identity, Arc<FileCode>>,
     asked: HashSet<Identity>,
     /// The code of the processes of the last interval: they may have ended since.
     mapped: HashMap<u32, Mapped>,
     questions: Sender<Question>,
-    answers: Receiver<(Identity, Option<Known>)>,
+    answers: Receiver<(Identity, Option<FileCode>)>,
 }
 
 impl Evidence {
@@ -121,7 +121,7 @@ impl Evidence {
                     *sum += part;
                 }
             }
-            let seen = Seen {
+            let seen = Facts {
                 upper: !live[State::Upper as usize].is_zero(),
                 ran,
                 has: code.summary(),
@@ -144,7 +144,7 @@ impl Evidence {
         }
     }
 
-    fn learn(&mut self, identity: Identity, answer: Option<Known>) {
+    fn learn(&mut self, identity: Identity, answer: Option<FileCode>) {
         self.asked.remove(&identity);
         // A file that could not be read through one process may be readable through another.
         if let Some(known) = answer {
@@ -168,7 +168,7 @@ impl Evidence {
                 continue;
             };
             if let Some(known) = self.known.get(&identity) {
-                if let Known::Refused(why) = **known {
+                if let FileCode::Refused(why) = **known {
                     code.unseen = Some(why);
                 }
                 code.files.entry(path.clone()).or_insert(known.clone());

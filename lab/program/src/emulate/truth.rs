@@ -13,7 +13,7 @@ use widelane_samples::{Table, cell, number, text};
 /// One figure.
 struct Row {
     what: String,
-    told: f64,
+    expected: f64,
     measured: f64,
     /// Greatest difference between the two.
     tolerance: f64,
@@ -24,7 +24,7 @@ struct Row {
 
 impl Row {
     fn holds(&self) -> bool {
-        self.exempt.is_some() || (self.measured - self.told).abs() <= self.tolerance
+        self.exempt.is_some() || (self.measured - self.expected).abs() <= self.tolerance
     }
 }
 
@@ -70,7 +70,7 @@ fn compare(model: &Model, cpus: &Cpus) -> Result<Vec<Row>, Failure> {
     for ((cpu, with), without) in cpus.iter().zip(with).zip(without) {
         rows.push(Row {
             what: format!("CPU {cpu}, loss without wide code"),
-            told: 0.0,
+            expected: 0.0,
             measured: 100.0 * (with - without),
             tolerance: 0.5,
             unit: "%",
@@ -129,7 +129,7 @@ fn clocks(model: &Model, profile: &Profile, native: &Profile) -> Vec<Row> {
             .map_or(1.0, |one| one.of_scalar.value);
         rows.push(Row {
             what: format!("{class} on {}, clock of scalar", clock.cores),
-            told: 100.0 * own * model.burst(class, LONG).clock,
+            expected: 100.0 * own * model.burst(class, LONG).clock,
             measured: 100.0 * clock.of_scalar.value,
             tolerance: 2.0,
             unit: "%",
@@ -141,7 +141,7 @@ fn clocks(model: &Model, profile: &Profile, native: &Profile) -> Vec<Row> {
         let busy = || format!("others take {:.0} % of these CPUs", 100.0 * others);
         rows.push(Row {
             what: format!("{class} on {}, vanished besides", clock.cores),
-            told: 0.0,
+            expected: 0.0,
             measured: 100.0 * (clock.vanished.value - others),
             tolerance: VANISHED,
             unit: "%",
@@ -162,7 +162,7 @@ fn edges(model: &Model, profile: &Profile, wake_up: f64) -> Vec<Row> {
         let short = || format!("less than a wake-up of {wake_up:.0} µs");
         rows.push(Row {
             what: format!("{class}, work lost"),
-            told: burst.lost_us,
+            expected: burst.lost_us,
             measured: edge.stall_us.p50 - edge.control_us.p50,
             tolerance: 0.2 * burst.lost_us,
             unit: "µs",
@@ -171,7 +171,7 @@ fn edges(model: &Model, profile: &Profile, wake_up: f64) -> Vec<Row> {
         let lowered = 1.0 - burst.clock;
         rows.push(Row {
             what: format!("{class}, tail"),
-            told: burst.tail_us,
+            expected: burst.tail_us,
             measured: edge.tail_us.as_ref().map_or(0.0, |tail| tail.p50),
             tolerance: 0.1 * burst.tail_us,
             unit: "µs",
@@ -182,7 +182,7 @@ fn edges(model: &Model, profile: &Profile, wake_up: f64) -> Vec<Row> {
 }
 
 fn table(model: &Model, repetition: usize, times: usize, rows: &[Row]) -> String {
-    let [told, measured, tolerance] = ["told", "measured", "may differ by"].map(number);
+    let [expected, measured, tolerance] = ["told", "measured", "may differ by"].map(number);
     let title = format!("{}, {repetition} of {times}", model.name);
     let rows = rows.iter().map(|row| {
         let verdict = match (&row.exempt, row.holds()) {
@@ -190,25 +190,25 @@ fn table(model: &Model, repetition: usize, times: usize, rows: &[Row]) -> String
             (None, true) => "holds".to_owned(),
             (None, false) => "IS OFF".to_owned(),
         };
-        let figures = [row.told, row.measured, row.tolerance];
-        let [told, measured, tolerance] =
+        let figures = [row.expected, row.measured, row.tolerance];
+        let [expected, measured, tolerance] =
             figures.map(|figure| cell(format!("{figure:.1} {}", row.unit)));
         vec![
             cell(&row.what[..]),
-            told,
+            expected,
             measured,
             tolerance,
             cell(verdict),
         ]
     });
-    let head = [text(title), told, measured, tolerance, text("verdict")];
+    let head = [text(title), expected, measured, tolerance, text("verdict")];
     Table::new(head, None).with(rows).text()
 }
 
 fn lines(model: &Model, repetition: usize, rows: &[Row]) -> Result<String, Failure> {
     let line = |row: &Row| {
         serde_json::json!({
-            "model": model.name, "repetition": repetition, "what": row.what, "told": row.told,
+            "model": model.name, "repetition": repetition, "what": row.what, "told": row.expected,
             "measured": row.measured, "tolerance": row.tolerance, "unit": row.unit,
             "holds": row.holds(), "not_judged": row.exempt,
         })

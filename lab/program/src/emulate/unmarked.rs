@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fs;
 
-use widelane_brake::{Brake, Seen};
+use widelane_brake::{Brake, ObservedBurst};
 use widelane_cpu::licence::Class;
 use widelane_usage::{Slice, Slices};
 
@@ -29,7 +29,7 @@ pub(super) fn watch(brake: &mut Brake, level: u8) -> Result<(), Failure> {
             !*marking.entry(pid).or_insert_with(|| marks(pid))
         };
         let slices = slices.into_iter().filter(|slice| others(slice));
-        let burst = |slice: Slice| Seen {
+        let burst = |slice: Slice| ObservedBurst {
             cpu: slice.cpu,
             thread: slice.thread.tid,
             class,

@@ -21,14 +21,14 @@ pub(super) struct Sampler {
 
 /// State that the sampler's thread and the tracer share.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct QueueSamples {
     pub(super) queues: Queues,
     pub(super) looks: Looks,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    seen: Mutex<Seen>,
+    seen: Mutex<QueueSamples>,
     ended: AtomicBool,
 }
 
@@ -43,7 +43,7 @@ impl Sampler {
     }
 
     /// State so far, and queues to look up later.
-    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub(super) fn seen(&self) -> MutexGuard<'_, QueueSamples> {
         self.shared.lock()
     }
 }
@@ -60,7 +60,7 @@ impl Drop for Sampler {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Seen> {
+    fn lock(&self) -> MutexGuard<'_, QueueSamples> {
         // Each change leaves it whole.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }

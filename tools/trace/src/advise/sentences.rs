@@ -64,7 +64,7 @@ fn handshakes(observed: &Observed) -> Vec<String> {
     let mut kinds: Vec<(&Kind, &u64)> = observed.kinds.iter().collect();
     kinds.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let share = |count: u64| percent(count as f64 / observed.done as f64);
-    let mut told: Vec<String> = kinds
+    let mut kinds_shown: Vec<String> = kinds
         .iter()
         .take(MOST_KINDS)
         .map(|(kind, count)| format!("{} {}", share(**count), described(kind)))
@@ -75,9 +75,9 @@ fn handshakes(observed: &Observed) -> Vec<String> {
         .map(|(_, count)| **count)
         .sum();
     if rest > 0 {
-        told.push(format!("{} others", share(rest)));
+        kinds_shown.push(format!("{} others", share(rest)));
     }
-    vec![first, format!("Kinds: {}.", told.join("; "))]
+    vec![first, format!("Kinds: {}.", kinds_shown.join("; "))]
 }
 
 fn described(kind: &Kind) -> String {
@@ -182,7 +182,7 @@ fn gains(estimate: &Estimate) -> Vec<String> {
         }
     };
     let second = format!(
-        "If so many came that passes were full, each would take {}, which is {} of now: the same CPU \
+        "With full passes, each would take {}, which is {} of now: the same CPU \
          time is enough for {:.2} times as many.",
         time(full.with),
         ratio(full),

@@ -191,7 +191,7 @@ fn handshakes_that_never_meet_save_nothing_now() {
         let text = text(&observed);
         assert!(text.contains("next to nothing would be saved"), "{text}");
         assert!(
-            text.contains("If so many came that passes were full, each would take 190µs"),
+            text.contains("With full passes, each would take 190µs"),
             "{text}"
         );
         assert_eq!(

@@ -7,7 +7,7 @@ use widelane_threads::Proc;
 use super::pace::{Pace, Paced, is_answer};
 use super::program::Program;
 use super::ready::Ready;
-use super::sampler::{Sampler, Seen};
+use super::sampler::{QueueSamples, Sampler};
 use super::tally::{Kind, Operation, Tally};
 use crate::clock::Clock;
 use crate::event::Event;
@@ -166,7 +166,7 @@ impl Watch {
         &self,
         program: Program,
         processes: &BTreeMap<u32, Process>,
-        seen: &Seen,
+        seen: &QueueSamples,
         end: u64,
     ) -> Observed {
         let mut all = Tally::default();

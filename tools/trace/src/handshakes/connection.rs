@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::event::{Bytes, Call, Direction, Stack};
 use crate::functions::{Function, Side};
 use crate::names::operation;
-use crate::nesting::{Child, DEEPEST_OF_COROUTINES, Job, Nesting, Place, Stacks, What};
+use crate::nesting::{Child, ChildKind, DEEPEST_OF_COROUTINES, Job, Nesting, Place, Stacks};
 use crate::outcome::{Meaning, meaning};
 use crate::text::thread_name;
 use crate::tls::{Alert, CLIENT_HELLO, Facts, Flights, HANDSHAKE, HEADER, names};
@@ -23,7 +23,7 @@ const MOST_FUNCTIONS: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Connection {
     /// The last call, as long as something may tell more about it.
-    held: Option<Held>,
+    held: Option<OpenCall>,
     /// A stack pointer of the job that does the handshake, if one does.
     job: Option<u64>,
     socket: Socket,
@@ -54,7 +54,7 @@ enum State {
 
 /// A call that goes on with a handshake.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct OpenCall {
     meaning: Meaning,
     call: Call,
     place: Place,
@@ -96,7 +96,7 @@ struct Progress {
     ended: Option<u32>,
 }
 
-impl Held {
+impl OpenCall {
     pub(super) fn new(call: &Call, place: Place, children: Vec<Child>, beside: Vec<Child>) -> Self {
         let meaning = meaning(call);
         let mut call = call.clone();
@@ -129,7 +129,7 @@ impl Held {
     fn facts(&self) -> Facts {
         let mut flights = Flights::default();
         for child in self.beside.iter().chain(&self.children) {
-            if let What::Bytes(bytes) = &child.what {
+            if let ChildKind::Bytes(bytes) = &child.what {
                 flights.take(bytes);
             }
         }
@@ -165,8 +165,8 @@ impl Connection {
         // the handshake is done. Bytes of another descriptor show that the library does it.
         let socket = self.socket;
         let shows_library = |child: &Child| match &child.what {
-            What::Bytes(bytes) => socket != Socket::Beside(bytes.descriptor),
-            What::Call { .. } => false,
+            ChildKind::Bytes(bytes) => socket != Socket::Beside(bytes.descriptor),
+            ChildKind::Call { .. } => false,
         };
         if inside.iter().any(shows_library) {
             self.socket = Socket::Inside;
@@ -204,7 +204,7 @@ impl Connection {
     /// Holds a call. One that is held already is inside it.
     pub(super) fn hold(
         &mut self,
-        mut call: Held,
+        mut call: OpenCall,
         stacks: &Stacks,
         clock: Clock,
     ) -> Option<Handshake> {
@@ -305,7 +305,7 @@ fn outermost(children: Vec<Child>, pid: u32, stacks: &Stacks) -> Vec<Child> {
     let mut around: Vec<(Place, usize)> = Vec::new();
     for child in children {
         let place = child.place;
-        if matches!(child.what, What::Call { .. }) {
+        if matches!(child.what, ChildKind::Call { .. }) {
             around.retain(|(outer, _)| outer.end >= place.start);
             let is_around = |(outer, _): &&(Place, usize)| stacks.is_inside(pid, &place, outer);
             if let Some((_, at)) = around.iter().find(is_around) {
@@ -341,8 +341,8 @@ impl Progress {
         }
     }
 
-    fn add(&mut self, held: Held, meaning: Meaning) {
-        let Held {
+    fn add(&mut self, held: OpenCall, meaning: Meaning) {
+        let OpenCall {
             call,
             place,
             children,
@@ -360,7 +360,7 @@ impl Progress {
         self.side = call.function.side.or(self.side);
         for child in beside.into_iter().chain(children) {
             match child.what {
-                What::Bytes(bytes) => {
+                ChildKind::Bytes(bytes) => {
                     self.bytes = true;
                     if bytes.length == 0 {
                         self.ended = Some(bytes.descriptor);
@@ -374,7 +374,7 @@ impl Progress {
                         self.socket.get_or_insert(bytes.descriptor);
                     }
                 }
-                What::Call {
+                ChildKind::Call {
                     function,
                     size,
                     innermost,

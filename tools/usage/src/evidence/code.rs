@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use widelane_threads::{Identity, Mapping};
 
-use super::image::{Function, Known, base};
+use super::image::{FileCode, Function, base};
 use super::verdict::{Has, Ran};
 use crate::interval::{Sample, Sampled, Use};
 
@@ -20,7 +20,7 @@ pub(super) struct Part {
 /// The code of a process.
 #[derive(Default)]
 pub(super) struct Code {
-    pub(super) files: BTreeMap<PathBuf, Arc<Known>>,
+    pub(super) files: BTreeMap<PathBuf, Arc<FileCode>>,
     /// True if there is code without a file.
     pub(super) generated: bool,
     /// Reason why not all of the code is known.
@@ -73,7 +73,7 @@ impl Code {
         let hit = |part: &&Part| part.mapping.range.contains(&address);
         let mapping = &mappings.iter().find(hit)?.mapping;
         let (path, known) = self.files.get_key_value(mapping.path.as_ref()?)?;
-        let Known::Code(wide) = &**known else {
+        let FileCode::Code(wide) = &**known else {
             return None;
         };
         let offset = mapping.offset.checked_add(address - mapping.range.start)?;
@@ -88,7 +88,7 @@ impl Code {
         };
         let mut most = 0;
         for (path, known) in &self.files {
-            let Known::Code(wide) = &**known else {
+            let FileCode::Code(wide) = &**known else {
                 continue;
             };
             let copies = wide.functions.iter().filter(|f| f.copies).count();
@@ -128,7 +128,7 @@ mod tests {
         };
         let mut code = Code::default();
         code.files
-            .insert(PathBuf::from("/lib/libx"), Arc::new(Known::Code(wide)));
+            .insert(PathBuf::from("/lib/libx"), Arc::new(FileCode::Code(wide)));
         let mapping = Mapping {
             range: 0x7000_0000..0x7000_2000,
             offset: 0x1000,

@@ -8,7 +8,7 @@ use widelane_scan::{Class, Image, scan_bytes};
 use widelane_threads::RegularFile;
 
 /// Knowledge about a file.
-pub(super) enum Known {
+pub(super) enum FileCode {
     /// Functions of the file with 512-bit code, and the places of its segments.
     Code(Wide),
     /// The file is not looked at, for this reason.
@@ -49,14 +49,16 @@ impl Wide {
 }
 
 /// Disassembles a file; `path` says what it is called. `None` if it cannot be read.
-pub(super) fn look_at(file: &RegularFile, path: &Path) -> Option<Known> {
+pub(super) fn look_at(file: &RegularFile, path: &Path) -> Option<FileCode> {
     if file.identity().length > MOST_BYTES {
-        return Some(Known::Refused("a file of its code is too large to look at"));
+        return Some(FileCode::Refused(
+            "a file of its code is too large to look at",
+        ));
     }
     let data = file.read(MOST_BYTES).ok()?;
     match scan_bytes(path, &data) {
-        Ok(image) => Some(Known::Code(wide(path, &image, &data))),
-        Err(_) => Some(Known::Refused(
+        Ok(image) => Some(FileCode::Code(wide(path, &image, &data))),
+        Err(_) => Some(FileCode::Refused(
             "a file of its code is no ELF file for x86-64",
         )),
     }

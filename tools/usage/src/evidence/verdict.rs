@@ -5,7 +5,7 @@ use crate::interval::Sampled;
 
 /// Facts about a process, for its verdict.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Facts {
     /// True if the upper halves of registers were in use.
     pub(super) upper: bool,
     /// Code that the process was found executing, if anybody looked.
@@ -36,8 +36,8 @@ pub(super) struct Has {
 }
 
 /// The verdict on a process.
-pub(super) fn judge(seen: &Seen) -> Finding {
-    let Seen { upper, ran, has } = seen;
+pub(super) fn judge(seen: &Facts) -> Finding {
+    let Facts { upper, ran, has } = seen;
     if let Some(Ran {
         all,
         most: Some(most),
@@ -119,14 +119,14 @@ mod tests {
     }
 
     fn verdict(upper: bool, ran: Option<Ran>, has: Has) -> Verdict {
-        let finding = judge(&Seen { upper, ran, has });
+        let finding = judge(&Facts { upper, ran, has });
         assert!(!finding.why.is_empty());
         finding.verdict
     }
 
     #[test]
     fn what_was_seen_running_decides() {
-        let seen = Seen {
+        let seen = Facts {
             upper: false,
             ran: ran(30, 10, 60),
             has: has(true, true),

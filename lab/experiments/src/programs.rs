@@ -8,7 +8,7 @@ use crate::error::ExperimentError;
 
 /// The programs and modules of the web server experiments.
 #[derive(Clone, Debug)]
-pub(crate) struct Needs {
+pub(crate) struct Programs {
     pub(crate) nginx: PathBuf,
     pub(crate) h2load: PathBuf,
     pub(crate) curl: PathBuf,
@@ -16,7 +16,7 @@ pub(crate) struct Needs {
     pub(crate) modules: Vec<PathBuf>,
 }
 
-impl Needs {
+impl Programs {
     /// Finds all of them, or says which packages are missing.
     pub(crate) fn find() -> Result<Self, ExperimentError> {
         let mut lacking = Vec::new();

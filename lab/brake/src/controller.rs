@@ -47,7 +47,7 @@ pub enum Step {
 
 /// The controller of one CPU.
 #[derive(Clone, Debug)]
-pub struct Pacer {
+pub struct Controller {
     costs: Costs,
     /// The cost of a timer as it was at first.
     timer: u64,
@@ -57,14 +57,14 @@ pub struct Pacer {
     ahead: u64,
     taken: u64,
     /// Deficit from before the stalls that are under way; negative if too much was taken.
-    carried: i64,
+    carried_deficit: i64,
     /// Time of the last look at the account, and how long its clock had been low until then.
-    seen: (u64, u64),
+    last_sample: (u64, u64),
     /// Time at a low clock, less the time at the full one, not below nothing.
     low: u64,
 }
 
-impl Pacer {
+impl Controller {
     /// Makes a controller that has taken nothing yet.
     pub fn new(costs: Costs) -> Self {
         Self {
@@ -73,8 +73,8 @@ impl Pacer {
             at_once: 0,
             ahead: 0,
             taken: 0,
-            carried: 0,
-            seen: (0, 0),
+            carried_deficit: 0,
+            last_sample: (0, 0),
             low: 0,
         }
     }
@@ -97,9 +97,9 @@ impl Pacer {
     pub fn begin_stall(&mut self, account: &Account, stalled: u64, taken: u64) {
         // More than the time since the mark is the halt at the end of a tail.
         let own = stalled.min(taken) as i64;
-        let before = self.debt(account) - own + taken as i64;
+        let before = self.deficit(account) - own + taken as i64;
         // A stall alone, without a lower clock after it, corrects an error of more than a wake-up.
-        self.carried = before.max(-self.cost());
+        self.carried_deficit = before.max(-self.cost());
     }
 
     /// Time that was taken so far.
@@ -113,33 +113,33 @@ impl Pacer {
     }
 
     /// Deficit at which a piece is taken, while the model loses `rate` of each nanosecond, in parts of [`WHOLE`].
-    fn piece(&self, rate: u64) -> i64 {
+    fn threshold(&self, rate: u64) -> i64 {
         let cost = self.cost();
         let of_a_tail = (SHORTEST_TAIL * rate / WHOLE) as i64;
-        let exact = of_a_tail.clamp(3 * cost / 2, (PIECE * cost).max(LEAST_PIECE));
-        let patient = self.patience() * rate / WHOLE;
-        exact.max(patient.min(LONGEST_PIECE) as i64)
+        let exact = of_a_tail.clamp(3 * cost / 2, (WAKE_UPS * cost).max(LEAST_DEFICIT));
+        let tolerated = self.tolerated_delay() * rate / WHOLE;
+        exact.max(tolerated.min(MOST_DEFICIT) as i64)
     }
 
     /// Time for which the deficit may grow because the clock has been low for long: 0 at first.
-    fn patience(&self) -> u64 {
-        (self.low.saturating_sub(LONG) / 8).min(MOST_PATIENCE)
+    fn tolerated_delay(&self) -> u64 {
+        (self.low.saturating_sub(LONG) / 8).min(MOST_DELAY)
     }
 
     /// Measures how long the clock stays low.
-    fn see(&mut self, account: &Account) {
+    fn sample(&mut self, account: &Account) {
         let [_, level1, level2] = account.levels();
         let (now, low) = (account.at(), level1 + level2);
-        let time = now.saturating_sub(self.seen.0);
-        let more = low.saturating_sub(self.seen.1).min(time);
-        let most = LONG + 8 * MOST_PATIENCE;
+        let time = now.saturating_sub(self.last_sample.0);
+        let more = low.saturating_sub(self.last_sample.1).min(time);
+        let most = LONG + 8 * MOST_DELAY;
         self.low = (self.low + more).min(most).saturating_sub(time - more);
-        self.seen = (now, low);
+        self.last_sample = (now, low);
     }
 
     /// Next step, once the account has come to the present.
     pub fn next(&mut self, account: &Account) -> Step {
-        self.see(account);
+        self.sample(account);
         let now = account.at();
         let leave = self.costs.leave as i64;
         if let Some(stall) = account.stall() {
@@ -147,7 +147,7 @@ impl Pacer {
             let second = second(account, stall.end).filter(|&owed| 2 * owed >= self.cost());
             let surplus =
                 second.map_or(0, |owed| (self.cost() + self.at_once as i64 - owed).max(0));
-            let due = self.stall_debt(account) + stall.owed as i64 - leave - surplus;
+            let due = self.stall_deficit(account) + stall.owed as i64 - leave - surplus;
             if due > 0 && stall.end > now {
                 let until = stall.end.min(now + due as u64);
                 return Step::Take {
@@ -159,11 +159,11 @@ impl Pacer {
         } else {
             // The deficit grows while it is taken.
             let rate = account.rate().min(WHOLE - 1);
-            let due = (self.debt(account) - leave).max(0) as u64;
+            let due = (self.deficit(account) - leave).max(0) as u64;
             let mut due = (u128::from(due) * u128::from(WHOLE) / u128::from(WHOLE - rate)) as u64;
             // Leaves enough for a wake-up at the end of the tail, or nothing.
             if let Some(coming) = coming(account) {
-                let most = self.debt(account) - leave + coming - self.cost();
+                let most = self.deficit(account) - leave + coming - self.cost();
                 due = due.min(most.max(0) as u64);
             }
             if due > LEAST_TAKEN {
@@ -192,7 +192,7 @@ impl Pacer {
                 stall: true,
             },
             _ => {
-                self.carried = 0;
+                self.carried_deficit = 0;
                 let until = self.wake_up(account);
                 Step::Sleep {
                     until,
@@ -203,13 +203,13 @@ impl Pacer {
     }
 
     /// Deficit: lost time that is not taken yet; negative if more was taken.
-    fn debt(&self, account: &Account) -> i64 {
+    fn deficit(&self, account: &Account) -> i64 {
         account.owed() as i64 - self.taken as i64
     }
 
     /// Part of the deficit for the stalls that are under way.
-    fn stall_debt(&self, account: &Account) -> i64 {
-        self.debt(account) - self.carried
+    fn stall_deficit(&self, account: &Account) -> i64 {
+        self.deficit(account) - self.carried_deficit
     }
 
     /// Time that a wake-up by a timer takes in all.
@@ -224,12 +224,12 @@ impl Pacer {
             let next = ahead.next_change().filter(|&next| next > ahead.at())?;
             ahead.advance(next);
             let leave = self.costs.leave as i64;
-            if self.debt(&ahead) - leave >= self.piece(WHOLE) {
+            if self.deficit(&ahead) - leave >= self.threshold(WHOLE) {
                 return None;
             }
             let is_throttled = ahead.state().pace == Pace::Throttled;
             if let Some(stall) = ahead.stall().filter(|_| is_throttled) {
-                let due = self.stall_debt(&ahead) - leave + stall.owed as i64;
+                let due = self.stall_deficit(&ahead) - leave + stall.owed as i64;
                 return Some((next, due));
             }
         }
@@ -238,7 +238,7 @@ impl Pacer {
     /// Time at which a piece is due if bursts keep the present level without waking the brake.
     fn if_it_goes_on(&self, account: &Account) -> Option<u64> {
         let rate = account.rate();
-        let lacking = (self.piece(rate) - self.debt(account)).max(0) as u128;
+        let lacking = (self.threshold(rate) - self.deficit(account)).max(0) as u128;
         let time = || (lacking * u128::from(WHOLE)).div_ceil(u128::from(rate)) as u64;
         let level_stays = rate > 0 && account.state().pace == Pace::Full;
         level_stays.then(|| account.at() + time())
@@ -248,27 +248,27 @@ impl Pacer {
     fn wake_up(&self, account: &Account) -> Option<u64> {
         let cost = self.cost();
         // The way into sleep is over before anything else happens.
-        let debt = |ahead: &Account| self.debt(ahead) - self.costs.leave as i64;
+        let deficit = |ahead: &Account| self.deficit(ahead) - self.costs.leave as i64;
         let mut ahead = account.clone();
         // Equal code may come again before its tail has run out.
-        let settle = account.at() + self.patience();
+        let settle = account.at() + self.tolerated_delay();
         let (mut full, mut least) = (None, 0);
         loop {
             let (now, rate) = (ahead.at(), ahead.rate());
             let next = ahead.next_change().filter(|&next| next > now);
-            let lacking = (self.piece(rate) - debt(&ahead)).max(0) as u128;
+            let lacking = (self.threshold(rate) - deficit(&ahead)).max(0) as u128;
             if rate > 0 && full.is_none() {
                 let at = now + (lacking * u128::from(WHOLE)).div_ceil(u128::from(rate)) as u64;
                 full = next.is_none_or(|next| at <= next).then_some(at);
-                least = self.piece(rate);
+                least = self.threshold(rate);
             }
             match next {
                 Some(next) => ahead.advance(next),
                 None if rate > 0 => return full,
                 // The full clock for as long as nothing else is asked for. If the last piece would be
                 // too small to be taken, it is taken with the one before, so that nothing is left.
-                None if full.is_some() && debt(&ahead) >= least + cost => return full,
-                None if 8 * debt(&ahead) >= 7 * cost => return Some(now.max(settle)),
+                None if full.is_some() && deficit(&ahead) >= least + cost => return full,
+                None if 8 * deficit(&ahead) >= 7 * cost => return Some(now.max(settle)),
                 None => return self.if_it_goes_on(account).map(|at| at.max(now)),
             }
         }
@@ -295,16 +295,16 @@ fn coming(account: &Account) -> Option<i64> {
 
 /// Least length of a piece, in wake-ups: so the wake-up itself never takes more than the deficit, and few caches are
 /// lost to it.
-const PIECE: i64 = 4;
+const WAKE_UPS: i64 = 4;
 /// Shortest piece in nanoseconds, however cheap a wake-up is.
-const LEAST_PIECE: i64 = 50_000;
+const LEAST_DEFICIT: i64 = 50_000;
 /// Time in which the brake must notice that a program has ended its wide code, in nanoseconds: before its tail is over.
 const SHORTEST_TAIL: u64 = 600_000;
 /// Time after which a low clock counts as lasting, in nanoseconds.
 const LONG: u64 = 100_000_000;
 /// Longest time that a deficit grows, and its greatest size: clients wait while it is taken.
-const MOST_PATIENCE: u64 = 10_000_000;
-const LONGEST_PIECE: u64 = 1_000_000;
+const MOST_DELAY: u64 = 10_000_000;
+const MOST_DEFICIT: u64 = 1_000_000;
 /// Least time that is taken, in nanoseconds: reading the clock takes as long.
 const LEAST_TAKEN: u64 = 200;
 /// Time within which a stall must begin to be taken now, in nanoseconds.
@@ -327,7 +327,7 @@ mod tests {
     /// what they take, which is not exactly what the brake believes.
     struct World {
         account: Account,
-        pacer: Pacer,
+        controller: Controller,
         now: u64,
         truly_taken: u64,
         wake_ups: u64,
@@ -341,7 +341,7 @@ mod tests {
         fn new(rules: Rules, clocks: [f64; 3], true_costs: Costs) -> Self {
             Self {
                 account: Account::new(Machine::new(rules, 3), clocks, 0),
-                pacer: Pacer::new(true_costs),
+                controller: Controller::new(true_costs),
                 now: 0,
                 truly_taken: 0,
                 wake_ups: 0,
@@ -354,16 +354,16 @@ mod tests {
         fn until(&mut self, end: u64) {
             loop {
                 self.account.advance(self.now);
-                match self.pacer.next(&self.account) {
+                match self.controller.next(&self.account) {
                     Step::Take { until, .. } => {
                         assert!(until > self.now, "it takes nothing");
-                        self.pacer.took(until - self.now);
+                        self.controller.took(until - self.now);
                         self.truly_taken += until - self.now;
                         self.now = until;
                     }
                     Step::Sleep { until, .. } => {
                         let leave = self.true_costs.leave;
-                        self.pacer.took(leave);
+                        self.controller.took(leave);
                         self.truly_taken += leave;
                         self.now += leave;
                         let wake = until.unwrap_or(u64::MAX).max(self.now);
@@ -374,7 +374,7 @@ mod tests {
                         }
                         self.now = wake + self.true_costs.timer;
                         self.truly_taken += self.true_costs.timer;
-                        self.pacer.took(self.true_costs.timer);
+                        self.controller.took(self.true_costs.timer);
                         self.wake_ups += 1;
                         self.last = wake;
                     }
@@ -386,7 +386,7 @@ mod tests {
             self.account.run(self.now, request, false);
         }
 
-        fn debt(&self) -> i64 {
+        fn deficit(&self) -> i64 {
             self.account.owed() as i64 - self.truly_taken as i64
         }
     }
@@ -396,7 +396,7 @@ mod tests {
         let mut world = World::new(rules(), [2.0, 1.5, 1.0], COSTS);
         world.account.advance(1_000);
         assert_eq!(
-            world.pacer.next(&world.account),
+            world.controller.next(&world.account),
             Step::Sleep {
                 until: None,
                 stall: false
@@ -420,18 +420,18 @@ mod tests {
             stall: true,
             more: 0,
         };
-        assert_eq!(world.pacer.next(&world.account), first);
-        world.pacer.took(14_500);
+        assert_eq!(world.controller.next(&world.account), first);
+        world.controller.took(14_500);
         world.account.advance(14_500);
         assert_eq!(
-            world.pacer.next(&world.account),
+            world.controller.next(&world.account),
             Step::Sleep {
                 until: Some(20_000),
                 stall: true,
             }
         );
         // The program has ended its burst before level 1 was granted: no second stall.
-        world.pacer.took(3_000);
+        world.controller.took(3_000);
         world.account.run(19_000, Request::NOTHING, false);
         world.now = 20_000;
         let before = world.account.owed();
@@ -453,22 +453,26 @@ mod tests {
             world.now = 1_005_000;
             world.account.advance(world.now);
             let taken = 5_000u64.saturating_add_signed(taken_too_much);
-            world.pacer.took(taken);
+            world.controller.took(taken);
             world.truly_taken += taken;
             let stalled = world.account.stalled();
-            world.pacer.begin_stall(&world.account, stalled, 5_000);
+            world.controller.begin_stall(&world.account, stalled, 5_000);
             world
         };
         let mut usual = woken(0);
-        let first = usual.pacer.next(&usual.account);
+        let first = usual.controller.next(&usual.account);
         assert!(matches!(first, Step::Take { stall: true, .. }), "{first:?}");
         for taken_too_much in [-5_000, 4_000, 15_000] {
             let mut world = woken(taken_too_much);
-            assert_eq!(world.pacer.next(&world.account), first, "{taken_too_much}");
+            assert_eq!(
+                world.controller.next(&world.account),
+                first,
+                "{taken_too_much}"
+            );
             world.until(5_000_000);
             world.ask(Request::NOTHING);
             world.until(50_000_000);
-            let left = world.debt();
+            let left = world.deficit();
             assert!(left.abs() <= 4_000, "{taken_too_much}: {left}");
         }
     }
@@ -496,8 +500,8 @@ mod tests {
             assert!((found - share).abs() < 2e-4, "{found} is not {share}");
             let period = (world.now - settled) / (world.wake_ups - wake_ups);
             // The deficit grows while it is taken.
-            let most = LONGEST_PIECE as f64 / (share * (1.0 - share));
-            let most = most.min(MOST_PATIENCE as f64);
+            let most = MOST_DEFICIT as f64 / (share * (1.0 - share));
+            let most = most.min(MOST_DELAY as f64);
             let period = period as f64 / most;
             assert!((0.8..1.2).contains(&period), "{period} of {most} ns");
         }
@@ -526,7 +530,7 @@ mod tests {
         assert!(wake_ups < 250.0, "{wake_ups} a second");
         // The brake notices the last tail late, and takes the rest of its deficit.
         world.until(world.now + 300_000_000);
-        assert!(world.debt().abs() <= 4_000, "{}", world.debt());
+        assert!(world.deficit().abs() <= 4_000, "{}", world.deficit());
         world.ask(light);
         world.until(world.now + 600_000);
         let ended = world.now;
@@ -545,9 +549,9 @@ mod tests {
         world.ask(Request::NOTHING);
         world.account.advance(world.now);
         let sleeps = loop {
-            match world.pacer.next(&world.account) {
+            match world.controller.next(&world.account) {
                 Step::Take { until, .. } => {
-                    world.pacer.took(until - world.now);
+                    world.controller.took(until - world.now);
                     world.now = until;
                     world.account.advance(until);
                 }
@@ -570,9 +574,9 @@ mod tests {
                 world.until(50_000_000);
                 assert_eq!(world.account.next_change(), None);
                 assert!(
-                    world.debt().abs() <= 4_000,
+                    world.deficit().abs() <= 4_000,
                     "{class} {late}: {}",
-                    world.debt()
+                    world.deficit()
                 );
                 let tail = world.last - ended;
                 assert!((611_000..700_000).contains(&tail), "{class} {late}: {tail}");
@@ -599,15 +603,15 @@ mod tests {
                 world.ask(Request::of(Class::ALL[class], true));
                 world.until(world.now + time);
                 let wake_up = (timer + leave) as i64;
-                let patient = world.pacer.patience().min(MOST_PATIENCE) as i64;
-                let piece = piece.max(patient.min(LONGEST_PIECE as i64));
-                prop_assert!(world.debt() <= piece + wake_up + 120_000, "{} owed", world.debt());
-                prop_assert!(world.debt() >= -2 * wake_up - 120_000, "{} too much", -world.debt());
-                prop_assert_eq!(world.truly_taken, world.pacer.taken());
+                let tolerated = world.controller.tolerated_delay().min(MOST_DELAY) as i64;
+                let piece = piece.max(tolerated.min(MOST_DEFICIT as i64));
+                prop_assert!(world.deficit() <= piece + wake_up + 120_000, "{} owed", world.deficit());
+                prop_assert!(world.deficit() >= -2 * wake_up - 120_000, "{} too much", -world.deficit());
+                prop_assert_eq!(world.truly_taken, world.controller.taken());
             }
             world.ask(Request::NOTHING);
             world.until(world.now + 50_000_000);
-            prop_assert!(world.debt().abs() <= 3 * (timer + leave) as i64 + 30_000);
+            prop_assert!(world.deficit().abs() <= 3 * (timer + leave) as i64 + 30_000);
         }
     }
 }

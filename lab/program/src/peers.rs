@@ -2,16 +2,14 @@
 //!
 //! libcrux-ml-kem: ML-KEM in formally verified Rust, with AVX2.
 //!
-//! A crate of its own, so that neither `widelane-speed` nor what ships links any of them.
-
-#![forbid(unsafe_code)]
+//! Neither `widelane-speed` nor what ships links any of them.
 
 use libcrux_ml_kem::{mlkem512, mlkem768, mlkem1024};
 use std::hint::black_box;
 use widelane_speed::{Constructor, Done, Library, Prepared, Subject};
 
 /// All libraries.
-pub fn libraries() -> Vec<Library> {
+pub(crate) fn libraries() -> Vec<Library> {
     vec![Library {
         name: "libcrux",
         find: libcrux,
