@@ -490,7 +490,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (THREADS, &[FILES]),
     ("widelane-scan", &[CPU, THREADS]),
-    ("widelane-setup", &[CPU, FILES]),
+    ("widelane-setup", &[CPU, FILES, THREADS]),
     // The adapter is for its tests: a process that counts.
     (
         "widelane-status-tool",

@@ -1,7 +1,8 @@
 //! `widelane setup`: the OpenSSL provider in other people's servers.
 
 use crate::clock::clock;
-use clap::builder::PossibleValue;
+use clap::ArgGroup;
+use clap::builder::PossibleValuesParser;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -11,20 +12,34 @@ use widelane_cli::output;
 use widelane_cli::places::{CACHE, Places};
 use widelane_cpu::Target;
 use widelane_setup::{
-    Options, Parts, Plan, Root, Server, Setup, SetupError, System, Way, already_set, environment,
-    notes, undo,
+    Options, Parts, Plan, Process, Root, Server, Setup, SetupError, System, Way, already_set,
+    check_program, environment, forbidden, notes, undo,
 };
+use widelane_text::escaped;
+use widelane_threads::Proc;
 
-/// Let nginx, HAProxy, Apache or lighttpd compute handshakes in shared passes, through OpenSSL
+/// Let nginx, HAProxy, Apache and other programs with OpenSSL compute handshakes in shared passes
 ///
-/// It writes an OpenSSL configuration for this server and a drop-in for its systemd unit, after it
-/// has shown them and asked. The configuration of the system and of the server stay as they are, and
-/// the server is not restarted.
+/// It writes an OpenSSL configuration for this program and a drop-in for its systemd unit, after it
+/// has shown them, said what to expect, and asked. The configuration of the system and of the program
+/// stay as they are, and the program is not restarted.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(
+    after_help = EXAMPLES,
+    group(ArgGroup::new("program").required(true).args(["server", "unit", "inspect"]))
+)]
 pub(crate) struct Args {
-    #[arg(value_name = "SERVER")]
-    server: Named,
+    /// A program whose unit and way of waiting are known
+    #[arg(value_name = "SERVER", value_parser = PossibleValuesParser::new(Server::names()))]
+    server: Option<String>,
+
+    /// Any systemd service whose program uses OpenSSL 3.0 or later as a shared library
+    #[arg(long, value_name = "NAME")]
+    unit: Option<String>,
+
+    /// Only look at a running program, and say what to expect of it
+    #[arg(long, value_name = "PID", conflicts_with_all = WRITING)]
+    inspect: Option<u32>,
 
     /// Only show what would be written
     #[arg(long, conflicts_with_all = ["undo", "env"])]
@@ -46,7 +61,8 @@ pub(crate) struct Args {
     #[arg(long)]
     yes: bool,
 
-    /// Replace or remove files that were edited, too, and load libraries that other users can change
+    /// Replace or remove files that were edited, too, load libraries that other users can change, and set up programs
+    /// that are not known to use OpenSSL
     #[arg(long)]
     force: bool,
 
@@ -89,12 +105,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     provider: Option<PathBuf>,
 
-    /// The library that suspends handshakes in nginx and lighttpd, where it is not in a usual place
+    /// The library that suspends handshakes in programs with an event loop, where it is not in a usual place
     #[arg(long, value_name = "PATH")]
     shim: Option<PathBuf>,
 
-    /// For nginx and lighttpd: without LD_PRELOAD. The provider puts the library that suspends
-    /// handshakes into the imports of the server
+    /// For programs with an event loop: without LD_PRELOAD. The provider puts the library that suspends
+    /// handshakes into the imports of the program
     #[arg(long)]
     imports: bool,
 
@@ -123,11 +139,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let path = args.root.clone();
         failed(SetupError::Read { path, source })
     })?;
-    if args.undo {
-        return remove(args, &root);
+    if let Some(pid) = args.inspect {
+        return inspect(pid);
     }
-    let server = args.server.0;
-    let setup = setup(args, &root)?;
+    let server = &server(args, &root)?;
+    if args.undo {
+        return remove(args, server, &root);
+    }
+    let setup = setup(args, server, &root)?;
     let checked = match args.force {
         true => Ok(()),
         false => setup.parts.check(),
@@ -139,8 +158,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let plan = setup
         .plan(&root, args.force || args.print)
         .map_err(failed)?;
-    let mut remarks = notes(&root, server).map_err(failed)?;
+    let mut remarks = server.expectations();
+    remarks.extend(notes(&root, server).map_err(failed)?);
+    remarks.extend(forbidden(&root, server, &setup.parts).map_err(failed)?);
     remarks.extend(remarks_about_here(args, &setup));
+    match check_program(&root, server) {
+        Err(error) if args.print || args.force => remarks.push(format!("{error}.")),
+        other => other.map_err(failed)?,
+    }
     for found in [checked, already_set(&root, server, setup.way)] {
         match found {
             Err(error) if args.print => remarks.push(format!("{error}.")),
@@ -159,11 +184,36 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Ok(());
     }
     if !plan.changes().is_empty() {
-        carry_out(args, &plan, "Write these files?")?;
+        carry_out(args, server, &plan, "Write these files?")?;
     }
     match args.root == Path::new("/") {
         true => output::print(&decisions(&setup.config_path())),
         false => Ok(()),
+    }
+}
+
+/// The program that is named.
+fn server(args: &Args, root: &Root) -> Result<Server, Failure> {
+    if let Some(unit) = &args.unit {
+        return Server::of_unit(unit).map_err(|error| Failure::Usage(error.to_string()));
+    }
+    let named = args
+        .server
+        .as_deref()
+        .and_then(|name| Server::named(root, name));
+    named.ok_or_else(|| Failure::Usage("name a program, --unit or --inspect".to_owned()))
+}
+
+/// Says what to expect of a running program. The status tells whether Widelane can be put into it.
+fn inspect(pid: u32) -> Result<(), Failure> {
+    let found = Process::inspect(&Proc::here(), pid);
+    let found = found.map_err(|error| Failure::Failed(error.to_string()))?;
+    let sentences = found.sentences();
+    let lines: Vec<_> = sentences.iter().map(|one| escaped(one) + "\n").collect();
+    output::print(&lines.join("\n"))?;
+    match found.is_suitable() {
+        true => Ok(()),
+        false => Err(Failure::Failed(format!("process {pid} cannot be set up"))),
     }
 }
 
@@ -200,18 +250,17 @@ fn decisions(config: &Path) -> String {
     }
 }
 
-fn remove(args: &Args, root: &Root) -> Result<(), Failure> {
-    let plan = undo(args.server.0, root, args.force).map_err(failed)?;
+fn remove(args: &Args, server: &Server, root: &Root) -> Result<(), Failure> {
+    let plan = undo(server, root, args.force).map_err(failed)?;
     if plan.changes().is_empty() {
-        let server = args.server.0;
         return output::print(&format!("There is nothing to undo for {server}.\n"));
     }
     output::print(&plan.diff())?;
-    carry_out(args, &plan, "Remove these files?")
+    carry_out(args, server, &plan, "Remove these files?")
 }
 
 /// Asks, does it, and says what is done and what is left to do.
-fn carry_out(args: &Args, plan: &Plan<'_>, question: &str) -> Result<(), Failure> {
+fn carry_out(args: &Args, server: &Server, plan: &Plan<'_>, question: &str) -> Result<(), Failure> {
     // Who is asked must see the question.
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     if !args.yes && !terminal {
@@ -236,20 +285,21 @@ fn carry_out(args: &Args, plan: &Plan<'_>, question: &str) -> Result<(), Failure
     }
     if args.root == Path::new("/") {
         let systemd = Path::new(SYSTEMD).is_dir();
-        let _ = writeln!(text, "\n{}", left_to_do(args.server.0, args.undo, systemd));
+        let _ = writeln!(text, "\n{}", left_to_do(server, args.undo, systemd));
     }
     output::print(&text)
 }
 
 /// What the administrator must do for the files to have an effect.
-fn left_to_do(server: Server, undone: bool, systemd: bool) -> String {
+fn left_to_do(server: &Server, undone: bool, systemd: bool) -> String {
     match (systemd, undone) {
         (true, _) => {
             format!("To take effect: systemctl daemon-reload && systemctl restart {server}")
         }
         (false, false) => format!(
             "systemd does not run here, so its drop-in has no effect. Start {server} with the \
-             variables that `widelane setup {server} --env` prints."
+             variables that `widelane setup {} --env` prints.",
+            server.argument()
         ),
         (false, true) => format!(
             "systemd does not run here: restart {server} without the variables OPENSSL_CONF and \
@@ -259,7 +309,7 @@ fn left_to_do(server: Server, undone: bool, systemd: bool) -> String {
 }
 
 fn by_hand(args: &Args, root: &Root, setup: &Setup) -> Result<(), Failure> {
-    let config = config_by_hand(args)?;
+    let config = config_by_hand(args, &setup.server)?;
     let (plan, variables) = environment(setup, root, &config, args.force).map_err(failed)?;
     plan.apply().map_err(failed)?;
     for remark in remarks_about_here(args, setup) {
@@ -274,15 +324,15 @@ fn by_hand(args: &Args, root: &Root, setup: &Setup) -> Result<(), Failure> {
 }
 
 /// The OpenSSL configuration of a server that is started by hand.
-fn config_by_hand(args: &Args) -> Result<PathBuf, Failure> {
-    let name = format!("openssl-{}.cnf", args.server.0);
+fn config_by_hand(args: &Args, server: &Server) -> Result<PathBuf, Failure> {
+    let name = format!("openssl-{server}.cnf");
     Ok(match &args.config {
         Some(path) => std::path::absolute(path)?,
         None => Places::here().runtime().join(name),
     })
 }
 
-fn setup(args: &Args, root: &Root) -> Result<Setup, Failure> {
+fn setup(args: &Args, server: &Server, root: &Root) -> Result<Setup, Failure> {
     let options = Options::new(
         args.operations.as_deref(),
         args.backend.as_deref(),
@@ -311,14 +361,13 @@ fn setup(args: &Args, root: &Root) -> Result<Setup, Failure> {
         options.set_clock(penalties.map(|one| (one.depth, one.stall, one.tail)));
     }
     options.keep_calibration_in(&match args.env {
-        true => config_by_hand(args)?.with_file_name(CALIBRATION),
+        true => config_by_hand(args, server)?.with_file_name(CALIBRATION),
         false => Path::new(CACHE).join(CALIBRATION),
     });
-    let server = args.server.0;
     let program = std::env::current_exe()?;
     let (provider, shim) = (args.provider.clone(), args.shim.clone());
     Ok(Setup {
-        server,
+        server: server.clone(),
         parts: Parts::find(server, &program, provider, shim).map_err(failed)?,
         system: System::read(root, args.system_config.as_deref()).map_err(failed)?,
         options,
@@ -334,7 +383,7 @@ fn remarks_about_here(args: &Args, setup: &Setup) -> Vec<String> {
     let mut remarks = Vec::new();
     if args.imports && !setup.server.needs_shim() {
         remarks.push(format!(
-            "--imports changes nothing for {}, which needs no library that suspends handshakes.",
+            "--imports changes nothing for {}, which gets no library that suspends handshakes.",
             setup.server
         ));
     }
@@ -373,25 +422,25 @@ fn failed(error: SetupError) -> Failure {
     })
 }
 
-/// A server as clap reads it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Named(Server);
-
-impl clap::ValueEnum for Named {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[
-            Self(Server::Nginx),
-            Self(Server::Haproxy),
-            Self(Server::Apache2),
-            Self(Server::Lighttpd),
-        ]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(self.0.name()))
-    }
-}
-
+/// Options that have no meaning where nothing is written.
+const WRITING: [&str; 16] = [
+    "print",
+    "undo",
+    "env",
+    "yes",
+    "force",
+    "operations",
+    "backend",
+    "prefer",
+    "chacha20poly1305",
+    "log",
+    "no_statistics",
+    "profile",
+    "provider",
+    "shim",
+    "imports",
+    "system_config",
+];
 /// What passes cost on this machine.
 const CALIBRATION: &str = "openssl-calibration";
 /// The folder that tells that systemd is the init of this system: `sd_booted(3)`.
@@ -417,33 +466,30 @@ Examples:
   sudo widelane setup nginx --imports
   sudo widelane setup nginx --overload off
   sudo widelane setup nginx --undo
+  sudo widelane setup redis
+  sudo widelane setup --inspect 4711      what to expect of a running program; changes nothing
+  sudo widelane setup --unit my-server    any service with OpenSSL 3.0 or later
+  sudo widelane setup --unit my-server --undo
   env $(widelane setup lighttpd --env) lighttpd -D -f lighttpd.conf
 
-The files: /etc/widelane/openssl-SERVER.cnf, /etc/systemd/system/SERVER.service.d/widelane.conf, and
-for nginx /etc/nginx/modules-enabled/90-widelane.conf where nginx.conf includes that folder.";
+The files: /etc/widelane/openssl-UNIT.cnf, /etc/systemd/system/UNIT.service.d/widelane.conf, and
+for nginx /etc/nginx/modules-enabled/90-widelane.conf where nginx.conf includes that folder.
+
+Exit status: 0 it is set up, taken back or shown, 1 it cannot be, or nothing was changed, 2 the call was wrong.";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::ValueEnum as _;
 
     #[test]
     fn what_is_left_to_do_depends_on_systemd() {
-        let left = |undone, systemd| left_to_do(Server::Nginx, undone, systemd);
+        let nginx = Server::of_unit("nginx").unwrap();
+        let left = |undone, systemd| left_to_do(&nginx, undone, systemd);
         for undone in [false, true] {
             assert!(left(undone, true).ends_with("systemctl restart nginx"));
             assert!(!left(undone, false).contains("systemctl"));
         }
         assert!(left(false, false).contains("`widelane setup nginx --env`"));
         assert!(left(true, false).contains("without the variables"));
-    }
-
-    #[test]
-    fn every_server_can_be_named() {
-        let named: Vec<Server> = Named::value_variants()
-            .iter()
-            .map(|named| named.0)
-            .collect();
-        assert_eq!(named, Server::ALL);
     }
 }

@@ -221,6 +221,145 @@ fn openssl_loads_both_providers_and_keeps_the_settings_of_the_system() {
     }
 }
 
+#[test]
+fn a_program_that_is_not_in_the_table_is_set_up_by_its_unit() {
+    let Some(openssl) = openssl() else {
+        println!("SKIP: no openssl 3; install openssl");
+        return;
+    };
+    let tree = Tree::new();
+    let drop_in = "etc/systemd/system/own@1.service.d/widelane.conf";
+    tree.put(
+        "lib/systemd/system/own@.service",
+        "[Service]\nExecStart=/usr/sbin/own %i\n",
+    );
+    tree.put("usr/sbin/own", "");
+    fs::copy(openssl, tree.root.path().join("usr/sbin/own")).unwrap();
+    let before = tree.files();
+    let shown = tree.setup("--unit=own@1.service", &["--print"]);
+    for part in [
+        "+++ /etc/widelane/openssl-own@1.cnf\n",
+        "\n+# Written by `widelane setup --unit own@1`; `widelane setup --unit own@1 --undo` removes it.\n",
+        &format!("\n+++ /{drop_in}\n"),
+        "\n+Environment=LD_PRELOAD=",
+        "\nThis program was not tried with Widelane. ",
+    ] {
+        assert!(out(&shown).contains(part), "{part}: {shown:?}");
+    }
+    let silent = tree.setup("--unit=own@1", &[]);
+    assert_eq!(silent.status.code(), Some(2));
+    assert_eq!(tree.files(), before);
+    let written = tree.setup("--unit=own@1", &["--yes"]);
+    assert!(
+        out(&written).contains(&format!("wrote /{drop_in}\n")),
+        "{written:?}"
+    );
+    assert_eq!(tree.files().len(), before.len() + 2);
+    let undone = tree.setup("--unit=own@1", &["--yes", "--undo"]);
+    assert!(
+        out(&undone).contains(&format!("removed /{drop_in}\n")),
+        "{undone:?}"
+    );
+    assert_eq!(tree.files(), before);
+}
+
+#[test]
+fn nothing_is_written_for_a_program_that_is_not_known_to_use_openssl() {
+    let tree = Tree::new();
+    for (unit, program) in [("script", "/usr/sbin/script"), ("gone", "/usr/sbin/gone")] {
+        let text = format!("[Service]\nExecStart={program}\n");
+        tree.put(&format!("etc/systemd/system/{unit}.service"), &text);
+    }
+    tree.put("usr/sbin/script", "#!/bin/sh\n");
+    let before = tree.files();
+    for (unit, why) in [
+        (
+            "script",
+            "usr/sbin/script is a script. `widelane setup --inspect PID`",
+        ),
+        ("gone", "gone.service starts no program that is here"),
+        ("absent", "there is no unit absent.service here"),
+    ] {
+        let unit = format!("--unit={unit}");
+        let refused = tree.setup(&unit, &["--yes"]);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(err(&refused).contains(why), "{refused:?}");
+        let shown = tree.setup(&unit, &["--print"]);
+        assert!(out(&shown).contains(why), "{shown:?}");
+        assert_eq!(tree.files(), before);
+    }
+    let wrong = tree.setup("--unit=a/b", &["--yes"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(err(&wrong).contains("is no name of a service"), "{wrong:?}");
+    let forced = tree.setup("--unit=script", &["--yes", "--force"]);
+    assert_eq!(forced.status.code(), Some(0), "{forced:?}");
+    assert_eq!(tree.files().len(), before.len() + 2);
+}
+
+#[test]
+fn a_program_of_the_table_says_what_to_expect() {
+    let tree = Tree::new();
+    tree.put(
+        "lib/systemd/system/redis-server.service",
+        "[Service]\nExecStart=/bin/redis-server\nNoExecPaths=/\nExecPaths=/usr/lib\n",
+    );
+    let redis = tree.setup("redis", &["--print"]);
+    for part in [
+        "+++ /etc/systemd/system/redis-server.service.d/widelane.conf\n",
+        "\n+Environment=LD_PRELOAD=",
+        "\nTo expect of Redis: single event loop, epoll: ",
+        "redis-server.service lets no code be loaded from ",
+    ] {
+        assert!(out(&redis).contains(part), "{part}: {redis:?}");
+    }
+    let postfix = tree.setup("postfix", &["--print"]);
+    let said = out(&postfix);
+    assert!(
+        said.contains("a process for each connection: provider only"),
+        "{said}"
+    );
+    assert!(
+        said.contains("import_environment") && !said.contains("LD_PRELOAD="),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_running_program_is_inspected_and_nothing_else_is_done() {
+    let inspect = |arguments: &[&str]| {
+        let mut setup = under_test::widelane();
+        setup.args(["setup", "--inspect"]).args(arguments);
+        setup.output().unwrap()
+    };
+    let own = std::process::id().to_string();
+    let found = inspect(&[&own]);
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    for part in [
+        &*format!("Process {own}: setup-"),
+        "\nIt names no TLS library; ",
+        "\nThreads: ",
+        "\nThis program was not tried with Widelane. ",
+    ] {
+        assert!(out(&found).contains(part), "{part}: {found:?}");
+    }
+    let missing = inspect(&["4294967295"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(
+        err(&missing).contains("there is no process 4294967295"),
+        "{missing:?}"
+    );
+    for wrong in [
+        &["nginx"][..],
+        &[&own, "--yes"],
+        &[&own, "--undo"],
+        &[&own, "nginx"],
+    ] {
+        assert_eq!(inspect(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+    let nothing = under_test::widelane().arg("setup").output().unwrap();
+    assert_eq!(nothing.status.code(), Some(2));
+}
+
 /// A folder in place of `/`, and libraries that are only looked for.
 struct Tree {
     root: tempfile::TempDir,
@@ -292,6 +431,12 @@ fn provider() -> Option<PathBuf> {
     let program = Path::new(under_test::PROGRAM);
     let path = program.with_file_name("deps/libwidelane_openssl.so");
     path.exists().then_some(path)
+}
+
+/// The program `openssl` itself, if it is one of OpenSSL 3.
+fn openssl() -> Option<PathBuf> {
+    let path = PathBuf::from("/usr/bin/openssl");
+    (runs_openssl() && path.exists()).then_some(path)
 }
 
 fn runs_openssl() -> bool {

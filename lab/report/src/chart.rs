@@ -52,7 +52,7 @@ pub(crate) enum Colour {
 }
 
 impl Colour {
-    /// All tones.
+    /// All colours.
     pub(crate) const ALL: [Self; 8] = [
         Self::Paper,
         Self::Ink,

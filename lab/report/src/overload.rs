@@ -103,7 +103,7 @@ fn look(server: &str) -> (String, Colour) {
         "haproxy" => ("HAProxy", Colour::Ink),
         other => (other, Colour::Peer),
     };
-    (name.to_owned(), tone)
+    (name.to_owned(), colour)
 }
 
 const KIND: &str = "overload";

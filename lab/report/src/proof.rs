@@ -34,11 +34,11 @@ fn row(line: &Value) -> Option<Points> {
     ];
     let mut all = Vec::new();
     for pair in blocks {
-        for (side, (tone, _)) in sides.iter().enumerate() {
+        for (side, (colour, _)) in sides.iter().enumerate() {
             all.push(Point {
                 at: pair[side].as_f64()?,
                 interval: None,
-                tone: *tone,
+                colour: *colour,
             });
         }
     }

@@ -162,8 +162,12 @@ mod tests {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
+    fn nginx() -> Server {
+        Server::of_unit("nginx").unwrap()
+    }
+
     fn plan<'a>(root: &'a Root, after: Option<&str>, force: bool) -> Result<Plan<'a>, SetupError> {
-        let after = after.map(|body| stamped(Server::Nginx, body));
+        let after = after.map(|body| stamped(&nginx(), body));
         Plan::new(root, vec![("/etc/widelane/x.cnf".into(), after)], force)
     }
 
@@ -176,10 +180,7 @@ mod tests {
             let plan = plan(root, Some(body), false).unwrap();
             plan.check().unwrap();
             plan.apply().unwrap();
-            assert_eq!(
-                fs::read_to_string(&file).unwrap(),
-                stamped(Server::Nginx, body)
-            );
+            assert_eq!(fs::read_to_string(&file).unwrap(), stamped(&nginx(), body));
             assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o644);
         }
         let again = plan(root, Some("b\n"), false).unwrap();
@@ -208,7 +209,7 @@ mod tests {
         let file = folder.path().join("etc/widelane/x.cnf");
         let first = plan(root, Some("a\n"), false).unwrap();
         first.apply().unwrap();
-        fs::write(&file, stamped(Server::Nginx, "a\n") + "edited\n").unwrap();
+        fs::write(&file, stamped(&nginx(), "a\n") + "edited\n").unwrap();
         for after in [Some("b\n"), None] {
             let refused = plan(root, after, false);
             assert!(matches!(refused, Err(SetupError::Changed { path }) if path == file));
@@ -218,7 +219,7 @@ mod tests {
         plan(root, None, true).unwrap().apply().unwrap();
         assert!(!file.exists());
         let other = folder.path().join("other");
-        fs::write(&other, stamped(Server::Nginx, "a\n")).unwrap();
+        fs::write(&other, stamped(&nginx(), "a\n")).unwrap();
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(&other, &file).unwrap();
         assert!(plan(root, Some("b\n"), false).is_err());

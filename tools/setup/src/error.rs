@@ -73,6 +73,42 @@ pub enum SetupError {
         /// The values that it can have.
         known: String,
     },
+    /// No service of systemd has this name, or files cannot have it.
+    #[error(
+        "`{}` is no name of a service that can be set up: letters, digits and the characters -_.@+, with or without \
+         .service at its end",
+        .0.escape_debug()
+    )]
+    UnitName(String),
+    /// The unit does not exist.
+    #[error(
+        "there is no unit {server}.service here; for a program that is started by hand, see `widelane setup {} --env`",
+        .server.argument()
+    )]
+    NoUnit {
+        /// The program.
+        server: Server,
+    },
+    /// The program of a unit cannot be told.
+    #[error(
+        "{server}.service starts no program that is here, so nothing tells whether it uses OpenSSL; --force sets it up \
+         nevertheless"
+    )]
+    NoProgram {
+        /// The program.
+        server: Server,
+    },
+    /// The program of a unit cannot load the provider, or it is not known to.
+    #[error(
+        "{} {why}. `widelane setup --inspect PID` looks at the program while it runs; --force sets it up nevertheless",
+        .program.display()
+    )]
+    Unsuitable {
+        /// The program.
+        program: PathBuf,
+        /// A part of a sentence about the program.
+        why: String,
+    },
     /// A file could not be read.
     #[error("cannot read {}: {source}", .path.display())]
     Read {
@@ -144,7 +180,7 @@ pub enum SetupError {
         .path.display(),
         match *variable {
             "LD_PRELOAD" => "use --imports, which needs no LD_PRELOAD".to_owned(),
-            _ => format!("add by hand what `widelane setup {server} --print` shows"),
+            _ => format!("add by hand what `widelane setup {} --print` shows", server.argument()),
         }
     )]
     AlreadySet {

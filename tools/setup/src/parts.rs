@@ -21,7 +21,7 @@ impl Parts {
     ///
     /// When one is nowhere, or has a path that configurations cannot hold.
     pub fn find(
-        server: Server,
+        server: &Server,
         program: &Path,
         provider: Option<PathBuf>,
         shim: Option<PathBuf>,
@@ -179,6 +179,10 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
+    fn server(unit: &str) -> Server {
+        Server::of_unit(unit).unwrap()
+    }
+
     const PROVIDER_CONTENT: &str = "\x7fELF OSSL_provider_init";
 
     fn put(path: &Path) {
@@ -192,7 +196,7 @@ mod tests {
         let folder = folder.path();
         let program = folder.join("bin/widelane");
         let installed = folder.join("lib/x86_64-linux-gnu/ossl-modules/widelane.so");
-        let find = || Parts::find(Server::Haproxy, &program, None, None).unwrap();
+        let find = || Parts::find(&server("haproxy"), &program, None, None).unwrap();
         put(&installed);
         assert_eq!(find().provider, installed);
         assert!(!find().is_build());
@@ -209,7 +213,12 @@ mod tests {
         let provider = tempfile::NamedTempFile::with_suffix("x").unwrap();
         fs::write(&provider, PROVIDER_CONTENT).unwrap();
         let provider = Some(provider.path().to_owned());
-        let found = Parts::find(Server::Nginx, Path::new("/no/bin/widelane"), provider, None);
+        let found = Parts::find(
+            &server("nginx"),
+            Path::new("/no/bin/widelane"),
+            provider,
+            None,
+        );
         let message = found.unwrap_err().to_string();
         for part in [
             "/no/bin/libwidelane_openssl_shim.so\n",
@@ -256,7 +265,12 @@ mod tests {
     fn a_named_library_must_exist_and_have_a_plain_path() {
         let named = |path: &Path| {
             let provider = Some(path.to_owned());
-            Parts::find(Server::Haproxy, Path::new("/no/widelane"), provider, None)
+            Parts::find(
+                &server("haproxy"),
+                Path::new("/no/widelane"),
+                provider,
+                None,
+            )
         };
         let folder = tempfile::tempdir().unwrap();
         assert!(matches!(

@@ -44,10 +44,10 @@ impl Setup {
     ///
     /// When a file cannot be read, or was edited.
     pub fn plan<'a>(&self, root: &'a Root, force: bool) -> Result<Plan<'a>, SetupError> {
-        let server = self.server;
+        let server = &self.server;
         let config = self.config_path();
         let mut files = vec![(config.clone(), Some(self.config()?))];
-        if server == Server::Nginx && reexec(root)? == Reexec::Included {
+        if server.is("nginx") && reexec(root)? == Reexec::Included {
             let body = NGINX_KEEPS
                 .map(|variable| format!("env {variable};\n"))
                 .concat();
@@ -59,25 +59,25 @@ impl Setup {
             .iter()
             .map(|(name, value)| format!("Environment={name}={value}\n"));
         let unit = format!("[Service]\n{}", Vec::from_iter(lines).concat());
-        files.push((drop_in(server), Some(stamped(server, &unit))));
+        files.push((drop_in(server.unit()), Some(stamped(server, &unit))));
         Plan::new(root, files, force)
     }
 
     /// Path of the server's OpenSSL configuration, which [`plan`](Self::plan) writes.
     pub fn config_path(&self) -> PathBuf {
-        config_of(self.server).into()
+        config_of(self.server.unit()).into()
     }
 
     fn config(&self) -> Result<String, SetupError> {
         let library = self.parts.shim.as_deref();
         let library = library.filter(|_| self.way == Way::Imports);
         let text = config::text(&self.system, &self.parts.provider, library, &self.options)?;
-        Ok(stamped(self.server, &text))
+        Ok(stamped(&self.server, &text))
     }
 
     fn variables(&self, config: &Path) -> Result<Variables, SetupError> {
         let mut variables = vec![(OPENSSL_CONF, plain(config)?.to_owned())];
-        if let (true, Some(shim)) = (needs_preload(self.server, self.way), &self.parts.shim) {
+        if let (true, Some(shim)) = (needs_preload(&self.server, self.way), &self.parts.shim) {
             variables.push((LD_PRELOAD, plain(shim)?.to_owned()));
         }
         Ok(variables)
@@ -112,27 +112,31 @@ pub fn environment<'a>(
 /// # Errors
 ///
 /// When a file cannot be read, or was edited.
-pub fn undo(server: Server, root: &Root, force: bool) -> Result<Plan<'_>, SetupError> {
-    // The server stops naming the configuration before this goes.
-    let mut files = vec![(drop_in(server), None)];
-    if server == Server::Nginx {
-        files.push((NGINX_FILE.into(), None));
+pub fn undo<'a>(server: &Server, root: &'a Root, force: bool) -> Result<Plan<'a>, SetupError> {
+    let mut files = Vec::new();
+    // An upgrade may have renamed the unit since.
+    for unit in server.units() {
+        // The server stops naming the configuration before this goes.
+        files.push((drop_in(&unit), None));
+        if server.is("nginx") {
+            files.push((NGINX_FILE.into(), None));
+        }
+        files.push((config_of(&unit).into(), None));
     }
-    files.push((config_of(server).into(), None));
     Plan::new(root, files, force)
 }
 
-/// The drop-in of the server's unit.
-pub(crate) fn drop_in(server: Server) -> PathBuf {
-    format!("/etc/systemd/system/{server}.service.d/widelane.conf").into()
+/// The drop-in of a unit.
+pub(crate) fn drop_in(unit: &str) -> PathBuf {
+    format!("/etc/systemd/system/{unit}.service.d/widelane.conf").into()
 }
 
-fn config_of(server: Server) -> String {
-    format!("/etc/widelane/openssl-{server}.cnf")
+fn config_of(unit: &str) -> String {
+    format!("/etc/widelane/openssl-{unit}.cnf")
 }
 
 /// Returns whether the environment must name the library that suspends handshakes.
-pub(crate) fn needs_preload(server: Server, way: Way) -> bool {
+pub(crate) fn needs_preload(server: &Server, way: Way) -> bool {
     server.needs_shim() && way == Way::Preload
 }
 
@@ -148,9 +152,9 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn setup(server: Server) -> Setup {
+    fn setup(unit: &str) -> Setup {
         Setup {
-            server,
+            server: Server::of_unit(unit).unwrap(),
             parts: Parts {
                 provider: "/lib/w.so".into(),
                 shim: Some("/lib/shim.so".into()),
@@ -161,6 +165,17 @@ mod tests {
         }
     }
 
+    const UNITS: [&str; 8] = [
+        "nginx",
+        "haproxy",
+        "apache2",
+        "lighttpd",
+        "redis-server",
+        "postfix@-",
+        "own",
+        "own@1",
+    ];
+
     fn paths<'a>(plan: &'a Plan<'_>) -> Vec<&'a str> {
         let paths = plan.changes().iter().map(|change| change.path());
         paths.map(|path| path.to_str().unwrap()).collect()
@@ -168,19 +183,20 @@ mod tests {
 
     #[test]
     fn each_server_gets_its_files_and_undo_removes_them_all() {
-        for server in Server::ALL {
+        for unit in UNITS {
+            let server = Server::of_unit(unit).unwrap();
             let folder = tempfile::tempdir().unwrap();
             let root = &Root::open(folder.path()).unwrap();
             let nginx = folder.path().join("etc/nginx");
             fs::create_dir_all(&nginx).unwrap();
             let include = "include /etc/nginx/modules-enabled/*.conf;";
             fs::write(nginx.join("nginx.conf"), include).unwrap();
-            let plan = setup(server).plan(root, false).unwrap();
+            let plan = setup(unit).plan(root, false).unwrap();
             let mut expected = vec![
-                format!("/etc/widelane/openssl-{server}.cnf"),
-                format!("/etc/systemd/system/{server}.service.d/widelane.conf"),
+                format!("/etc/widelane/openssl-{unit}.cnf"),
+                format!("/etc/systemd/system/{unit}.service.d/widelane.conf"),
             ];
-            if server == Server::Nginx {
+            if unit == "nginx" {
                 expected.insert(1, NGINX_FILE.to_owned());
             }
             assert_eq!(paths(&plan), expected);
@@ -190,19 +206,13 @@ mod tests {
                 { server.needs_shim() }
             );
             plan.apply().unwrap();
-            assert!(
-                setup(server)
-                    .plan(root, false)
-                    .unwrap()
-                    .changes()
-                    .is_empty()
-            );
-            let undone = undo(server, root, false).unwrap();
+            assert!(setup(unit).plan(root, false).unwrap().changes().is_empty());
+            let undone = undo(&server, root, false).unwrap();
             expected.reverse();
             assert_eq!(paths(&undone), expected);
             assert!(undone.changes().iter().all(|change| change.removes()));
             undone.apply().unwrap();
-            assert!(undo(server, root, false).unwrap().changes().is_empty());
+            assert!(undo(&server, root, false).unwrap().changes().is_empty());
         }
     }
 
@@ -212,7 +222,7 @@ mod tests {
         let root = &Root::open(folder.path()).unwrap();
         let setup = Setup {
             way: Way::Imports,
-            ..setup(Server::Lighttpd)
+            ..setup("lighttpd")
         };
         let diff = setup.plan(root, false).unwrap().diff();
         assert!(diff.contains("+library = /lib/shim.so\n"), "{diff}");
@@ -224,8 +234,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("own/x.cnf");
         let system = &Root::of_this_system();
-        let (plan, variables) =
-            environment(&setup(Server::Lighttpd), system, &config, false).unwrap();
+        let (plan, variables) = environment(&setup("lighttpd"), system, &config, false).unwrap();
         plan.apply().unwrap();
         assert!(
             fs::read_to_string(&config)
@@ -240,7 +249,7 @@ mod tests {
                 ("LD_PRELOAD", "/lib/shim.so".into())
             ]
         );
-        let relative = environment(&setup(Server::Haproxy), system, Path::new("x.cnf"), false);
+        let relative = environment(&setup("haproxy"), system, Path::new("x.cnf"), false);
         assert!(matches!(relative, Err(SetupError::Path { .. })));
     }
 }

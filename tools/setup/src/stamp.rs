@@ -5,9 +5,13 @@ use crate::server::Server;
 use sha2::{Digest, Sha256};
 
 /// The text with these lines in front.
-pub(crate) fn stamped(server: Server, body: &str) -> String {
+pub(crate) fn stamped(server: &Server, body: &str) -> String {
+    with_stamp(&server.argument(), body)
+}
+
+fn with_stamp(argument: &str, body: &str) -> String {
     format!(
-        "{HEAD}{server}`; `widelane setup {server} --undo` removes it.\n{CHECKSUM}{}\n{body}",
+        "{HEAD}{argument}`; `widelane setup {argument} --undo` removes it.\n{CHECKSUM}{}\n{body}",
         checksum(body)
     )
 }
@@ -17,11 +21,9 @@ pub(crate) fn is_untouched(text: &str) -> bool {
     let body = || {
         let (head, rest) = text.split_once('\n')?;
         let (stated, body) = rest.split_once('\n')?;
-        let server = head.strip_prefix(HEAD)?.split('`').next()?;
-        let server = Server::ALL
-            .into_iter()
-            .find(|known| known.name() == server)?;
-        (stated.starts_with(CHECKSUM) && text == stamped(server, body)).then_some(())
+        let argument = head.strip_prefix(HEAD)?.split('`').next()?;
+        let is_whole = stated.starts_with(CHECKSUM) && text == with_stamp(argument, body);
+        (is_whole && Server::is_argument(argument)).then_some(())
     };
     body().is_some()
 }
@@ -49,7 +51,10 @@ mod tests {
 
     #[test]
     fn every_edit_shows() {
-        let text = stamped(Server::Nginx, "a = b\nc = d\n");
+        let stamped = |unit| stamped(&Server::of_unit(unit).unwrap(), "a = b\nc = d\n");
+        let other = stamped("other@1");
+        assert!(is_untouched(&other) && other.contains("setup --unit other@1 --undo`"));
+        let text = stamped("nginx");
         assert!(is_untouched(&text) && is_ours(&text));
         for edited in [
             text.replace("a = b", "a = c"),

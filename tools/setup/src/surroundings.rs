@@ -1,9 +1,11 @@
 //! Settings of the administrator that decide whether a server uses the provider: read, never changed.
 
 use crate::error::SetupError;
+use crate::parts::Parts;
 use crate::plan::{LD_PRELOAD, NGINX_KEEPS, OPENSSL_CONF, Way, drop_in, needs_preload};
 use crate::server::Server;
 use crate::system::read;
+use crate::unit::{self, Unit};
 use std::path::{Path, PathBuf};
 use widelane_files::Root;
 
@@ -12,28 +14,51 @@ use widelane_files::Root;
 /// # Errors
 ///
 /// When a configuration of the server cannot be read.
-pub fn notes(root: &Root, server: Server) -> Result<Vec<String>, SetupError> {
+pub fn notes(root: &Root, server: &Server) -> Result<Vec<String>, SetupError> {
     let mut notes = Vec::new();
-    if units(root, server).is_empty() {
+    if unit::files(root, server.unit()).is_empty() && server.known().is_some() {
         notes.push(format!(
             "There is no unit {server}.service here. For a server that is started by hand, see \
-             `widelane setup {server} --env`."
+             `widelane setup {} --env`.",
+            server.argument()
         ));
     }
-    match server {
-        Server::Nginx => notes.extend(nginx(root)?),
-        Server::Haproxy => notes.push(haproxy(root)?),
-        Server::Apache2 => {
-            let prefork = root.has(Path::new(PREFORK));
-            notes.extend(prefork.then(|| {
-                "Apache uses the MPM prefork, in which each process has one connection and passes \
-                 are never shared. Use the MPM event: `a2dismod mpm_prefork && a2enmod mpm_event`."
-                    .to_owned()
-            }));
-        }
-        Server::Lighttpd => {}
+    if server.is("nginx") {
+        notes.extend(nginx(root)?);
+    }
+    if server.is("haproxy") {
+        notes.push(haproxy(root)?);
+    }
+    if server.is("apache2") && root.has(Path::new(PREFORK)) {
+        notes.push(
+            "Apache uses the MPM prefork, in which each process has one connection and passes \
+             are never shared. Use the MPM event: `a2dismod mpm_prefork && a2enmod mpm_event`."
+                .to_owned(),
+        );
     }
     Ok(notes)
+}
+
+/// A note for each library that the unit does not let the server load.
+///
+/// # Errors
+///
+/// When the unit cannot be read.
+pub fn forbidden(root: &Root, server: &Server, parts: &Parts) -> Result<Vec<String>, SetupError> {
+    let Some(unit) = Unit::read(root, server.unit())? else {
+        return Ok(Vec::new());
+    };
+    let libraries = [Some(&parts.provider), parts.shim.as_ref()];
+    let libraries = libraries.into_iter().flatten();
+    let refused = libraries.filter(|library| !unit.may_load(library));
+    let note = |library: &PathBuf| {
+        format!(
+            "{server}.service lets no code be loaded from {0} (NoExecPaths=): OpenSSL would do everything by itself. Add \
+             this to the unit:\n[Service]\nExecPaths={0}",
+            library.display()
+        )
+    };
+    Ok(refused.map(note).collect())
 }
 
 /// Checks that no file of others sets a variable that the server needs: only one of both settings would have an effect.
@@ -41,21 +66,21 @@ pub fn notes(root: &Root, server: Server) -> Result<Vec<String>, SetupError> {
 /// # Errors
 ///
 /// With the file and the line, or when a file cannot be read.
-pub fn already_set(root: &Root, server: Server, way: Way) -> Result<(), SetupError> {
-    let mut files = units(root, server);
-    for folder in UNITS {
-        files.extend(drop_ins(root, Path::new(folder), server));
-    }
+pub fn already_set(root: &Root, server: &Server, way: Way) -> Result<(), SetupError> {
+    let mut files = unit::files(root, server.unit());
+    files.extend(unit::drop_ins(root, server.unit()));
     // Environment files of units override what our drop-in sets.
     let read_by_units = [
         format!("/etc/default/{server}"),
         format!("/etc/sysconfig/{server}"),
     ];
     files.extend(read_by_units.map(PathBuf::from));
-    if server == Server::Apache2 {
+    let named = Unit::read(root, server.unit())?.unwrap_or_default();
+    files.extend(named.environment_files);
+    if server.is("apache2") {
         files.push(PathBuf::from(ENVVARS));
     }
-    let ours = drop_in(server);
+    let ours = drop_in(server.unit());
     files.retain(|path| *path != ours);
     let needed: &[&'static str] = match needs_preload(server, way) {
         true => &[OPENSSL_CONF, LD_PRELOAD],
@@ -72,7 +97,7 @@ pub fn already_set(root: &Root, server: Server, way: Way) -> Result<(), SetupErr
                     path: root.outside(&path),
                     line: number,
                     variable,
-                    server,
+                    server: server.clone(),
                 });
             }
         }
@@ -202,22 +227,6 @@ fn main_context(text: &str) -> Vec<Vec<String>> {
     directives
 }
 
-/// The files of its unit that exist.
-fn units(root: &Root, server: Server) -> Vec<PathBuf> {
-    let name = format!("{server}.service");
-    let paths = UNITS.iter().map(|folder| Path::new(folder).join(&name));
-    paths.filter(|path| root.has(path)).collect()
-}
-
-fn drop_ins(root: &Root, folder: &Path, server: Server) -> Vec<PathBuf> {
-    let folder = folder.join(format!("{server}.service.d"));
-    let names = root.names(&folder).unwrap_or_default();
-    let paths = names.iter().map(|name| folder.join(name));
-    paths
-        .filter(|path| path.extension().is_some_and(|end| end == "conf"))
-        .collect()
-}
-
 /// Returns whether a line of a unit, an environment file or a shell script sets a variable.
 fn sets(line: &str, variable: &str) -> bool {
     if line.trim_start().starts_with(['#', ';']) {
@@ -230,13 +239,6 @@ fn sets(line: &str, variable: &str) -> bool {
     })
 }
 
-const UNITS: [&str; 5] = [
-    "/etc/systemd/system",
-    "/run/systemd/system",
-    "/usr/local/lib/systemd/system",
-    "/usr/lib/systemd/system",
-    "/lib/systemd/system",
-];
 const NGINX_CONF: &str = "/etc/nginx/nginx.conf";
 /// Paths of nginx are relative to the folder of its configuration.
 const MODULES: [&str; 2] = [
@@ -294,6 +296,10 @@ mod tests {
         Tree(root, folder)
     }
 
+    fn server(unit: &str) -> Server {
+        Server::of_unit(unit).unwrap()
+    }
+
     #[test]
     fn an_include_counts_only_in_the_main_context() {
         let of = |text: &str| reexec(&tree(&[(NGINX_CONF, text)])).unwrap();
@@ -325,7 +331,7 @@ mod tests {
             (NGINX_CONF, "user x;"),
             ("/lib/systemd/system/nginx.service", ""),
         ]);
-        let notes = notes(&root, Server::Nginx).unwrap();
+        let notes = notes(&root, &server("nginx")).unwrap();
         assert_eq!(notes.len(), 1);
         assert!(
             notes[0].ends_with("  env OPENSSL_CONF;\n  env LD_PRELOAD;"),
@@ -353,43 +359,80 @@ mod tests {
     fn apache_with_one_connection_a_process_is_told() {
         let unit = ("/lib/systemd/system/apache2.service", "");
         let event = tree(&[unit, ("/etc/apache2/mods-enabled/mpm_event.load", "")]);
-        assert_eq!(notes(&event, Server::Apache2).unwrap(), [""; 0]);
+        assert_eq!(notes(&event, &server("apache2")).unwrap(), [""; 0]);
         let prefork = tree(&[unit, (PREFORK, "")]);
-        assert!(notes(&prefork, Server::Apache2).unwrap()[0].contains("mpm_event"));
+        assert!(notes(&prefork, &server("apache2")).unwrap()[0].contains("mpm_event"));
     }
 
     #[test]
     fn variables_that_others_set_are_found_with_their_line() {
-        let refused = |server, name: &str, text: &str| {
+        let refused = |unit, name: &str, text: &str| {
             let root = tree(&[(name, text)]);
-            match already_set(&root, server, Way::Preload) {
+            match already_set(&root, &server(unit), Way::Preload) {
                 Err(SetupError::AlreadySet { line, variable, .. }) => Some((line, variable)),
                 other => other.map(|()| None).unwrap(),
             }
         };
         let unit = "/etc/systemd/system/nginx.service.d/malloc.conf";
         let text = "[Service]\n# LD_PRELOAD=x\nEnvironment=\"LD_PRELOAD=/lib/jemalloc.so\"\n";
-        assert_eq!(refused(Server::Nginx, unit, text), Some((3, LD_PRELOAD)));
-        assert_eq!(refused(Server::Lighttpd, unit, text), None);
+        assert_eq!(refused("nginx", unit, text), Some((3, LD_PRELOAD)));
+        assert_eq!(refused("lighttpd", unit, text), None);
         let others = tree(&[(unit, text)]);
-        already_set(&others, Server::Nginx, Way::Imports).unwrap();
+        already_set(&others, &server("nginx"), Way::Imports).unwrap();
         // HAProxy needs only the other variable.
         let default = "/etc/default/haproxy";
-        assert_eq!(refused(Server::Haproxy, default, "LD_PRELOAD=/x\n"), None);
+        assert_eq!(refused("haproxy", default, "LD_PRELOAD=/x\n"), None);
         assert_eq!(
-            refused(
-                Server::Haproxy,
-                default,
-                "MY_OPENSSL_CONF=/x\nOPENSSL_CONF=/x\n"
-            ),
+            refused("haproxy", default, "MY_OPENSSL_CONF=/x\nOPENSSL_CONF=/x\n"),
             Some((2, OPENSSL_CONF))
         );
-        let ours = drop_in(Server::Nginx);
-        assert_eq!(refused(Server::Nginx, ours.to_str().unwrap(), text), None);
+        let ours = drop_in("nginx");
+        assert_eq!(refused("nginx", ours.to_str().unwrap(), text), None);
         let shell = "export OPENSSL_CONF=/x\n";
-        assert_eq!(
-            refused(Server::Apache2, ENVVARS, shell),
-            Some((1, OPENSSL_CONF))
+        assert_eq!(refused("apache2", ENVVARS, shell), Some((1, OPENSSL_CONF)));
+    }
+
+    #[test]
+    fn variables_in_files_that_the_unit_or_its_template_names_are_found() {
+        let unit = "/lib/systemd/system/own@.service";
+        let text = "[Service]\nExecStart=/x\nEnvironmentFile=-/etc/own.env\n";
+        let root = tree(&[(unit, text), ("/etc/own.env", "A=b\nOPENSSL_CONF=/x\n")]);
+        let found = already_set(&root, &server("own@1"), Way::Preload);
+        let message = found.unwrap_err().to_string();
+        assert!(
+            message.contains("own.env:2 sets OPENSSL_CONF for own@1;"),
+            "{message}"
         );
+        assert!(
+            message.contains("`widelane setup --unit own@1 --print`"),
+            "{message}"
+        );
+        already_set(&root, &server("own"), Way::Preload).unwrap();
+    }
+
+    /// Debian's unit of Redis loads code from three places only.
+    #[test]
+    fn libraries_that_a_unit_forbids_are_told() {
+        let text = "[Service]\nNoExecPaths=/\nExecPaths=/usr/bin/redis-server /usr/lib /lib\n";
+        let root = tree(&[("/lib/systemd/system/redis-server.service", text)]);
+        let notes = |shim: &str| {
+            let parts = Parts {
+                provider: "/usr/lib/w.so".into(),
+                shim: Some(shim.into()),
+            };
+            forbidden(&root, &server("redis-server"), &parts).unwrap()
+        };
+        assert_eq!(notes("/usr/lib/widelane/s.so"), [""; 0]);
+        let told = notes("/usr/local/lib/s.so");
+        assert_eq!(told.len(), 1);
+        assert!(
+            told[0].ends_with("\n[Service]\nExecPaths=/usr/local/lib/s.so"),
+            "{told:?}"
+        );
+        let other = Parts {
+            provider: "/opt/w.so".into(),
+            shim: None,
+        };
+        assert_eq!(forbidden(&root, &server("none"), &other).unwrap(), [""; 0]);
     }
 }

@@ -364,7 +364,7 @@ mod tests {
         assert!(matches!(with(there), Err(SetupError::AlreadyThere { .. })));
         let computed = "x = y\nproviders = $x\n";
         assert!(matches!(with(computed), Err(SetupError::Computed { .. })));
-        let ours = stamp::stamped(crate::Server::Nginx, "");
+        let ours = stamp::stamped(&crate::Server::of_unit("nginx").unwrap(), "");
         assert!(matches!(
             debian(&ours),
             Err(SetupError::AlreadyThere { .. })

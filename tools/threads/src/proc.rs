@@ -229,6 +229,25 @@ impl Proc {
         entries.find_map(value)
     }
 
+    /// Number of the system call in which a thread waits. `None` if it runs, has ended, or may not be looked at.
+    pub fn system_call(&self, thread: Thread) -> Option<u32> {
+        let text = self.read(thread, "syscall")?;
+        let number = text.split(|&byte| byte == b' ').next()?;
+        std::str::from_utf8(number).ok()?.parse().ok()
+    }
+
+    /// Targets of a process's descriptors, as the kernel names them: `anon_inode:[eventpoll]`.
+    ///
+    /// # Errors
+    ///
+    /// When the process has ended, or may not be looked at.
+    pub fn descriptors(&self, pid: u32) -> io::Result<Vec<PathBuf>> {
+        let entries = fs::read_dir(self.root.join(format!("{pid}/fd")))?;
+        // Some are closed meanwhile.
+        let targets = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        Ok(targets.collect())
+    }
+
     /// The signals that this process ignores, signal 1 in the lowest bit. None if the kernel does
     /// not tell.
     pub fn ignored_signals(&self) -> u64 {
@@ -450,6 +469,27 @@ mod tests {
         assert_eq!(proc.variable(7, "B").unwrap().as_bytes(), b"\xff=2");
         assert_eq!(proc.variable(7, "A"), None);
         assert_eq!(proc.variable(8, "B"), None);
+    }
+
+    #[test]
+    fn waiting_threads_and_open_files_are_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let proc = Proc::at(folder.path());
+        let call = |text: &str| {
+            let task = folder.path().join("7/task/8");
+            fs::create_dir_all(&task).unwrap();
+            fs::write(task.join("syscall"), text).unwrap();
+            proc.system_call(Thread { pid: 7, tid: 8 })
+        };
+        assert_eq!(call("232 0x5 0x7f 0x1 0x2 0x3 0x4 0x7f 0x7e\n"), Some(232));
+        for other in ["running\n", "-1 0x7f 0x7e\n", "", "99999999999999 0x1\n"] {
+            assert_eq!(call(other), None, "{other}");
+        }
+        let own = fs::File::open("/dev/null").unwrap();
+        let open = Proc::here().descriptors(std::process::id()).unwrap();
+        drop(own);
+        assert!(open.iter().any(|target| target == Path::new("/dev/null")));
+        assert!(Proc::here().descriptors(u32::MAX).is_err());
     }
 
     #[test]

@@ -1,0 +1,234 @@
+//! Libraries that an ELF file needs. The file may be anything: what is damaged is refused or left out.
+
+use object::LittleEndian;
+use object::elf::{
+    DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_STRTAB, EM_X86_64, FileHeader64, PT_INTERP,
+    SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB,
+};
+use object::read::elf::{
+    Dyn as _, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _,
+};
+
+type Header = FileHeader64<LittleEndian>;
+
+/// An ELF program or library for x86-64, as far as it says where its TLS comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Elf {
+    /// True if the file names a loader: others are static programs, or libraries.
+    pub has_loader: bool,
+    /// Names of the libraries that it needs.
+    pub needed: Vec<String>,
+    /// Folders in which the loader looks for them first.
+    pub folders: Vec<String>,
+    /// True if functions of libssl are in the file itself.
+    pub has_libssl: bool,
+}
+
+impl Elf {
+    /// Reads the content of a file.
+    ///
+    /// # Errors
+    ///
+    /// When it is no ELF file for x86-64: says what it is instead.
+    pub fn parse(data: &[u8]) -> Result<Self, &'static str> {
+        if data.starts_with(b"#!") {
+            return Err("is a script");
+        }
+        if !data.starts_with(b"\x7fELF") {
+            return Err("is no ELF file");
+        }
+        let header = Header::parse(data).map_err(|_| "is a damaged ELF file")?;
+        if header.e_machine(ENDIAN) != EM_X86_64 {
+            return Err("is not for x86-64");
+        }
+        let segments = header.program_headers(ENDIAN, data);
+        let segments = segments.map_err(|_| "is a damaged ELF file")?;
+        let mut elf = Self {
+            has_loader: segments.iter().any(|one| one.p_type(ENDIAN) == PT_INTERP),
+            has_libssl: defines(header, data, LIBSSL),
+            ..Self::default()
+        };
+        let dynamic = segments
+            .iter()
+            .find_map(|one| one.dynamic(ENDIAN, data).ok()?);
+        let entries = dynamic.unwrap_or_default().iter();
+        let entries = entries
+            .take(MOST_ENTRIES)
+            .map(|entry| (entry.d_tag(ENDIAN), entry.d_val(ENDIAN)));
+        let entries: Vec<_> = entries.take_while(|(tag, _)| *tag != DT_NULL).collect();
+        let table = entries.iter().find(|(tag, _)| *tag == DT_STRTAB);
+        let Some((_, table)) = table else {
+            return Ok(elf);
+        };
+        // The table of names is an address: it lies in the file where a segment says so.
+        let text = |offset: u64| -> Option<String> {
+            let address = table.checked_add(offset)?;
+            let bytes = segments.iter().find_map(|one| {
+                let into = address.checked_sub(one.p_vaddr(ENDIAN))?;
+                let bytes = one.data(ENDIAN, data).ok()?;
+                bytes.get(usize::try_from(into).ok()?..)
+            })?;
+            let bytes = bytes.get(..MOST_NAME).unwrap_or(bytes);
+            let end = bytes.iter().position(|byte| *byte == 0)?;
+            Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
+        };
+        for (tag, offset) in &entries {
+            match *tag {
+                DT_NEEDED => elf.needed.extend(text(*offset)),
+                DT_RPATH | DT_RUNPATH => {
+                    let folders = text(*offset).unwrap_or_default();
+                    elf.folders.extend(folders.split(':').map(str::to_owned));
+                }
+                _ => {}
+            }
+        }
+        Ok(elf)
+    }
+}
+
+/// Returns whether a function with this name is in the file.
+fn defines(header: &Header, data: &[u8], function: &[u8]) -> bool {
+    let Ok(sections) = header.sections(ENDIAN, data) else {
+        return false;
+    };
+    let in_table = |kind| {
+        let table = sections.symbols(ENDIAN, data, kind).ok()?;
+        let names = sections.section(table.string_section()).ok()?;
+        let names = names.data(ENDIAN, data).ok()?;
+        let mut symbols = table.iter();
+        // No name is read to its end: a damaged file could have one long name many times.
+        Some(symbols.any(|symbol| {
+            let at = usize::try_from(symbol.st_name(ENDIAN)).unwrap_or(usize::MAX);
+            let name = names.get(at..).unwrap_or_default();
+            symbol.st_shndx(ENDIAN) != SHN_UNDEF && name.starts_with(function)
+        }))
+    };
+    [SHT_DYNSYM, SHT_SYMTAB]
+        .into_iter()
+        .any(|kind| in_table(kind).unwrap_or_default())
+}
+
+const ENDIAN: LittleEndian = LittleEndian;
+/// A function that every libssl has, with the end of its name.
+const LIBSSL: &[u8] = b"SSL_do_handshake\0";
+/// Programs have some hundred entries.
+const MOST_ENTRIES: usize = 4096;
+/// Longest list of folders; names of files are shorter.
+const MOST_NAME: usize = 4096;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A file that needs these libraries.
+    pub(crate) fn sample(has_loader: bool, needed: &[&str], folders: Option<&str>) -> Vec<u8> {
+        const BASE: u64 = 0x40_0000;
+        let (mut names, mut dynamic) = (vec![0_u8], Vec::new());
+        let texts = needed.iter().map(|name| (1_u64, *name));
+        for (tag, text) in texts.chain(folders.map(|folders| (29, folders))) {
+            dynamic.push((tag, names.len() as u64));
+            names.extend(text.as_bytes());
+            names.push(0);
+        }
+        let segments = 2 + u64::from(has_loader);
+        let dynamic_at = 64 + 56 * segments;
+        let names_at = dynamic_at + 16 * (dynamic.len() as u64 + 2);
+        dynamic.extend([(5, BASE + names_at), (0, 0)]);
+        let length = names_at + names.len() as u64;
+        let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+        file.resize(16, 0);
+        file.extend([3, 0, 62, 0, 1, 0, 0, 0]);
+        // Entry, program headers, section headers; flags; sizes and numbers of headers.
+        for number in [0_u64, 64, 0] {
+            file.extend(number.to_le_bytes());
+        }
+        file.extend([0; 4]);
+        for number in [64, 56, u16::try_from(segments).unwrap(), 64, 0, 0] {
+            file.extend(number.to_le_bytes());
+        }
+        // Kind, offset, size.
+        let mut headers = vec![(1_u32, 0, length), (2, dynamic_at, names_at - dynamic_at)];
+        headers.extend(has_loader.then_some((3, 0, 0)));
+        for (kind, offset, size) in headers {
+            file.extend(kind.to_le_bytes());
+            file.extend(4_u32.to_le_bytes());
+            for number in [offset, BASE + offset, BASE + offset, size, size, 8] {
+                file.extend(number.to_le_bytes());
+            }
+        }
+        for (tag, value) in dynamic {
+            file.extend(tag.to_le_bytes());
+            file.extend(value.to_le_bytes());
+        }
+        file.extend(names);
+        assert_eq!(file.len() as u64, length);
+        file
+    }
+
+    #[test]
+    fn needed_libraries_and_folders_are_read() {
+        let file = sample(true, &["libssl.so.3", "libc.so.6"], Some("$ORIGIN/a:/b"));
+        let expected = Elf {
+            has_loader: true,
+            needed: vec!["libssl.so.3".into(), "libc.so.6".into()],
+            folders: vec!["$ORIGIN/a".into(), "/b".into()],
+            has_libssl: false,
+        };
+        assert_eq!(Elf::parse(&file), Ok(expected));
+        assert!(!Elf::parse(&sample(false, &[], None)).unwrap().has_loader);
+    }
+
+    #[test]
+    fn this_program_needs_the_c_library_and_has_no_libssl() {
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let own = Elf::parse(&own).unwrap();
+        assert!(
+            own.needed.iter().any(|name| name.starts_with("libc.so")),
+            "{own:?}"
+        );
+        assert!(!own.has_libssl);
+        let header = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let parsed = Header::parse(&*header).unwrap();
+        // A function that it has.
+        assert!(
+            defines(parsed, &header, b"main\0")
+                || parsed.sections(ENDIAN, &*header).unwrap().is_empty()
+        );
+    }
+
+    #[test]
+    fn other_files_are_named() {
+        let why = |data: &[u8]| Elf::parse(data).unwrap_err();
+        assert_eq!(why(b"#!/bin/sh\n"), "is a script");
+        assert_eq!(why(b""), "is no ELF file");
+        assert_eq!(why(b"\x7fELF"), "is a damaged ELF file");
+        let mut arm = sample(true, &[], None);
+        arm[18] = 0xb7;
+        assert_eq!(why(&arm), "is not for x86-64");
+    }
+
+    #[test]
+    fn a_file_that_is_cut_off_is_refused_or_read_in_part() {
+        let whole = sample(true, &["libssl.so.3"], Some("/a"));
+        for length in 0..whole.len() {
+            if let Ok(elf) = Elf::parse(&whole[..length]) {
+                assert!(elf.needed.len() <= 1);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_bytes_nothing_panics(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+        ) {
+            let mut bytes = sample(true, &["libssl.so.3", "libc.so.6"], Some("/a:/b"));
+            for (index, value) in changes {
+                let at = index.index(bytes.len());
+                bytes[at] = value;
+            }
+            let _ = Elf::parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,645 @@
+//! A program that runs: whether it can load the provider, how it waits, and what follows.
+
+use crate::elf::Elf;
+use crate::plan::{LD_PRELOAD, OPENSSL_CONF};
+use crate::server::{Known, NOT_TRIED, Server, Waits};
+use crate::tls::{MOST_BYTES, Tls};
+use std::collections::HashSet;
+use std::io;
+use std::path::Path;
+use widelane_threads::{Code, Proc, Thread, unit};
+
+/// A process, as far as it decides what Widelane can do for it.
+#[derive(Clone, Debug)]
+pub struct Process {
+    pid: u32,
+    name: String,
+    /// Systemd unit of the process, without `.service`.
+    unit: Option<String>,
+    known: Option<&'static Known>,
+    tls: Tls,
+    provider: bool,
+    shim: bool,
+    waits: Vec<Wait>,
+    epolls: usize,
+    rings: usize,
+    /// Sockets for TCP that listen, and connections.
+    listens: usize,
+    connections: usize,
+    /// Processes of the same program that it has started.
+    children: Vec<u32>,
+    /// True if a process of the same program has started it.
+    is_child: bool,
+    /// Variables of the server's environment that `setup` would set.
+    variables: Vec<(&'static str, String)>,
+}
+
+/// Reason why a process cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    /// There is no such process.
+    #[error("there is no process {0}")]
+    None(u32),
+    /// The process has ended, and its parent has not taken notice yet.
+    #[error("process {0} has ended")]
+    Ended(u32),
+    /// The process is a thread of the kernel.
+    #[error("process {pid} ({name}) belongs to the kernel and has no program")]
+    Kernel {
+        /// Number of the process.
+        pid: u32,
+        /// Name of the process.
+        name: String,
+    },
+    /// This user may not look at it.
+    #[error("process {0} belongs to another user: run this as that user, or with sudo")]
+    NotAllowed(u32),
+    /// The system refuses.
+    #[error("cannot look at process {pid}: {cause}")]
+    Read {
+        /// Number of the process.
+        pid: u32,
+        /// Error of the system.
+        cause: io::Error,
+    },
+}
+
+/// System call in which a thread waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    Epoll,
+    Poll,
+    Select,
+    Ring,
+    Accept,
+    Child,
+    Other,
+}
+
+impl Wait {
+    /// Chooses by the number of the call on x86-64.
+    fn of(call: Option<u32>) -> Self {
+        match call {
+            Some(232 | 281 | 441) => Self::Epoll,
+            Some(7 | 271) => Self::Poll,
+            Some(23 | 270) => Self::Select,
+            Some(426) => Self::Ring,
+            Some(43 | 288) => Self::Accept,
+            // wait4, waitid, pause, rt_sigsuspend, rt_sigtimedwait.
+            Some(61 | 247 | 34 | 130 | 128) => Self::Child,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl Process {
+    /// Looks at a process. Nothing in it is changed or stopped.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such process, it has no program, or this user may not look at it.
+    pub fn inspect(proc: &Proc, pid: u32) -> Result<Self, InspectError> {
+        let stat = proc.stat(Thread::first_of(pid));
+        let stat = stat.ok_or(InspectError::None(pid))?;
+        let name = stat.name.clone();
+        if stat.flags & KERNEL_THREAD != 0 {
+            return Err(InspectError::Kernel { pid, name });
+        }
+        if stat.dead {
+            return Err(InspectError::Ended(pid));
+        }
+        let failed = |cause: io::Error| match cause.kind() {
+            io::ErrorKind::NotFound => InspectError::None(pid),
+            io::ErrorKind::PermissionDenied => InspectError::NotAllowed(pid),
+            _ => InspectError::Read { pid, cause },
+        };
+        let descriptors = proc.descriptors(pid).map_err(failed)?;
+        let code = Code::of(pid).map_err(failed)?;
+        let exe = std::fs::read_link(proc.program(pid)).map_err(failed)?;
+        let files: Vec<String> = code
+            .files()
+            .iter()
+            .filter_map(|one| one.path.as_deref())
+            .map(file_name)
+            .collect();
+        let has = |wanted: &[&str]| files.iter().any(|file| wanted.contains(&&**file));
+        let own = code
+            .files()
+            .into_iter()
+            .find(|one| one.path.as_deref() == Some(&*exe));
+        let own = own.and_then(|mapping| code.open(mapping).ok()?.read(MOST_BYTES).ok());
+        let own = own
+            .and_then(|content| Elf::parse(&content).ok())
+            .unwrap_or_default();
+        let is_same =
+            |other: u32| std::fs::read_link(proc.program(other)).is_ok_and(|other| other == exe);
+        let others = proc.processes().map_err(failed)?.into_iter();
+        let children = others.filter(|&other| {
+            let stat = proc.stat(Thread::first_of(other));
+            stat.is_some_and(|stat| u32::try_from(stat.parent) == Ok(pid)) && is_same(other)
+        });
+        let open = |kind: &str| {
+            descriptors
+                .iter()
+                .filter(|target| *target == Path::new(kind))
+                .count()
+        };
+        let variable = |name| {
+            Some((
+                name,
+                proc.variable(pid, name)?.to_string_lossy().into_owned(),
+            ))
+        };
+        let found = proc.sockets(pid).unwrap_or_default();
+        let own_sockets: HashSet<u64> = descriptors.iter().filter_map(|one| socket(one)).collect();
+        let sockets = |listen| {
+            let found = found.iter().filter(|one| one.listens == listen);
+            found.filter(|one| own_sockets.contains(&one.inode)).count()
+        };
+        let program = file_name(&exe);
+        let group = proc.cgroups(Thread::first_of(pid)).unwrap_or_default();
+        let unit = group
+            .path()
+            .and_then(unit)
+            .and_then(|unit| unit.strip_suffix(".service"));
+        Ok(Self {
+            pid,
+            known: Server::known_program(&program),
+            name: program,
+            unit: unit.map(str::to_owned),
+            tls: match Tls::of(files.iter().map(|file| &**file)) {
+                found @ Tls::OpenSsl(_) => found,
+                _ if !files.iter().any(|file| is_loader(file)) => Tls::Static,
+                _ if own.has_libssl => Tls::Inside,
+                found => found,
+            },
+            provider: has(&["widelane.so", "libwidelane_openssl.so"]),
+            shim: has(&["libwidelane_openssl_shim.so"]),
+            waits: proc
+                .threads_of(pid)
+                .into_iter()
+                .map(|thread| Wait::of(proc.system_call(thread)))
+                .collect(),
+            epolls: open("anon_inode:[eventpoll]"),
+            rings: open("anon_inode:[io_uring]"),
+            listens: sockets(true),
+            connections: sockets(false),
+            children: children.collect(),
+            is_child: u32::try_from(stat.parent).is_ok_and(is_same),
+            variables: [OPENSSL_CONF, LD_PRELOAD]
+                .into_iter()
+                .filter_map(variable)
+                .collect(),
+        })
+    }
+
+    /// Returns whether Widelane can be put into it, as far as is known.
+    pub fn is_suitable(&self) -> bool {
+        self.tls.takes_providers() != Some(false)
+    }
+
+    /// Sentences on what was found and what follows. Names in them are those of the process's owner.
+    pub fn sentences(&self) -> Vec<String> {
+        let mut said = vec![self.title(), format!("It {}.", self.tls)];
+        if !self.is_suitable() {
+            said.push(
+                "Widelane cannot be put into it. `widelane serve` can stand in front of it."
+                    .to_owned(),
+            );
+            return said;
+        }
+        said.push(self.waiting());
+        match self.known {
+            Some(known) => {
+                said.extend(known.sentences());
+                said.extend(self.seen().map(|seen| format!("Seen now: {seen}.")));
+            }
+            None => {
+                let seen = self.seen().unwrap_or_else(|| IDLE.to_owned());
+                said.push(format!("To expect: {seen}."));
+                said.push(NOT_TRIED.to_owned());
+            }
+        }
+        if self.tls == Tls::NotSeen {
+            said.push(
+                "Ask again when a client has connected with TLS: the library may be loaded then."
+                    .to_owned(),
+            );
+        }
+        for (name, value) in &self.variables {
+            let ours = value.contains("widelane");
+            said.push(match ours {
+                true => format!("{name}={value} is in its environment."),
+                false => format!(
+                    "{name}={value} is in its environment already. Only one value has an effect: `setup` refuses where \
+                     the unit sets it."
+                ),
+            });
+        }
+        said.push(match (self.provider, self.shim) {
+            (true, _) => format!(
+                "The provider is loaded. `sudo widelane status {0}` shows what it does, `sudo widelane status --prove \
+                 {0}` what it saves.",
+                self.pid
+            ),
+            (false, true) => "The library that suspends handshakes is loaded, the provider is not: OPENSSL_CONF does \
+                not reach OpenSSL in it."
+                .to_owned(),
+            (false, false) => format!(
+                "To find out: {}, start it anew, let clients connect, and run `sudo widelane status --prove`.",
+                self.command()
+            ),
+        });
+        said
+    }
+
+    fn title(&self) -> String {
+        let unit = self
+            .unit
+            .as_ref()
+            .map(|unit| format!(", unit {unit}.service"));
+        format!(
+            "Process {}: {}{}.",
+            self.pid,
+            self.name,
+            unit.unwrap_or_default()
+        )
+    }
+
+    /// The command that sets it up.
+    fn command(&self) -> String {
+        let unit = self
+            .unit
+            .as_deref()
+            .and_then(|unit| Server::of_unit(unit).ok());
+        match (unit, self.known) {
+            (Some(server), _) => format!("`sudo widelane setup {}`", server.argument()),
+            (None, Some(known)) => {
+                format!("`env $(widelane setup {} --env) {}`", known.name, self.name)
+            }
+            (None, None) => {
+                format!(
+                    "`env $(widelane setup --unit NAME --env) {}`, with a name of yours",
+                    self.name
+                )
+            }
+        }
+    }
+
+    /// Describes the calls in which its threads wait now.
+    fn waiting(&self) -> String {
+        let threads = self.waits.len();
+        let kinds = [
+            (Wait::Epoll, "epoll_wait"),
+            (Wait::Poll, "poll"),
+            (Wait::Select, "select"),
+            (Wait::Ring, "io_uring_enter"),
+            (Wait::Accept, "accept"),
+            (Wait::Child, "waiting for signals or children"),
+        ];
+        let parts = kinds.iter().filter_map(|(kind, name)| {
+            let count = self.count(*kind);
+            (count > 0).then(|| format!("{count} in {name}"))
+        });
+        let mut parts: Vec<String> = parts.collect();
+        let other = self.count(Wait::Other);
+        if other > 0 {
+            parts.push(format!("{other} elsewhere or running"));
+        }
+        let mut text = format!("Threads: {threads} ({}).", parts.join(", "));
+        text += &format!(
+            " Epoll instances: {}, io_uring: {}. TCP sockets that listen: {}, connections: {}.",
+            self.epolls, self.rings, self.listens, self.connections
+        );
+        match self.children.len() {
+            0 => {}
+            count => text += &format!(" Processes of the same program below it: {count}."),
+        }
+        text
+    }
+
+    /// Way in which it waits, as far as that can be seen: a part of a sentence.
+    fn seen(&self) -> Option<String> {
+        let loops = self.count(Wait::Epoll);
+        let threads = self.waits.len();
+        let waiting = self.count(Wait::Poll) + self.count(Wait::Select);
+        let text = match (self.children.first(), loops) {
+            (Some(child), _) if self.connections == 0 => format!(
+                "it waits for the processes that it has started, which serve the clients; look at one of them: `sudo \
+                 widelane setup --inspect {child}`"
+            ),
+            _ if self.count(Wait::Ring) > 0 || (self.rings > 0 && self.epolls == 0) => {
+                "io_uring: handshakes are not suspended there, provider only".to_owned()
+            }
+            // Also where each of these has an event loop for its one connection, as in PostgreSQL.
+            _ if self.is_child && threads == 1 && self.listens == 0 && self.connections <= 1 => {
+                Waits::Alone.expectation().to_owned()
+            }
+            (_, 1) => Waits::EventLoop.expectation().to_owned(),
+            (_, 2..) => format!(
+                "{loops} threads with epoll: each with an event loop of its own fills lanes of its own, if handshakes are \
+                 in these threads"
+            ),
+            (_, 0) if self.epolls == 0 && threads == 1 && waiting == 1 => {
+                "event loop with poll or select: handshakes are not suspended there, provider only"
+                    .to_owned()
+            }
+            (_, 0) if self.epolls == 0 && threads > 1 => Waits::Threads.expectation().to_owned(),
+            _ => return None,
+        };
+        Some(text)
+    }
+
+    fn count(&self, kind: Wait) -> usize {
+        self.waits.iter().filter(|wait| **wait == kind).count()
+    }
+}
+
+/// Number of the socket behind a descriptor.
+fn socket(target: &Path) -> Option<u64> {
+    let number = target.to_str()?.strip_prefix("socket:[")?;
+    number.strip_suffix(']')?.parse().ok()
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // Linux appends this when the file was replaced, as an upgrade does.
+    name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned()
+}
+
+/// Returns whether a file is the loader of shared libraries, which every dynamic program has mapped.
+fn is_loader(file: &str) -> bool {
+    ["ld-linux", "ld-musl", "ld-2."]
+        .iter()
+        .any(|prefix| file.starts_with(prefix))
+}
+
+const IDLE: &str =
+    "not known: it was not seen waiting for clients. Ask again while clients connect";
+/// `PF_KTHREAD` of the kernel.
+const KERNEL_THREAD: u32 = 0x0020_0000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::epoll;
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpListener;
+    use std::process::{Command, Stdio};
+
+    fn process(waits: &[Wait]) -> Process {
+        Process {
+            pid: 7,
+            name: "own".to_owned(),
+            unit: Some("own".to_owned()),
+            known: None,
+            tls: Tls::OpenSsl("libssl.so.3".to_owned()),
+            provider: false,
+            shim: false,
+            waits: waits.to_vec(),
+            epolls: 0,
+            rings: 0,
+            listens: 1,
+            connections: 0,
+            children: Vec::new(),
+            is_child: false,
+            variables: Vec::new(),
+        }
+    }
+
+    fn text(process: &Process) -> String {
+        process.sentences().join("\n")
+    }
+
+    #[test]
+    fn what_to_expect_follows_from_the_way_of_waiting() {
+        let epolls = |process: Process| Process {
+            epolls: 1,
+            ..process
+        };
+        for (process, expected) in [
+            (
+                epolls(process(&[Wait::Epoll, Wait::Other])),
+                "single event loop, epoll: the preloaded",
+            ),
+            (
+                epolls(process(&[Wait::Epoll, Wait::Epoll])),
+                "2 threads with epoll",
+            ),
+            (
+                epolls(process(&[Wait::Other])),
+                "not known: it was not seen waiting",
+            ),
+            (
+                process(&[Wait::Poll]),
+                "event loop with poll or select: handshakes are not suspended",
+            ),
+            (
+                epolls(Process {
+                    is_child: true,
+                    listens: 0,
+                    connections: 1,
+                    ..process(&[Wait::Epoll])
+                }),
+                "a process for each connection: provider only",
+            ),
+            // A worker of nginx.
+            (
+                epolls(Process {
+                    is_child: true,
+                    ..process(&[Wait::Epoll])
+                }),
+                "single event loop, epoll",
+            ),
+            (
+                Process {
+                    children: vec![9],
+                    ..process(&[Wait::Child])
+                },
+                "it waits for the processes that it has started, which serve the clients; look at one of them: `sudo \
+                 widelane setup --inspect 9`",
+            ),
+            (
+                process(&[Wait::Poll, Wait::Poll, Wait::Accept]),
+                "threads that wait for their handshakes",
+            ),
+            (
+                Process {
+                    rings: 1,
+                    ..process(&[Wait::Ring])
+                },
+                "io_uring: handshakes are not suspended",
+            ),
+        ] {
+            let text = text(&process);
+            assert!(text.contains(&format!("\nTo expect: {expected}")), "{text}");
+            assert!(text.contains("was not tried with Widelane"), "{text}");
+            assert!(text.contains("`sudo widelane setup --unit own`"), "{text}");
+            assert!(text.contains("status --prove"), "{text}");
+        }
+    }
+
+    #[test]
+    fn programs_that_cannot_load_it_are_told_the_other_way() {
+        for tls in [
+            Tls::Static,
+            Tls::Inside,
+            Tls::Other("GnuTLS"),
+            Tls::OtherLibssl("libssl.so.1.1".into()),
+        ] {
+            let process = Process {
+                tls,
+                ..process(&[Wait::Epoll])
+            };
+            assert!(!process.is_suitable());
+            let text = text(&process);
+            assert!(
+                text.contains("`widelane serve`") && !text.contains("To find out"),
+                "{text}"
+            );
+        }
+        let unseen = Process {
+            tls: Tls::NotSeen,
+            ..process(&[Wait::Epoll])
+        };
+        assert!(unseen.is_suitable() && text(&unseen).contains("Ask again when a client"));
+    }
+
+    #[test]
+    fn what_is_there_already_is_told() {
+        let there = Process {
+            unit: Some("redis-server".to_owned()),
+            known: Server::known_program("redis-server"),
+            variables: vec![(LD_PRELOAD, "/lib/jemalloc.so".to_owned())],
+            ..process(&[Wait::Epoll])
+        };
+        let said = text(&there);
+        for part in [
+            "Process 7: own, unit redis-server.service.",
+            "To expect of Redis: single event loop",
+            "Seen now: single event loop",
+            "LD_PRELOAD=/lib/jemalloc.so is in its environment already",
+            "`sudo widelane setup redis`",
+        ] {
+            assert!(said.contains(part), "{part}\n{said}");
+        }
+        let loaded = text(&Process {
+            provider: true,
+            ..there.clone()
+        });
+        assert!(loaded.contains("`sudo widelane status 7`"), "{loaded}");
+        let half = text(&Process {
+            shim: true,
+            ..there
+        });
+        assert!(half.contains("OPENSSL_CONF does"), "{half}");
+        let by_hand = text(&Process {
+            unit: None,
+            ..process(&[])
+        });
+        assert!(
+            by_hand.contains("`env $(widelane setup --unit NAME --env) own`"),
+            "{by_hand}"
+        );
+    }
+
+    #[test]
+    fn this_process_is_seen_with_its_event_loop_and_its_socket() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let found = Process::inspect(&Proc::here(), std::process::id()).unwrap();
+        drop((poll, listener));
+        assert!(found.listens >= 1, "{found:?}");
+        assert_eq!(found.tls, Tls::NotSeen);
+        assert!(
+            found.epolls >= 1 && !found.waits.is_empty() && !found.provider,
+            "{found:?}"
+        );
+        let own = std::env::current_exe().unwrap();
+        assert_eq!(found.name, file_name(&own));
+    }
+
+    /// A server of OpenSSL's own, which waits with select.
+    #[test]
+    fn a_server_with_openssl_is_recognised_while_it_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Command::new("openssl")
+            .args(["s_server", "-accept", "127.0.0.1:0", "-nocert"])
+            .current_dir(folder.path())
+            .env("OPENSSL_CONF", "/dev/null")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let Ok(mut server) = server else {
+            return println!("SKIP: no openssl");
+        };
+        // The server says so when it listens.
+        let lines = BufReader::new(server.stdout.take().unwrap()).lines();
+        let listens = lines
+            .map_while(Result::ok)
+            .any(|line| line.starts_with("ACCEPT"));
+        let found = Process::inspect(&Proc::here(), server.id());
+        server.kill().unwrap();
+        server.wait().unwrap();
+        if !listens {
+            return println!("SKIP: this openssl has no s_server without a certificate");
+        }
+        let found = found.unwrap();
+        assert!(
+            matches!(&found.tls, Tls::OpenSsl(name) if name.starts_with("libssl.so.")),
+            "{found:?}"
+        );
+        assert_eq!(found.variables, [(OPENSSL_CONF, "/dev/null".to_owned())]);
+        assert!(
+            found.is_suitable() && text(&found).contains("Process "),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_program_or_is_gone_is_named() {
+        let error = |pid| {
+            Process::inspect(&Proc::here(), pid)
+                .unwrap_err()
+                .to_string()
+        };
+        assert_eq!(error(u32::MAX), format!("there is no process {}", u32::MAX));
+        let mut child = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
+        // Its output ends with it.
+        let mut end = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut end)
+            .unwrap();
+        let message = loop {
+            match Process::inspect(&Proc::here(), child.id()) {
+                Err(error @ InspectError::Ended(_)) => break error.to_string(),
+                _ => std::thread::yield_now(),
+            }
+        };
+        assert!(message.ends_with("has ended"), "{message}");
+        child.wait().unwrap();
+        let is_kernel = |stat: widelane_threads::Stat| stat.flags & KERNEL_THREAD != 0;
+        let threads = Proc::here().processes().unwrap();
+        let kernel = threads
+            .into_iter()
+            .find(|&pid| Proc::here().stat_of(pid).is_some_and(is_kernel));
+        match kernel {
+            Some(pid) => assert!(
+                error(pid).contains("belongs to the kernel"),
+                "{}",
+                error(pid)
+            ),
+            None => println!("SKIP: no thread of the kernel is visible here"),
+        }
+    }
+
+    #[test]
+    fn a_folder_like_proc_with_nonsense_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("7/task/7")).unwrap();
+        std::fs::write(folder.path().join("7/task/7/stat"), "\u{fffd}").unwrap();
+        let found = Process::inspect(&Proc::at(folder.path()), 7);
+        assert!(matches!(found, Err(InspectError::None(7))));
+    }
+}
