@@ -48,12 +48,19 @@ struct Place {
     /// How many files with this number were closed.
     file: AtomicU32,
     marks: AtomicU32,
+    /// Of an instance: the thread that waits in it, or [`SEVERAL`]; 0: none does.
+    waiter: AtomicU64,
 }
+
+/// Threads.
+const SEVERAL: u64 = u64::MAX;
 
 /// It was accepted and not registered yet.
 const NEW: u32 = 1;
 /// It is an epoll instance.
 const EPOLL: u32 = 2;
+/// A handshake is or was suspended on it.
+const HELD: u32 = 4;
 
 /// A place of which nothing is known; not a function, because loom's values are no constants.
 macro_rules! empty {
@@ -63,6 +70,7 @@ macro_rules! empty {
             data: AtomicU64::new(0),
             file: AtomicU32::new(0),
             marks: AtomicU32::new(0),
+            waiter: AtomicU64::new(0),
         }
     };
 }
@@ -86,12 +94,13 @@ impl Place {
     fn end(&self) {
         self.epoll.store(0, Relaxed);
         self.marks.store(0, Relaxed);
+        self.waiter.store(0, Relaxed);
         self.file.fetch_add(1, Release);
     }
 }
 
-/// The server has added the descriptor to an instance, or changed it. An instance that wakes once, or one
-/// of several threads, gets no events of ours.
+/// The server has added the descriptor to an instance, or changed it. One that wakes once, or one of several threads,
+/// gets no events of ours, nor does a server that does not wait until the descriptor is readable.
 pub(crate) fn set(fd: c_int, epoll: c_int, added: bool, events: u32, data: u64) {
     let (Some(place), Some(instance)) = (place(fd), place(epoll)) else {
         return;
@@ -104,7 +113,8 @@ pub(crate) fn set(fd: c_int, epoll: c_int, added: bool, events: u32, data: u64) 
         place.end();
     }
     place.marks.fetch_and(!NEW, Relaxed);
-    if events & (libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE) as u32 == 0 {
+    let (readable, once) = (libc::EPOLLIN, libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE);
+    if events & (readable | once) as u32 == readable as u32 {
         place.set(epoll, data);
     } else {
         place.epoll.store(0, Release);
@@ -161,6 +171,50 @@ pub(crate) fn get(fd: c_int) -> Option<Registration> {
     let current = SLOTS.get(epoll.descriptor())?.file.load(Acquire);
     let alive = Instance::new(epoll.descriptor(), current) == epoll;
     alive.then_some(Registration { epoll, data, file })
+}
+
+/// Which of the files with this number it is now. From now on its end is noticed.
+pub(crate) fn hold(fd: c_int) -> Option<u32> {
+    let place = place(fd)?;
+    HIGHEST.fetch_max(fd as usize, Relaxed);
+    place.marks.fetch_or(HELD, Relaxed);
+    file(fd)
+}
+
+/// Which of the files with this number it is now.
+pub(crate) fn file(fd: c_int) -> Option<u32> {
+    place(fd).map(|place| place.file.load(Acquire))
+}
+
+/// The thread waits in the instance. Whether it is the only one that ever did.
+pub(crate) fn waits(epoll: Instance, thread: u64) -> bool {
+    let Some(place) = SLOTS.get(epoll.descriptor()) else {
+        return false;
+    };
+    let known = place.waiter.load(Relaxed);
+    if known == thread {
+        return true;
+    }
+    HIGHEST.fetch_max(epoll.descriptor(), Relaxed);
+    place.marks.fetch_or(EPOLL, Relaxed);
+    let is_first = (place.waiter.compare_exchange(0, thread, Relaxed, Relaxed)).is_ok();
+    if !is_first {
+        place.waiter.store(SEVERAL, Relaxed);
+    }
+    is_first
+}
+
+/// Whether several threads wait in the instance.
+pub(crate) fn is_shared(epoll: Instance) -> bool {
+    let place = SLOTS.get(epoll.descriptor());
+    place.is_none_or(|place| place.waiter.load(Relaxed) == SEVERAL)
+}
+
+/// This is the child of a fork: the thread that waits may be another one.
+pub(crate) fn forked() {
+    for place in SLOTS.iter().take(HIGHEST.load(Relaxed) + 1) {
+        place.waiter.store(0, Relaxed);
+    }
 }
 
 /// The instance that has this descriptor now.
