@@ -30,10 +30,11 @@ impl Socket {
         registrations::file(self.fd) == Some(self.file)
     }
 
-    /// Whether this thread waits in the epoll instance of the socket.
+    /// Whether this thread waits in the epoll instance of the socket, or in the one that it has just left.
     pub(crate) fn is_in_an_instance(self) -> bool {
-        self.registration()
-            .is_some_and(|found| waits_in(found.epoll))
+        let registered = self.registration().map(|found| found.epoll);
+        let left = || registrations::left(self.fd).filter(|_| self.is_open());
+        registered.or_else(left).is_some_and(waits_in)
     }
 
     /// Whether this thread's last `poll` or `select` was for the socket.

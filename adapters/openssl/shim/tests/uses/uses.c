@@ -972,6 +972,26 @@ static void unwatched_for_a_while(void)
     drop_all(c);
 }
 
+/* The socket is watched anew for each event, as some event loops do. */
+static void watched_for_each_event(void)
+{
+    int epoll = new_epoll(), turns;
+    struct connection *c = connect_one(epoll);
+    struct epoll_event event;
+
+    for (turns = 0; turns < 300 && !(c->server_done && c->client_done); turns++) {
+        step_client(c);
+        if (epoll_wait(epoll, &event, 1, 10) != 1)
+            continue;
+        CHECK(epoll_ctl(epoll, EPOLL_CTL_DEL, c->ends[0], NULL) == 0);
+        step_server(c);
+        watch(c, epoll, EPOLL_CTL_ADD, EPOLLIN);
+    }
+    CHECK(c->server_done && c->client_done);
+    greet(c);
+    drop_all(c);
+}
+
 /* The instance is itself watched, in another one, or by poll. */
 static void nested_instances(void)
 {
@@ -2143,6 +2163,7 @@ static const struct use {
     USE(two_instances, 0),
     USE(another_instance, 1),
     USE(unwatched_for_a_while, 1),
+    USE(watched_for_each_event, 1),
     USE(nested_instances, 0),
     USE(polled_instance, 1),
     USE(other_waits, 1),
