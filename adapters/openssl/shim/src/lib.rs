@@ -18,14 +18,15 @@
 //!
 //! Any program may get the library, so that none may notice it. Three rules follow:
 //!
-//! - Before a call that changes what a suspended handshake uses, or that waits where we cannot tell it of
-//!   anything, the handshake goes on as far as it can (`handshakes::settle`).
+//! - Before a call that changes what a suspended handshake uses, and before a thread sleeps, the handshake goes on as
+//!   far as it can (`handshakes::settle`, `handshakes::go_on_unasked`).
 //! - Nothing is asked of thread-locals that are gone, and no lock is taken where none may be
 //!   (`registrations`, `forks`).
 //! - A mistake of ours ends at one boundary, and the original does the call (`boundary`).
 //!
-//! Where to start: `calls` has the functions that stand in for the originals, `handshakes` what
-//! is suspended, `waits` where the server is told, `events` when passes run, `overload` what becomes of connections that wait too long, `tests/uses` what programs do.
+//! Where to start: `calls` has the functions that stand in for the originals, `handshakes` what is suspended, `waits`
+//! where the server is told, `events` when passes run, `overload` what becomes of connections that wait too long,
+//! `tests/uses` what programs do.
 
 #![deny(unsafe_code)]
 
