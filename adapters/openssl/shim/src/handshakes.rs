@@ -113,8 +113,9 @@ impl Handshake {
     /// Whether a pass may be shared. A thread that waits by `poll` may serve one connection only: it shares passes
     /// with other threads while it blocks.
     fn can_share(&self) -> bool {
-        let is_other = |one: &Box<Self>| one.ssl != self.ssl && waits::is_in_the_set(one.fd);
-        let beside = || with_table(|table| table.values().any(is_other)).unwrap_or(false);
+        let is_other = |one: &Self| one.ssl != self.ssl && waits::is_in_the_set(one.fd);
+        let beside =
+            || with_table(|table| table.values().any(|one| is_other(one))).unwrap_or(false);
         let socket = self.socket();
         socket.is_in_an_instance() || socket.is_in_the_set() && beside()
     }
