@@ -187,6 +187,14 @@ impl Process {
         Report::parse(&bytes).ok()
     }
 
+    /// Jobs that a pass of this operation had on average; 0 if there was no pass.
+    pub fn jobs_a_pass(self, operation: &str) -> f64 {
+        let counted = self.counts().expect("a page").operations;
+        let found = counted.iter().find(|one| one.name == operation);
+        let totals = found.expect("an operation of ours").totals;
+        totals.lanes_filled as f64 / totals.passes.max(1) as f64
+    }
+
     /// Asks it for lanes, or for none.
     pub fn ask(self, asked: Asked) {
         let (memory, start) = self.page().expect("a page that may be written");

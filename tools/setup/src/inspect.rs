@@ -336,14 +336,13 @@ impl Process {
                 Waits::Alone.expectation().to_owned()
             }
             (_, 1) => Waits::EventLoop.expectation().to_owned(),
+            (_, 0) if self.epolls == 0 && threads == 1 && waiting == 1 => {
+                "single event loop, poll or select: lanes fill".to_owned()
+            }
             (_, 2..) => format!(
                 "{loops} threads with epoll: each with an event loop of its own fills lanes of its own, if handshakes are \
                  in these threads"
             ),
-            (_, 0) if self.epolls == 0 && threads == 1 && waiting == 1 => {
-                "event loop with poll or select: handshakes are not suspended there, provider only"
-                    .to_owned()
-            }
             (_, 0) if self.epolls == 0 && threads > 1 => Waits::Threads.expectation().to_owned(),
             _ => return None,
         };
@@ -432,7 +431,7 @@ mod tests {
             ),
             (
                 process(&[Wait::Poll]),
-                "event loop with poll or select: handshakes are not suspended",
+                "single event loop, poll or select: lanes fill",
             ),
             (
                 epolls(Process {

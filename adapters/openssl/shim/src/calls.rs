@@ -6,7 +6,8 @@
 //! functions that allow it.
 
 use std::cell::RefCell;
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use std::ops::RangeInclusive;
 use std::{ptr, slice};
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval};
@@ -15,11 +16,12 @@ use crate::backlog;
 use crate::boundary::guarded;
 use crate::connections;
 use crate::events::{Loop, Next, Seen};
-use crate::handshakes;
+use crate::handshakes::{self, Step};
 use crate::imports;
 use crate::originals::{self, InfoCallback, Ssl};
 use crate::registrations;
 use crate::table;
+use crate::waits::{self, InInstance, Polled, SELECTABLE, Selected, Watch};
 
 /// `SSL_ERROR_WANT_READ`.
 const WANT_READ: c_int = 2;
@@ -30,7 +32,7 @@ const READING: c_int = 3;
 /// server is held while it is suspended. `Some` with what the server gets if the handshake has not
 /// ended well.
 fn handshake_first(ssl: Ssl) -> Option<c_int> {
-    handshakes::drive(ssl, originals::ssl_do_handshake).filter(|result| *result != 1)
+    handshakes::drive(ssl, Step::Do).filter(|result| *result != 1)
 }
 
 /// The same for functions that return 0 where others return -1.
@@ -99,11 +101,13 @@ stand_ins! {
 
     /// `SSL_do_handshake(3)`.
     SSL_do_handshake(ssl: Ssl) -> c_int = ssl_do_handshake,
-        apart ssl, instead { handshakes::drive(ssl, originals::ssl_do_handshake) };
+        apart ssl, instead { handshakes::drive(ssl, Step::Do) },
+        then |result| { has_ended(ssl, result) };
 
     /// `SSL_accept(3)`, which makes a connection a server's that does not know yet what it is.
     SSL_accept(ssl: Ssl) -> c_int = ssl_accept,
-        apart ssl, instead { handshakes::drive(ssl, originals::ssl_accept) };
+        apart ssl, instead { handshakes::drive(ssl, Step::Accept) },
+        then |result| { has_ended(ssl, result) };
 
     /// `SSL_connect(3)`.
     SSL_connect(ssl: Ssl) -> c_int = ssl_connect, apart ssl;
@@ -137,7 +141,7 @@ stand_ins! {
     /// call is not to be looked at.
     SSL_shutdown(ssl: Ssl) -> c_int = ssl_shutdown, apart ssl, instead {
         handshakes::is_told_no_more(ssl);
-        handshakes::is_told(ssl).then_some(-1)
+        handshakes::is_anothers(ssl).then_some(-1)
     };
 
     /// `SSL_free(3)`.
@@ -167,6 +171,10 @@ stand_ins! {
     SSL_clear(ssl: Ssl) -> c_int = ssl_clear,
         instead { (!ssl.is_null() && !handshakes::end(ssl)).then_some(0) };
 
+    /// `SSL_stateless(3)`, which begins as `SSL_clear`.
+    SSL_stateless(ssl: Ssl) -> c_int = ssl_stateless,
+        instead { (!ssl.is_null() && !handshakes::end(ssl)).then_some(-1) };
+
     /// `SSL_get_error(3)`.
     SSL_get_error(ssl: Ssl, result: c_int) -> c_int = ssl_get_error,
         instead { (result <= 0 && handshakes::is_told(ssl)).then_some(WANT_READ) };
@@ -183,48 +191,91 @@ stand_ins! {
         instead { handshakes::keep_info_callback(ssl, callback).then_some(()) };
 
     /// `SSL_set_fd(3)`.
-    SSL_set_fd(ssl: Ssl, fd: c_int) -> c_int = ssl_set_fd, instead { settled(ssl) };
+    SSL_set_fd(ssl: Ssl, fd: c_int) -> c_int = ssl_set_fd, instead { settled(ssl, 0) };
 
     /// `SSL_set_rfd(3)`.
-    SSL_set_rfd(ssl: Ssl, fd: c_int) -> c_int = ssl_set_rfd, instead { settled(ssl) };
+    SSL_set_rfd(ssl: Ssl, fd: c_int) -> c_int = ssl_set_rfd, instead { settled(ssl, 0) };
 
     /// `SSL_set_wfd(3)`.
-    SSL_set_wfd(ssl: Ssl, fd: c_int) -> c_int = ssl_set_wfd, instead { settled(ssl) };
+    SSL_set_wfd(ssl: Ssl, fd: c_int) -> c_int = ssl_set_wfd, instead { settled(ssl, 0) };
 
     /// `SSL_set_bio(3)`.
     SSL_set_bio(ssl: Ssl, read: *mut c_void, write: *mut c_void) = ssl_set_bio,
-        instead { settled(ssl) };
+        instead { settled(ssl, ()) };
 
     /// `SSL_set0_rbio(3)`.
-    SSL_set0_rbio(ssl: Ssl, bio: *mut c_void) = ssl_set0_rbio, instead { settled(ssl) };
+    SSL_set0_rbio(ssl: Ssl, bio: *mut c_void) = ssl_set0_rbio, instead { settled(ssl, ()) };
 
     /// `SSL_set0_wbio(3)`.
-    SSL_set0_wbio(ssl: Ssl, bio: *mut c_void) = ssl_set0_wbio, instead { settled(ssl) };
+    SSL_set0_wbio(ssl: Ssl, bio: *mut c_void) = ssl_set0_wbio, instead { settled(ssl, ()) };
 
     /// `SSL_set_accept_state(3)`.
-    SSL_set_accept_state(ssl: Ssl) = ssl_set_accept_state, instead { settled(ssl) };
+    SSL_set_accept_state(ssl: Ssl) = ssl_set_accept_state, instead { settled(ssl, ()) };
 
     /// `SSL_set_connect_state(3)`.
-    SSL_set_connect_state(ssl: Ssl) = ssl_set_connect_state, instead { settled(ssl) };
+    SSL_set_connect_state(ssl: Ssl) = ssl_set_connect_state, instead { settled(ssl, ()) };
 
     /// `SSL_set_session(3)`.
     SSL_set_session(ssl: Ssl, session: *mut c_void) -> c_int = ssl_set_session,
-        instead { settled(ssl) };
+        instead { settled(ssl, 0) };
 
     /// `SSL_set_SSL_CTX(3)`.
     SSL_set_SSL_CTX(ssl: Ssl, context: *mut c_void) -> *mut c_void = ssl_set_ssl_ctx,
-        instead { settled(ssl) };
+        instead { settled(ssl, ptr::null_mut()) };
 
     /// `SSL_use_certificate(3)`.
     SSL_use_certificate(ssl: Ssl, certificate: *mut c_void) -> c_int = ssl_use_certificate,
-        instead { settled(ssl) };
+        instead { settled(ssl, 0) };
 
     /// `SSL_use_PrivateKey(3)`.
     SSL_use_PrivateKey(ssl: Ssl, key: *mut c_void) -> c_int = ssl_use_private_key,
-        instead { settled(ssl) };
+        instead { settled(ssl, 0) };
+
+    /// `SSL_use_cert_and_key(3)`.
+    SSL_use_cert_and_key(
+        ssl: Ssl, certificate: *mut c_void, key: *mut c_void, chain: *mut c_void, again: c_int
+    ) -> c_int = ssl_use_cert_and_key, instead { settled(ssl, 0) };
+
+    /// `SSL_use_certificate_file(3)`, in an OpenSSL that calls its own functions directly.
+    SSL_use_certificate_file(ssl: Ssl, file: *const c_char, kind: c_int) -> c_int
+        = ssl_use_certificate_file, instead { settled(ssl, 0) };
+
+    /// `SSL_use_certificate_chain_file(3)`.
+    SSL_use_certificate_chain_file(ssl: Ssl, file: *const c_char) -> c_int
+        = ssl_use_certificate_chain_file, instead { settled(ssl, 0) };
+
+    /// `SSL_use_PrivateKey_file(3)`.
+    SSL_use_PrivateKey_file(ssl: Ssl, file: *const c_char, kind: c_int) -> c_int
+        = ssl_use_private_key_file, instead { settled(ssl, 0) };
+
+    /// `SSL_set_ssl_method(3)`.
+    SSL_set_ssl_method(ssl: Ssl, method: *const c_void) -> c_int = ssl_set_ssl_method,
+        instead { settled(ssl, 0) };
+
+    /// `SSL_set_cipher_list(3)`.
+    SSL_set_cipher_list(ssl: Ssl, list: *const c_char) -> c_int = ssl_set_cipher_list,
+        instead { settled(ssl, 0) };
+
+    /// `SSL_set_ciphersuites(3)`.
+    SSL_set_ciphersuites(ssl: Ssl, list: *const c_char) -> c_int = ssl_set_ciphersuites,
+        instead { settled(ssl, 0) };
+
+    /// `SSL_copy_session_id(3)`.
+    SSL_copy_session_id(to: Ssl, from: Ssl) -> c_int = ssl_copy_session_id,
+        instead { settled(to, 0) };
+
+    /// `SSL_free_buffers(3)`.
+    SSL_free_buffers(ssl: Ssl) -> c_int = ssl_free_buffers, instead { settled(ssl, 0) };
+
+    /// `SSL_ctrl(3)`: what many macros of OpenSSL's call to set something.
+    SSL_ctrl(ssl: Ssl, command: c_int, number: c_long, value: *mut c_void) -> c_long = ssl_ctrl,
+        instead {
+            let replaces = CONTROLS_THAT_REPLACE.iter().any(|range| range.contains(&command));
+            replaces.then(|| settled(ssl, 0)).flatten()
+        };
 
     /// `SSL_certs_clear(3)`.
-    SSL_certs_clear(ssl: Ssl) = ssl_certs_clear, instead { settled(ssl) };
+    SSL_certs_clear(ssl: Ssl) = ssl_certs_clear, instead { settled(ssl, ()) };
 
     /// `SSL_CTX_use_PrivateKey(3)`. Servers load their keys before they fork: what the first signature
     /// with a key has to prepare is prepared here, once for all workers.
@@ -267,7 +318,8 @@ stand_ins! {
         waits {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::epoll_wait(epoll, events, max, 0) };
-            wait(epoll, events, max, timeout != 0, look)
+            // SAFETY: the same.
+            wait(|| unsafe { in_instance(epoll, events, max) }, timeout != 0, look)
         };
 
     /// `epoll_pwait(2)`.
@@ -277,7 +329,8 @@ stand_ins! {
         waits {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::epoll_pwait(epoll, events, max, 0, mask) };
-            wait(epoll, events, max, timeout != 0, look)
+            // SAFETY: the same.
+            wait(|| unsafe { in_instance(epoll, events, max) }, timeout != 0, look)
         };
 
     /// `epoll_pwait2(2)`.
@@ -288,36 +341,76 @@ stand_ins! {
         waits {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::epoll_pwait2(epoll, events, max, &NOW, mask) };
-            wait(epoll, events, max, can_last(timeout), look)
+            // SAFETY: the same.
+            wait(|| unsafe { in_instance(epoll, events, max) }, can_last(timeout), look)
         };
 
     /// `poll(2)`.
     poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = poll,
-        instead { polls(fds, count) };
+        waits {
+            // SAFETY: the caller's promise.
+            let look = || unsafe { originals::poll(fds, count, 0) };
+            // SAFETY: the same.
+            wait(|| unsafe { polled(fds, count, usize::MAX) }, timeout != 0, look)
+        };
 
     /// `poll(2)` of programs that are built with checks.
     __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, len: usize) -> c_int = poll_chk,
-        instead { polls(fds, count) };
+        waits {
+            // SAFETY: the caller's promise.
+            let look = || unsafe { originals::poll_chk(fds, count, 0, len) };
+            // SAFETY: the same.
+            wait(|| unsafe { polled(fds, count, len) }, timeout != 0, look)
+        };
 
     /// `ppoll(2)`.
     ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int
-        = ppoll, instead { polls(fds, count) };
+        = ppoll,
+        waits {
+            // SAFETY: the caller's promise.
+            let look = || unsafe { originals::ppoll(fds, count, &NOW, mask) };
+            // SAFETY: the same.
+            wait(|| unsafe { polled(fds, count, usize::MAX) }, can_last(timeout), look)
+        };
 
     /// `ppoll(2)` of programs that are built with checks.
     __ppoll_chk(
         fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, len: usize
-    ) -> c_int = ppoll_chk, instead { polls(fds, count) };
+    ) -> c_int = ppoll_chk,
+        waits {
+            // SAFETY: the caller's promise.
+            let look = || unsafe { originals::ppoll_chk(fds, count, &NOW, mask, len) };
+            // SAFETY: the same.
+            wait(|| unsafe { polled(fds, count, len) }, can_last(timeout), look)
+        };
 
     /// `select(2)`.
     select(
         count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set, timeout: *mut timeval
-    ) -> c_int = select, instead { selects(count, read) };
+    ) -> c_int = select,
+        waits {
+            let sets = [read, write, other];
+            // SAFETY: the caller's promise.
+            let look = || unsafe { look_at_sets(count, sets, ptr::null()) };
+            // SAFETY: the same.
+            let time = unsafe { timeout.as_ref() };
+            let can_last = time.is_none_or(|time| time.tv_sec != 0 || time.tv_usec != 0);
+            // SAFETY: the same.
+            wait(|| unsafe { selected(count, sets) }, can_last, look)
+        };
 
     /// `pselect(2)`.
     pselect(
         count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
         timeout: *const timespec, mask: *const sigset_t
-    ) -> c_int = pselect, instead { selects(count, read) };
+    ) -> c_int = pselect,
+        waits {
+            let sets = [read, write, other];
+            // SAFETY: the caller's promise.
+            let look = || unsafe { look_at_sets(count, sets, mask) };
+            // SAFETY: the same.
+            wait(|| unsafe { selected(count, sets) }, can_last(timeout), look)
+        };
 
     /// `accept(2)`.
     accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int = accept,
@@ -400,31 +493,117 @@ stand_ins! {
     };
 }
 
-/// Before a function that changes what a suspended call uses.
-fn settled<R>(ssl: Ssl) -> Option<R> {
-    handshakes::settle(ssl);
-    None
+/// Before a function that changes what a suspended call uses: `Some` with what a failure returns, if the call is
+/// another thread's. A function that returns nothing changes nothing then.
+fn settled<R>(ssl: Ssl, refused: R) -> Option<R> {
+    (!ssl.is_null() && !handshakes::settle(ssl)).then_some(refused)
 }
 
-/// Before a server waits for these descriptors.
-fn polls(fds: *const pollfd, count: nfds_t) -> Option<c_int> {
-    if handshakes::suspended() > 0 && !fds.is_null() {
+/// Commands of `SSL_ctrl` that free what a call may use: keys and groups, texts, chains, lists and stores.
+const CONTROLS_THAT_REPLACE: [RangeInclusive<c_int>; 5] =
+    [3..=4, 55..=55, 70..=71, 88..=107, 116..=117];
+
+fn has_ended(ssl: Ssl, result: c_int) {
+    if result == 1 {
+        handshakes::has_ended(ssl);
+    }
+}
+
+/// A wait in an epoll instance.
+///
+/// # Safety
+///
+/// As `epoll_wait`. What this returns must be gone when the caller goes on.
+unsafe fn in_instance<'a>(
+    epoll: c_int,
+    events: *mut epoll_event,
+    max: c_int,
+) -> Option<InInstance<'a>> {
+    let instance = registrations::instance(epoll)?;
+    let room = match usize::try_from(max) {
+        Ok(room) if !events.is_null() => room,
+        _ => 0,
+    };
+    let events = match room {
+        0 => &mut [],
+        // SAFETY: the server gives room for so many.
+        _ => unsafe { slice::from_raw_parts_mut(events, room) },
+    };
+    Some(InInstance {
+        instance,
+        events,
+        taken: 0,
+    })
+}
+
+/// A wait for descriptors, whose array has at least so many bytes.
+///
+/// # Safety
+///
+/// As `poll`. What this returns must be gone when the caller goes on.
+unsafe fn polled<'a>(fds: *mut pollfd, count: nfds_t, bytes: usize) -> Option<Polled<'a>> {
+    let count = count as usize;
+    let fits = !fds.is_null() && count <= bytes / size_of::<pollfd>();
+    fits.then(|| Polled {
         // SAFETY: the server passes so many.
-        let fds = unsafe { slice::from_raw_parts(fds, count as usize) };
-        handshakes::settle_before_wait(|fd| fds.iter().any(|one| one.fd == fd));
-    }
-    None
+        fds: unsafe { slice::from_raw_parts_mut(fds, count) },
+        is_answered: false,
+    })
 }
 
-/// Before a server waits until one of these descriptors is readable.
-fn selects(count: c_int, read: *const fd_set) -> Option<c_int> {
-    if handshakes::suspended() > 0 && !read.is_null() {
-        let count = count.min(libc::FD_SETSIZE as c_int);
-        // SAFETY: the set has a bit for each number below `count`.
-        let is_in = |fd: c_int| fd < count && unsafe { libc::FD_ISSET(fd, read) };
-        handshakes::settle_before_wait(is_in);
+/// A wait for sets of descriptors.
+///
+/// # Safety
+///
+/// As `select`. What this returns must be gone when the caller goes on.
+unsafe fn selected<'a>(count: c_int, sets: [*mut fd_set; 3]) -> Option<Selected<'a>> {
+    let count = usize::try_from(count)
+        .ok()
+        .filter(|count| *count <= SELECTABLE)?;
+    let words = |set: *mut fd_set| {
+        // SAFETY: the sets that the server passes have a bit for each number below `count`, in words.
+        (!set.is_null())
+            .then(|| unsafe { slice::from_raw_parts_mut(set.cast(), count.div_ceil(64)) })
+    };
+    Some(Selected {
+        sets: sets.map(words),
+        told: [0; SELECTABLE / 64],
+    })
+}
+
+/// `pselect` without waiting, which leaves the sets as they are if there is nothing. Nothing here is dropped: a thread may
+/// be cancelled in the original.
+///
+/// # Safety
+///
+/// As `pselect`.
+unsafe fn look_at_sets(count: c_int, sets: [*mut fd_set; 3], mask: *const sigset_t) -> c_int {
+    const WORDS: usize = SELECTABLE / 64;
+    let words = usize::try_from(count).unwrap_or(0).div_ceil(64);
+    if words > WORDS {
+        return 0;
     }
-    None
+    let mut copies = [[0_u64; WORDS]; 3];
+    let mut places = [ptr::null_mut::<u64>(); 3];
+    for i in 0..3 {
+        if !sets[i].is_null() {
+            places[i] = copies[i].as_mut_ptr();
+            // SAFETY: the caller's promise; the copy has at least as many words.
+            unsafe { ptr::copy_nonoverlapping(sets[i].cast(), places[i], words) };
+        }
+    }
+    let [read, write, other] = places.map(|place| place.cast());
+    // SAFETY: copies of the server's sets, and its mask.
+    let found = unsafe { originals::pselect(count, read, write, other, &NOW, mask) };
+    if found > 0 {
+        for i in 0..3 {
+            if !sets[i].is_null() {
+                // SAFETY: as above.
+                unsafe { ptr::copy_nonoverlapping(places[i], sets[i].cast(), words) };
+            }
+        }
+    }
+    found
 }
 
 fn is_accepted(listener: c_int, fd: c_int) {
@@ -501,9 +680,20 @@ static AT_LOAD: extern "C" fn() = look_up;
 
 extern "C" fn look_up() {
     guarded(|| {
-        // SAFETY: no file has these numbers, so that each does nothing.
+        // SAFETY: no file has these numbers, and none waits, so that each does nothing.
         unsafe {
             originals::close(-1);
+            originals::poll(ptr::null_mut(), 0, 0);
+            originals::ppoll(ptr::null_mut(), 0, &NOW, ptr::null());
+            let (none, mut at_once) = (
+                ptr::null_mut(),
+                timeval {
+                    tv_sec: 0,
+                    tv_usec: 0,
+                },
+            );
+            originals::select(0, none, none, none, &mut at_once);
+            originals::pselect(0, none, none, none, &NOW, ptr::null());
             originals::dup(-1);
             originals::dup2(-1, -1);
             originals::accept(-1, ptr::null_mut(), ptr::null_mut());
@@ -548,40 +738,37 @@ unsafe fn prepare(key: *mut c_void) {
     (passes.prepare)();
 }
 
-/// What `epoll_wait` does before it waits as the server wants: runs passes, looks at the sockets, and gives the
-/// server the events of handshakes that can go on (`Some`).
-fn wait(
-    epoll: c_int,
-    events: *mut epoll_event,
-    max: c_int,
+/// What a call does before it waits as the server wants: runs passes, looks at the sockets, and tells the server of
+/// handshakes that can go on (`Some`).
+fn wait<W: Watch>(
+    watch: impl Fn() -> Option<W>,
     can_last: bool,
     look: impl Fn() -> c_int,
 ) -> Option<c_int> {
     let passes = table::passes()?;
-    let instance = registrations::instance(epoll)?;
     guarded(|| {
-        handshakes::waits(instance, can_last);
+        waits::count();
+        if can_last {
+            watch().inspect(Watch::remember);
+        }
         handshakes::free_abandoned();
     });
-    if max <= 0 || events.is_null() {
-        return None;
-    }
     while handshakes::suspended() > 0 {
         let next = guarded(|| {
+            let watch = watch();
             let seen = Seen {
-                ready: handshakes::ready(instance),
+                is_ready: watch.as_ref().is_some_and(handshakes::are_ready),
                 waiting: (passes.waiting)(),
                 submitted: (passes.submitted)(),
             };
             let next = LOOP.try_with(|state| state.borrow_mut().next(seen));
             match next.unwrap_or(Next::Wait) {
-                Next::Deliver => {
-                    // SAFETY: the server gives room for `max` events.
-                    let events = unsafe { slice::from_raw_parts_mut(events, max as usize) };
-                    Turn::Answer(handshakes::deliver(instance, events) as c_int)
-                }
+                Next::Deliver => Turn::Answer(watch.map_or(0, handshakes::deliver)),
                 Next::Look => Turn::Look,
                 Next::Run if handshakes::run_pass(1) > 0 => Turn::Answer(0),
+                Next::Run | Next::Wait if can_last && handshakes::go_on_unasked() => {
+                    Turn::Answer(0)
+                }
                 Next::Run | Next::Wait => Turn::Wait,
             }
         });

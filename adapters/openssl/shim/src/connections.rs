@@ -15,6 +15,8 @@ use crate::originals::Ssl;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
     call: Call,
+    /// Which handshake's call it is.
+    handshake: usize,
     /// References beyond the first.
     more: usize,
 }
@@ -29,14 +31,34 @@ enum Call {
     Abandoned,
 }
 
-/// A call begins on a stack of ours.
-pub(crate) fn begin(ssl: Ssl) {
-    change(ssl, |known| known.call = Call::UnderWay);
+/// A call of this handshake begins on a stack of ours.
+pub(crate) fn begin(ssl: Ssl, handshake: usize) {
+    change(ssl, |known| {
+        known.call = Call::UnderWay;
+        known.handshake = handshake;
+    });
 }
 
 /// The call has returned. Whether the connection was abandoned meanwhile: then the caller frees it.
 pub(crate) fn end(ssl: Ssl) -> bool {
-    change(ssl, |known| std::mem::take(&mut known.call)) == Call::Abandoned
+    change(ssl, |known| {
+        known.handshake = 0;
+        std::mem::take(&mut known.call)
+    }) == Call::Abandoned
+}
+
+/// OpenSSL frees a connection of which we were not asked: a call of this handshake's never goes on.
+pub(crate) fn is_freed(ssl: Ssl, handshake: usize) {
+    if look(ssl).is_some_and(|known| known.call != Call::None && known.handshake == handshake) {
+        end(ssl);
+        lock().lost.push(handshake);
+        LOST.fetch_add(1, Relaxed);
+    }
+}
+
+/// Whether the connection of this handshake was freed in the middle of its call. Few programs manage that.
+pub(crate) fn is_lost(handshake: usize) -> bool {
+    LOST.load(Relaxed) > 0 && lock().lost.contains(&handshake)
 }
 
 /// Whether a thread is in the middle of such a call.
@@ -98,11 +120,19 @@ pub(crate) fn forget(ssl: Ssl) {
     }
 }
 
-pub(crate) type Locked = MutexGuard<'static, HashMap<usize, Known>>;
+#[derive(Debug, Default)]
+pub(crate) struct All {
+    /// By the address of the connection.
+    known: HashMap<usize, Known>,
+    /// Handshakes whose connections are gone.
+    lost: Vec<usize>,
+}
+
+pub(crate) type Locked = MutexGuard<'static, All>;
 
 /// Keeps everything as it is while a process forks.
 pub(crate) fn lock() -> Locked {
-    static ALL: LazyLock<Mutex<HashMap<usize, Known>>> = LazyLock::new(Mutex::default);
+    static ALL: LazyLock<Mutex<All>> = LazyLock::new(Mutex::default);
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -112,20 +142,21 @@ fn look(ssl: Ssl) -> Option<Known> {
     if COUNT.load(Relaxed) == 0 {
         return None;
     }
-    lock().get(&ssl.addr()).copied()
+    lock().known.get(&ssl.addr()).copied()
 }
 
 fn change<R>(ssl: Ssl, change: impl FnOnce(&mut Known) -> R) -> R {
     let mut all = lock();
-    let known = all.entry(ssl.addr()).or_default();
+    let known = all.known.entry(ssl.addr()).or_default();
     let result = change(known);
     if *known == Known::default() {
-        all.remove(&ssl.addr());
+        all.known.remove(&ssl.addr());
     }
-    COUNT.store(all.len(), Relaxed);
+    COUNT.store(all.known.len(), Relaxed);
     result
 }
 
+static LOST: AtomicUsize = AtomicUsize::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static ABANDONED: AtomicUsize = AtomicUsize::new(0);
 static MOVED: AtomicUsize = AtomicUsize::new(0);
@@ -145,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_known_to_all_threads_until_its_call_returns() {
-        begin(ssl(0x1000));
+        begin(ssl(0x1000), 1);
         assert!(elsewhere(
             || is_under_way(ssl(0x1000)) && !is_under_way(ssl(0x2000))
         ));
@@ -156,12 +187,23 @@ mod tests {
     #[test]
     fn what_is_freed_in_the_middle_of_a_call_is_the_calls_to_free() {
         assert!(!abandon(ssl(0x3000)), "no call is under way");
-        begin(ssl(0x3000));
+        begin(ssl(0x3000), 1);
         assert!(!is_abandoned(ssl(0x3000)));
         assert!(elsewhere(|| abandon(ssl(0x3000))));
         assert!(is_abandoned(ssl(0x3000)) && is_under_way(ssl(0x3000)));
         assert!(end(ssl(0x3000)), "its caller frees it");
         assert!(!is_abandoned(ssl(0x3000)) && !end(ssl(0x3000)));
+    }
+
+    #[test]
+    fn a_connection_that_is_freed_in_the_middle_is_lost() {
+        begin(ssl(0x5000), 77);
+        is_freed(ssl(0x5000), 76);
+        assert!(is_under_way(ssl(0x5000)) && !is_lost(77));
+        is_freed(ssl(0x5000), 77);
+        assert!(!is_under_way(ssl(0x5000)) && is_lost(77));
+        is_freed(ssl(0x5000), 78);
+        assert!(!is_lost(78), "its call had ended");
     }
 
     #[test]

@@ -1,20 +1,20 @@
 //! When passes run, and which events the server gets.
 //!
-//! One thread's event loop asks [`Loop::next`] again and again inside one `epoll_wait`, and does what
+//! One thread's event loop asks [`Loop::next`] again and again inside one call that waits, and does what
 //! it says. The decision is a pure function of counts, so that it is tested without sockets.
 
 /// What an event loop's thread knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Suspended handshakes that can go on and of which the server has not been told.
-    pub(crate) ready: usize,
+    /// Whether there are handshakes that can go on and of which the server has not been told.
+    pub(crate) is_ready: bool,
     /// Jobs that wait for a pass.
     pub(crate) waiting: usize,
     /// Jobs that were submitted in all.
     pub(crate) submitted: u64,
 }
 
-/// What `epoll_wait` does next.
+/// What a call that waits does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Tells the server of the handshakes that can go on, and nothing else in the same call.
@@ -46,11 +46,11 @@ impl Loop {
 
     /// Decides what comes next.
     pub(crate) fn next(&mut self, seen: Seen) -> Next {
-        if seen.ready > 0 && !self.delivered {
+        if seen.is_ready && !self.delivered {
             self.delivered = true;
             return Next::Deliver;
         }
-        if seen.ready > 0 || (seen.waiting > 0 && seen.submitted != self.looked_at) {
+        if seen.is_ready || (seen.waiting > 0 && seen.submitted != self.looked_at) {
             // One look for each new job: suspended sockets stay readable, so that a look may find
             // the same events again and again.
             self.delivered = false;
@@ -71,7 +71,7 @@ mod tests {
 
     fn seen(ready: usize, waiting: usize, submitted: u64) -> Seen {
         Seen {
-            ready,
+            is_ready: ready > 0,
             waiting,
             submitted,
         }

@@ -13,7 +13,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::boundary::guarded;
-use crate::{backlog, connections, handshakes};
+use crate::{backlog, connections, handshakes, registrations};
 
 /// Takes notice of forks from now on.
 pub(crate) fn begin() {
@@ -42,6 +42,7 @@ unsafe extern "C" fn child() {
     guarded(|| {
         OWNER.store(std::process::id(), Relaxed);
         drop(HELD.take().map(ManuallyDrop::into_inner));
+        registrations::forked();
         handshakes::forked();
         backlog::forked();
     });

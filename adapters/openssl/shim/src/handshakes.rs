@@ -13,28 +13,41 @@
 //! 3. The pointer to the yielder is set when the coroutine starts, and used only by code that runs on
 //!    this coroutine's stack, above the yielder.
 //!
+//! 4. A handshake has a number, which is also a value of its connection in OpenSSL ([`freed`]). A connection
+//!    that OpenSSL has freed without asking us is not touched again: its call stays where it was left.
+//!
+//! No handshake stays suspended while its thread sleeps. Before it does, each goes on that the server does not know
+//! to ask for ([`go_on_unasked`]): it was told and did not ask, it waits elsewhere, or it has given the connection to
+//! another thread. If the call ends then, the server's next call gets what it has returned.
+//!
 //! A server may call at the end of its threads, when thread-locals are gone: then nothing is known here,
 //! and the originals do what is left.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_long, c_ulong, c_void};
 use std::mem::ManuallyDrop;
 use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use libc::epoll_event;
 use widelane_stacks::{GuardedStack, Stacks};
 
 use crate::boundary::guarded;
 use crate::connections;
 use crate::originals::{self, InfoCallback, Ssl};
-use crate::registrations::{self, Instance, Registration};
-use crate::table;
+use crate::waits::{self, Socket, Watch};
+use crate::{registrations, rings, table};
 
 /// One of OpenSSL's functions that does a part of a handshake.
-pub(crate) type Step = unsafe fn(Ssl) -> c_int;
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// `SSL_do_handshake`.
+    Do,
+    /// `SSL_accept`, which makes a connection a server's that does not know yet what it is.
+    Accept,
+}
 
 /// What a call gets that was suspended.
 const TRY_AGAIN: c_int = -1;
@@ -43,6 +56,8 @@ const TRY_AGAIN: c_int = -1;
 struct Handshake {
     ssl: Ssl,
     fd: c_int,
+    /// What its connection has as a value of ours.
+    number: usize,
     /// In which process its call has begun.
     process: Cell<u32>,
     coroutine: Cell<Option<Running>>,
@@ -58,6 +73,10 @@ struct Handshake {
     is_cancelled: Cell<bool>,
     /// The connection's own callback, while [`tell`] has its place.
     info: Cell<Option<Option<InfoCallback>>>,
+    /// What a call has returned that the server did not ask for, and OpenSSL's error; 0: none.
+    returned: Cell<(c_int, c_ulong)>,
+    /// How often the server may still be told of that.
+    tellings: Cell<u32>,
 }
 
 impl Handshake {
@@ -73,30 +92,53 @@ impl Handshake {
         matches!(self.state.get(), State::Suspended | State::Ready)
     }
 
-    /// Where the server is told that it can go on.
-    fn registration(&self) -> Option<Registration> {
-        registrations::get(self.fd).filter(|found| found.file == self.file.get())
+    /// Whether it began in the process that runs, not in a parent.
+    fn is_own(&self) -> bool {
+        self.process.get() == std::process::id()
+    }
+
+    fn socket(&self) -> Socket {
+        Socket {
+            fd: self.fd,
+            file: self.file.get(),
+        }
+    }
+
+    /// Whether the server is told that it can go on, and expects that.
+    fn can_be_told(&self) -> bool {
+        let socket = self.socket();
+        (socket.is_in_an_instance() || socket.is_in_the_set()) && is_nonblocking(self.fd)
+    }
+
+    /// Whether a pass may be shared. A thread that waits by `poll` may serve one connection only: it shares passes
+    /// with other threads while it blocks.
+    fn can_share(&self) -> bool {
+        let is_other = |one: &Self| one.ssl != self.ssl && waits::is_in_the_set(one.fd);
+        let beside =
+            || with_table(|table| table.values().any(|one| is_other(one))).unwrap_or(false);
+        let socket = self.socket();
+        socket.is_in_an_instance() || socket.is_in_the_set() && beside()
     }
 
     /// The server asks again. Whether nothing else will make the handshake go on: it cannot be told, or
     /// it asks again and again without waiting.
     fn asks_in_vain(&self) -> bool {
         let (wait, before) = self.asked.get();
-        let times = match wait == WAITS.get() {
+        let times = match wait == waits::counted() {
             true => before + 1,
             false => 1,
         };
-        self.asked.set((WAITS.get(), times));
-        let can_be_told = self
-            .registration()
-            .is_some_and(|found| waits_on(found.epoll));
-        !can_be_told || times > PATIENCE
+        self.asked.set((waits::counted(), times));
+        times > PATIENCE || !self.can_be_told()
     }
 }
 
 /// Calls without a wait in between after which passes run at once. A server that has two events for a
 /// connection calls twice.
 const PATIENCE: u32 = 8;
+
+/// How often a server is told at most that a handshake has ended: it may never ask.
+const TELLINGS: u32 = 1000;
 
 /// Never dropped while OpenSSL's frames are on its stack: they cannot be unwound. A process that
 /// ends while handshakes are suspended leaves them as they are.
@@ -115,12 +157,14 @@ enum State {
     Suspended,
     /// It can go on.
     Ready,
+    /// A call has returned that the server did not ask for.
+    Returned,
 }
 
 impl State {
     /// Whether the server was told to try again.
     fn waits(self) -> bool {
-        matches!(self, Self::Postponed | Self::Suspended | Self::Ready)
+        !matches!(self, Self::Idle | Self::Running)
     }
 }
 
@@ -131,62 +175,114 @@ pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
     if ssl.is_null() {
         return None;
     }
+    is_told_no_more_of_anothers(ssl);
+    if let Some(result) = returned(ssl) {
+        return Some(result);
+    }
     // Not whether the handshake has ended: while early data is read or written it has not, but calls do no
     // part of it.
     // SAFETY: the server passes a connection to a function that takes one.
     if unsafe { originals::ssl_in_init(ssl) } == 0 {
         return None;
     }
-    // While lanes are off nothing waits, and a stack would only cost time. One that has begun goes on.
-    let begin = || {
-        ((passes.lanes_are_off)() == 0)
-            .then(|| begin(ssl))
-            .flatten()
-    };
-    let Some(handshake) = find(ssl).or_else(begin) else {
-        if connections::is_under_way(ssl) {
-            connections::moved();
-            set_errno(libc::EAGAIN);
-            return Some(TRY_AGAIN);
-        }
-        return None;
-    };
     // SAFETY: rule 2.
-    let handshake = unsafe { &*handshake };
-    handshake.is_told.set(false);
-    match handshake.state.get() {
-        // Its own callback calls. What that would do without us is OpenSSL's to say.
-        State::Running => return None,
-        State::Suspended if handshake.process.get() != std::process::id() => {}
-        State::Suspended if !handshake.asks_in_vain() => return Some(try_again(handshake)),
-        State::Suspended => {
-            run_all_passes(handshake);
-            if handshake.state.get() != State::Ready {
-                return Some(try_again(handshake));
+    let found = find(ssl).map(|found| unsafe { &*found });
+    if let Some(handshake) = found {
+        handshake.is_told.set(false);
+        match handshake.state.get() {
+            // Its own callback calls. What that would do without us is OpenSSL's to say.
+            State::Running => return None,
+            State::Suspended if handshake.is_own() => {
+                if handshake.asks_in_vain() {
+                    run_all_passes(handshake);
+                }
+                return Some(match handshake.state.get() {
+                    State::Ready => go_on(handshake),
+                    _ => try_again(handshake),
+                });
             }
+            State::Suspended | State::Ready => return Some(go_on(handshake)),
+            State::Postponed | State::Idle | State::Returned => {}
         }
-        State::Ready => {}
-        State::Postponed | State::Idle => {
-            let was = handshake.state.get();
-            handshake.set_state(State::Idle);
-            if was == State::Idle && registrations::take_new(handshake.fd) && waits_anywhere() {
-                handshake.set_state(State::Postponed);
-                return Some(try_again(handshake));
-            }
-            start(handshake, step)?;
-        }
+    } else if is_anothers(ssl) {
+        connections::moved();
+        set_errno(libc::EAGAIN);
+        return Some(TRY_AGAIN);
+    } else if (passes.lanes_are_off)() != 0 {
+        // Nothing waits, and a stack would only cost time. One that has begun goes on.
+        return None;
     }
+    let fd = socket_of(ssl)?;
+    let handshake = found.filter(|one| one.fd == fd).map(ptr::from_ref);
+    // SAFETY: rule 2.
+    let handshake = unsafe { &*handshake.or_else(|| begin(ssl, fd))? };
+    let was = handshake.state.get();
+    handshake.set_state(State::Idle);
+    if was == State::Idle && registrations::take_new(fd) && waits::any() {
+        // SAFETY: the server passes a connection. One that does nothing yet may learn again what it is.
+        unsafe {
+            if step == Step::Accept && originals::ssl_in_before(ssl) == 1 {
+                originals::ssl_set_accept_state(ssl);
+            }
+        }
+        handshake.set_state(State::Postponed);
+        return Some(try_again(handshake));
+    }
+    start(handshake, step)?;
     Some(go_on(handshake))
 }
+
+/// Whether another thread is in the middle of a call for the connection: then the server is told to try again.
+pub(crate) fn is_anothers(ssl: Ssl) -> bool {
+    let is_anothers = connections::is_under_way(ssl) && find(ssl).is_none();
+    if is_anothers {
+        TOLD_OF_ANOTHERS.set(ssl);
+    }
+    is_anothers
+}
+
+/// What the next call gets after one has returned that the server did not ask for.
+fn returned(ssl: Ssl) -> Option<c_int> {
+    if SUSPENDED.get() == 0 {
+        return None;
+    }
+    // SAFETY: rule 2.
+    let handshake = unsafe { &*find(ssl)? };
+    if handshake.state.get() != State::Returned {
+        return None;
+    }
+    let (result, error) = handshake.returned.get();
+    forget(ssl);
+    // Otherwise the original finds that the handshake has ended, or goes on.
+    (error != 0).then(|| {
+        // SAFETY: adds to this thread's queue of errors; null stands for no text.
+        unsafe {
+            originals::err_new();
+            // As `ERR_GET_LIB` and `ERR_GET_REASON` do.
+            let (library, reason) = match error >> 31 {
+                0 => (error >> 23 & 0xff, error & 0x7f_ffff),
+                _ => (SYSTEM, error & 0x7fff_ffff),
+            };
+            originals::err_set_error(library as c_int, reason as c_int, ptr::null());
+        }
+        result
+    })
+}
+
+/// `ERR_LIB_SYS`.
+const SYSTEM: c_ulong = 2;
+/// `SSL_WRITING`, `SSL_READING`.
+const WRITING: c_int = 2;
+const READING: c_int = 3;
 
 /// Puts the call onto a stack of its own, if the server can be told to go on.
 fn start(handshake: &Handshake, step: Step) -> Option<()> {
     // On another handshake's stack: that one could not go on before this one has.
-    if !CURRENT.get().is_null() || connections::were_moved() {
+    if !CURRENT.get().is_null() || connections::were_moved() || rings::are_there() {
         return None;
     }
-    let registration = registrations::get(handshake.fd)?;
-    if !waits_on(registration.epoll) {
+    handshake.file.set(registrations::hold(handshake.fd)?);
+    if !handshake.can_share() {
         return None;
     }
     // Once the client has ended a handshake, data of the server may come in the middle of the next, which a call
@@ -199,10 +295,9 @@ fn start(handshake: &Handshake, step: Step) -> Option<()> {
         .try_with(|stacks| stacks.take().ok())
         .ok()
         .flatten()?;
-    handshake.file.set(registration.file);
     handshake.process.set(std::process::id());
-    handshake.asked.set((WAITS.get(), 0));
-    connections::begin(handshake.ssl);
+    handshake.asked.set((waits::counted(), 0));
+    connections::begin(handshake.ssl, handshake.number);
     listen(handshake);
     let coroutine = on_stack(stack, handshake, step);
     handshake.coroutine.set(Some(coroutine));
@@ -219,11 +314,68 @@ fn go_on(handshake: &Handshake) -> c_int {
         // A pass that is full need not wait for a look at the sockets. It may have the answer for this
         // very handshake.
         while run_pass(0) > 0 {}
+        if handshake.state.get() != State::Ready && !handshake.can_be_told() {
+            run_all_passes(handshake);
+        }
         if handshake.state.get() != State::Ready {
             return try_again(handshake);
         }
     }
 }
+
+/// Goes on with the call although the server has not asked. What it meets is kept for the server's next call, and the
+/// server's own errors stay as they are.
+fn go_on_by_itself(handshake: &Handshake) {
+    let (before, ssl) = (errno(), handshake.ssl);
+    unready(ssl);
+    // SAFETY: this thread's queue of errors.
+    let older = unsafe {
+        originals::err_set_mark();
+        originals::err_peek_last_error()
+    };
+    if let Some(result) = resume(handshake, true) {
+        // SAFETY: this thread's queue of errors, and a connection on which a call has just returned.
+        let (error, waits_for) = unsafe { (originals::err_peek_last_error(), waits_for(ssl)) };
+        if connections::end(ssl) {
+            forget(ssl);
+            // SAFETY: all other owners have freed it meanwhile.
+            unsafe { originals::ssl_free(ssl) };
+        } else if result == 1 || waits_for != Some(READING) {
+            let has_failed = result != 1 && waits_for.is_none() && error != older;
+            let error = if has_failed { error } else { 0 };
+            handshake.returned.set((result, error));
+            handshake.tellings.set(TELLINGS);
+            handshake.set_state(State::Returned);
+            with_ready(|ready| ready.push_back(ssl.addr()));
+        }
+    }
+    // SAFETY: the mark was set above.
+    unsafe { originals::err_pop_to_mark() };
+    set_errno(before);
+}
+
+/// What the connection needs for a call that can go on later. With [`READING`], the server was told so.
+///
+/// # Safety
+///
+/// `ssl` must be a connection on which a call has just returned.
+unsafe fn waits_for(ssl: Ssl) -> Option<c_int> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let want = originals::ssl_want(ssl);
+        let retries = |bio| originals::bio_test_flags(bio, SHOULD_RETRY) != 0;
+        let can_go_on = match want {
+            READING => retries(originals::ssl_get_rbio(ssl)),
+            WRITING => retries(originals::ssl_get_wbio(ssl)),
+            // A callback wants to be called again.
+            _ => want > READING,
+        };
+        can_go_on.then_some(want)
+    }
+}
+
+/// `BIO_FLAGS_SHOULD_RETRY`.
+const SHOULD_RETRY: c_int = 8;
 
 /// The call has returned.
 fn finish(handshake: &Handshake, result: c_int) -> c_int {
@@ -254,56 +406,78 @@ pub(crate) fn end(ssl: Ssl) -> bool {
     };
     // SAFETY: rule 2: it is removed only below.
     let handshake = unsafe { &*handshake };
-    if handshake.is_left() {
-        cancel(handshake);
-        connections::end(ssl);
+    match handshake.state.get() {
+        // OpenSSL itself calls `SSL_clear` as it begins. If it frees the connection, it says so.
+        State::Running | State::Idle => return true,
+        State::Suspended | State::Ready => {
+            cancel(handshake);
+            connections::end(ssl);
+        }
+        State::Postponed | State::Returned => {}
     }
-    if handshake.state.get() != State::Running {
-        forget(ssl);
-    }
+    forget(ssl);
     true
 }
 
 /// The server changes what a suspended call uses: the call goes on to its end, or to where it waits for
-/// the client, before that.
-pub(crate) fn settle(ssl: Ssl) {
+/// the client, before that. False if the call is another thread's: then nothing may be changed.
+pub(crate) fn settle(ssl: Ssl) -> bool {
     while SUSPENDED.get() > 0
         && let Some(handshake) = find(ssl)
     {
         // SAFETY: rule 2.
         let handshake = unsafe { &*handshake };
         if !handshake.is_left() || handshake.is_cancelled.get() {
-            return;
+            return true;
         }
         run_all_passes(handshake);
-        let is_own = handshake.process.get() == std::process::id();
-        if handshake.state.get() == State::Suspended && is_own {
+        if handshake.state.get() == State::Suspended && handshake.is_own() {
             // Nothing runs its job.
             cancel(handshake);
             finish(handshake, TRY_AGAIN);
-            return;
+            return true;
         }
-        go_on(handshake);
+        go_on_by_itself(handshake);
     }
+    !connections::is_under_way(ssl) || find(ssl).is_some()
 }
 
-/// The server registers the socket where this thread does not wait: its handshake would never be told.
+/// The server registers the socket where this thread does not wait.
 pub(crate) fn settle_before_move(fd: c_int, epoll: c_int) {
-    if SUSPENDED.get() == 0 || registrations::instance(epoll).is_some_and(waits_on) {
+    if SUSPENDED.get() == 0 || waits::is_waited_in(epoll) {
         return;
     }
-    let of_fd = |one: &Handshake| one.fd == fd && one.is_left();
-    own(of_fd).into_iter().for_each(settle);
+    for ssl in own(|one| one.fd == fd && one.is_left()) {
+        settle(ssl);
+    }
 }
 
-/// The server waits for descriptors in another way, which tells it nothing of ours: calls for connections that
-/// it waits for so, or for an instance that has them, go on before that.
-pub(crate) fn settle_before_wait(is_watched: impl Fn(c_int) -> bool) {
-    let is_watched = |one: &Handshake| {
-        let instance = || Some(one.registration()?.epoll.descriptor() as c_int);
-        one.is_left() && (is_watched(one.fd) || instance().is_some_and(&is_watched))
+/// This thread is about to sleep: handshakes go on that would stay as they are, and the server is told again of those
+/// that have ended unasked, in case an inner wait has taken the news. Whether there were any.
+pub(crate) fn go_on_unasked() -> bool {
+    let ended = own(|one| one.state.get() == State::Returned && one.is_own());
+    let again = |ssl: &Ssl| {
+        // SAFETY: rule 2.
+        let can_be = find(*ssl).is_some_and(|found| unsafe { (*found).tellings.get() } > 0);
+        let is_new = |ready: &mut VecDeque<usize>| {
+            let is_new = can_be && !ready.contains(&ssl.addr());
+            if is_new {
+                ready.push_back(ssl.addr());
+            }
+            is_new
+        };
+        with_ready(is_new) == Some(true)
     };
-    own(is_watched).into_iter().for_each(settle);
+    let are_told_again = ended.iter().filter(|ssl| again(ssl)).count() > 0;
+    let left = own(|one| one.state.get() == State::Ready && one.is_own());
+    for ssl in &left {
+        // SAFETY: rule 2. What goes on may end others.
+        let handshake = find(*ssl).map(|found| unsafe { &*found });
+        if let Some(handshake) = handshake.filter(|one| one.state.get() == State::Ready) {
+            go_on_by_itself(handshake);
+        }
+    }
+    are_told_again || !left.is_empty()
 }
 
 /// Frees the connections that other threads have freed meanwhile.
@@ -327,11 +501,20 @@ pub(crate) fn is_told(ssl: Ssl) -> bool {
         let handshake = unsafe { &*handshake };
         return handshake.state.get().waits() && handshake.is_told.get();
     }
-    connections::is_under_way(ssl) && find(ssl).is_none()
+    // Not whether that call is still under way: it may have ended since.
+    !ssl.is_null() && TOLD_OF_ANOTHERS.get() == ssl
+}
+
+/// This thread is no longer told that another thread's call is under way.
+fn is_told_no_more_of_anothers(ssl: Ssl) {
+    if TOLD_OF_ANOTHERS.get() == ssl {
+        TOLD_OF_ANOTHERS.set(ptr::null_mut());
+    }
 }
 
 /// A call that has an error of its own: the next question is about that one.
 pub(crate) fn is_told_no_more(ssl: Ssl) {
+    is_told_no_more_of_anothers(ssl);
     if let Some(handshake) = find(ssl) {
         // SAFETY: rule 2.
         unsafe { (*handshake).is_told.set(false) };
@@ -341,12 +524,22 @@ pub(crate) fn is_told_no_more(ssl: Ssl) {
 /// A new connection has this address: what is known is of one that went away unseen.
 pub(crate) fn is_new(ssl: Ssl) {
     connections::forget(ssl);
-    if let Some(handshake) = find(ssl)
-        // SAFETY: rule 2.
-        && !unsafe { (*handshake).is_left() }
-    {
+    is_told_no_more_of_anothers(ssl);
+}
+
+/// The original has ended a handshake that was not suspended.
+pub(crate) fn has_ended(ssl: Ssl) {
+    let is_known = |table: &mut HashMap<usize, Box<Handshake>>| {
+        (table.get(&ssl.addr())).is_some_and(|one| one.state.get() == State::Idle)
+    };
+    if with_table(is_known) == Some(true) {
         forget(ssl);
     }
+}
+
+/// Whether this thread has handshakes that have not ended.
+pub(crate) fn are_under_way() -> bool {
+    with_table(|table| !table.is_empty()).unwrap_or(false)
 }
 
 /// How many handshakes of this thread wait or can go on.
@@ -354,52 +547,35 @@ pub(crate) fn suspended() -> usize {
     SUSPENDED.get()
 }
 
-/// How many can go on, and can be told in this epoll instance.
-pub(crate) fn ready(epoll: Instance) -> usize {
-    let here = |ssl: &&usize| registration(**ssl).is_some_and(|found| found.epoll == epoll);
-    with_ready(|ready| ready.iter().filter(here).count()).unwrap_or(0)
+/// Whether any can go on of which this wait can tell.
+pub(crate) fn are_ready(watch: &impl Watch) -> bool {
+    let is_told = |ssl: &usize| told_by(*ssl).is_some_and(|socket| watch.tells(socket));
+    with_ready(|ready| ready.iter().any(is_told)).unwrap_or(false)
 }
 
-/// Writes an event for each handshake that can go on, with the server's own data. Those that the
-/// server watches elsewhere, or not at all, stay: its next call for them goes on.
-pub(crate) fn deliver(epoll: Instance, events: &mut [epoll_event]) -> usize {
-    let room = events.len();
-    let mut events = events.iter_mut();
-    with_ready(|ready| {
-        ready.retain(|ssl| {
-            let found = registration(*ssl).filter(|found| found.epoll == epoll);
-            let Some((registration, event)) = found.and_then(|found| Some((found, events.next()?)))
-            else {
-                return true;
-            };
-            *event = epoll_event {
-                events: libc::EPOLLIN as u32,
-                u64: registration.data,
-            };
-            false
-        });
+/// Tells the server of the handshakes that can go on, as far as this wait can. Those that the server watches elsewhere,
+/// or not at all, stay: its next call for them goes on.
+pub(crate) fn deliver(mut watch: impl Watch) -> c_int {
+    let mut tell = |ssl: usize| {
+        let is_told = told_by(ssl).is_some_and(|socket| watch.tell(socket));
+        if is_told {
+            with_table(|table| {
+                let one = table.get(&ssl)?;
+                one.tellings.set(one.tellings.get().saturating_sub(1));
+                Some(())
+            });
+        }
+        is_told
+    };
+    let told = with_ready(|ready| {
+        let before = ready.len();
+        ready.retain(|ssl| !tell(*ssl));
+        before - ready.len()
     });
-    room - events.len()
-}
-
-/// This thread waits in an epoll instance. Only a wait that can last shows how it learns of events.
-pub(crate) fn waits(epoll: Instance, can_last: bool) {
-    WAITS.set(WAITS.get() + 1);
-    let mut known = WAITED.get();
-    if can_last && !known.contains(&Some(epoll)) {
-        known.rotate_right(1);
-        known[0] = Some(epoll);
-        WAITED.set(known);
+    match told.unwrap_or(0) {
+        0 => 0,
+        _ => watch.answer(),
     }
-}
-
-/// Whether this thread has waited in that instance by a function that we stand in for.
-fn waits_on(epoll: Instance) -> bool {
-    WAITED.get().contains(&Some(epoll))
-}
-
-fn waits_anywhere() -> bool {
-    WAITED.get()[0].is_some()
 }
 
 /// Runs at most one pass: with 0 one that is full, otherwise any. On a handshake's stack there is no room
@@ -429,6 +605,8 @@ fn run_all_passes(handshake: &Handshake) {
 /// Until this is dropped, calls for `ssl` are not taken for calls of the handshake on whose stack they
 /// are made: a callback may use other connections.
 pub(crate) fn apart(ssl: Ssl) -> Apart {
+    // What the original is asked is the server's last call.
+    is_told_no_more_of_anothers(ssl);
     let current = CURRENT.get();
     // SAFETY: rule 2: a handshake that is current is in the table.
     let is_other = unsafe { current.as_ref() }.is_some_and(|current| current.ssl != ssl);
@@ -466,8 +644,8 @@ pub(crate) fn can_switch_stacks() -> bool {
     status != 0 || features & ARCH_SHSTK_SHSTK == 0
 }
 
-/// Takes notice of a server's handshake that can be suspended.
-fn begin(ssl: Ssl) -> Option<*const Handshake> {
+/// The socket of a connection whose handshake can be suspended: a server's, with nothing in between.
+fn socket_of(ssl: Ssl) -> Option<c_int> {
     // SAFETY: the server passes a connection to a function that takes one.
     let (fd, can_be) = unsafe {
         let fd = originals::ssl_get_rfd(ssl);
@@ -483,17 +661,31 @@ fn begin(ssl: Ssl) -> Option<*const Handshake> {
     };
     // Without a socket of its own (a memory BIO, QUIC), a server could not be told to go on. The
     // server of a blocking socket does not expect to be told.
-    if !can_be || connections::is_under_way(ssl) {
-        return None;
-    }
+    (can_be && is_nonblocking(fd)).then_some(fd)
+}
+
+fn is_nonblocking(fd: c_int) -> bool {
     // SAFETY: asks for the flags of a descriptor.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    if flags < 0 || flags & libc::O_NONBLOCK == 0 {
+    flags >= 0 && flags & libc::O_NONBLOCK != 0
+}
+
+/// Takes notice of a server's handshake that can be suspended.
+fn begin(ssl: Ssl, fd: c_int) -> Option<*const Handshake> {
+    static LAST: AtomicUsize = AtomicUsize::new(0);
+    let number = LAST.fetch_add(1, Relaxed) + 1;
+    // SAFETY: the server passes a connection; the value is a number.
+    let is_set = unsafe {
+        originals::ssl_set_ex_data(ssl, index()?, ptr::without_provenance_mut(number)) == 1
+    };
+    if !is_set {
         return None;
     }
+    waits::begin();
     let handshake = Box::new(Handshake {
         ssl,
         fd,
+        number,
         process: Cell::new(0),
         coroutine: Cell::new(None),
         yielder: Cell::new(ptr::null()),
@@ -503,9 +695,55 @@ fn begin(ssl: Ssl) -> Option<*const Handshake> {
         asked: Cell::new((0, 0)),
         is_cancelled: Cell::new(false),
         info: Cell::new(None),
+        returned: Cell::new((0, 0)),
+        tellings: Cell::new(0),
     });
     let address: *const Handshake = &raw const *handshake;
+    forget(ssl);
     with_table(|table| table.insert(ssl.addr(), handshake)).map(|_| address)
+}
+
+/// The index of our value among those of a connection.
+fn index() -> Option<c_int> {
+    static INDEX: AtomicI32 = AtomicI32::new(-1);
+    if INDEX.load(Relaxed) < 0 {
+        let (none, no_function) = (ptr::null_mut(), ptr::null());
+        // SAFETY: `freed` has the type of such a function, and this library is never unloaded.
+        let new = unsafe {
+            originals::crypto_get_ex_new_index(0, 0, none, no_function, no_function, Some(freed))
+        };
+        // Another thread may have been faster; its index is as good.
+        let _ = INDEX.compare_exchange(-1, new, Relaxed, Relaxed);
+    }
+    Some(INDEX.load(Relaxed)).filter(|index| *index >= 0)
+}
+
+/// OpenSSL frees a connection. We have ended its handshake before, if we were asked: the last reference may have been
+/// in other hands, or a library may have called OpenSSL's function past us.
+extern "C" fn freed(
+    ssl: Ssl,
+    number: *mut c_void,
+    _: *mut c_void,
+    _: c_int,
+    _: c_long,
+    _: *mut c_void,
+) {
+    guarded(|| {
+        if number.is_null() {
+            return;
+        }
+        connections::is_freed(ssl, number.addr());
+        let is_it = |table: &mut HashMap<usize, Box<Handshake>>| {
+            let found = table.get(&ssl.addr());
+            // One that runs would need it.
+            let is_it =
+                |one: &Handshake| one.number == number.addr() && one.state.get() != State::Running;
+            found.is_some_and(|one| is_it(one))
+        };
+        if with_table(is_it) == Some(true) {
+            forget(ssl);
+        }
+    });
 }
 
 /// Whether what is read and written goes to a socket at once, with no buffer in between.
@@ -529,16 +767,14 @@ const CTRL_MODE: c_int = 33;
 /// `SSL_MODE_ASYNC`.
 const MODE_ASYNC: std::ffi::c_long = 0x100;
 
-/// What is known of this connection. If its socket is another one by now, or it is no server any more,
-/// nothing is.
+/// What is known of this connection. If another one had its address, nothing is.
 fn find(ssl: Ssl) -> Option<*const Handshake> {
     let found = with_table(|table| Some(&raw const **table.get(&ssl.addr())?)).flatten()?;
     // SAFETY: rule 2.
-    let handshake = unsafe { &*found };
+    let number = unsafe { (*found).number };
     // SAFETY: the server passes a connection.
-    let is_same = handshake.state.get() != State::Idle
-        || unsafe { originals::ssl_get_rfd(ssl) } == handshake.fd;
-    if !is_same {
+    let value = |index| unsafe { originals::ssl_get_ex_data(ssl, index) }.addr();
+    if connections::is_lost(number) || index().map(value) != Some(number) {
         forget(ssl);
         return None;
     }
@@ -551,7 +787,9 @@ fn own(so: impl Fn(&Handshake) -> bool) -> Vec<Ssl> {
         return Vec::new();
     }
     let handshakes = |table: &mut HashMap<usize, Box<Handshake>>| {
-        let found = table.values().filter(|one| so(one));
+        let found = table
+            .values()
+            .filter(|one| so(one) && !connections::is_lost(one.number));
         found.map(|one| one.ssl).collect()
     };
     with_table(handshakes).unwrap_or_default()
@@ -571,13 +809,15 @@ fn unready(ssl: Ssl) {
     with_ready(|ready| ready.retain(|one| *one != ssl.addr()));
 }
 
-/// Where the connection at this address is told to go on.
-fn registration(ssl: usize) -> Option<Registration> {
-    let found = with_table(|table| table.get(&ssl)?.registration()).flatten();
-    found.filter(|_| !connections::is_abandoned(ptr::without_provenance_mut(ssl)))
+/// The socket by which the server is told of the connection at this address.
+fn told_by(ssl: usize) -> Option<Socket> {
+    let found = with_table(|table| table.get(&ssl).map(|one| (one.number, one.socket()))).flatten();
+    let (number, socket) = found?;
+    let is_gone = connections::is_abandoned(ptr::without_provenance_mut(ssl));
+    (!is_gone && !connections::is_lost(number)).then_some(socket)
 }
 
-/// Drops a handshake on whose stack nothing runs.
+/// Drops a handshake on whose stack nothing runs, or will.
 fn forget(ssl: Ssl) {
     unready(ssl);
     if let Some(handshake) = with_table(|table| table.remove(&ssl.addr())).flatten() {
@@ -694,7 +934,10 @@ fn on_stack(stack: GuardedStack, handshake: *const Handshake, step: Step) -> Run
         // server's, which ends it through `end`.
         unsafe {
             (*handshake).yielder.set(yielder);
-            step((*handshake).ssl)
+            match step {
+                Step::Do => originals::ssl_do_handshake((*handshake).ssl),
+                Step::Accept => originals::ssl_accept((*handshake).ssl),
+            }
         }
     }))
 }
@@ -789,7 +1032,11 @@ impl Drop for Table {
         // SAFETY: asks for the number of this thread.
         let is_first = unsafe { libc::gettid() } as u32 == std::process::id();
         for (_, handshake) in self.0.drain() {
-            if handshake.state.get() == State::Running || is_first && handshake.is_left() {
+            let is_left = is_first && handshake.is_left();
+            if handshake.state.get() == State::Running
+                || is_left
+                || connections::is_lost(handshake.number)
+            {
                 std::mem::forget(handshake);
                 continue;
             }
@@ -811,9 +1058,6 @@ impl Drop for Table {
 /// Bytes of a stack for passes, as many as the provider gives them.
 const STACK_OF_PASSES: usize = 512 * 1024;
 
-/// How many epoll instances a thread is known to wait in.
-const INSTANCES: usize = 4;
-
 thread_local! {
     static TABLE: RefCell<Table> = RefCell::default();
     /// Those that can go on, by the address of the connection, the first first.
@@ -821,10 +1065,8 @@ thread_local! {
     static SUSPENDED: Cell<usize> = const { Cell::new(0) };
     /// The handshake on whose stack this thread runs.
     static CURRENT: Cell<*const Handshake> = const { Cell::new(ptr::null()) };
+    /// The connection of which this thread was last told to try again because its call is another thread's.
+    static TOLD_OF_ANOTHERS: Cell<Ssl> = const { Cell::new(ptr::null_mut()) };
     static STACKS: Stacks = Stacks::default();
     static PASS_STACK: RefCell<Option<DefaultStack>> = const { RefCell::new(None) };
-    /// How often this thread has waited.
-    static WAITS: Cell<u64> = const { Cell::new(0) };
-    /// Where it has waited, the newest first.
-    static WAITED: Cell<[Option<Instance>; INSTANCES]> = const { Cell::new([None; INSTANCES]) };
 }

@@ -1,32 +1,32 @@
-//! The library that suspends TLS handshakes in servers with a synchronous event loop (nginx,
-//! lighttpd): it stands between the server and OpenSSL, preloaded or put into the server's imports by
-//! the provider (`imports`).
+//! The library that suspends TLS handshakes in servers with a synchronous event loop (nginx, lighttpd, Redis): it
+//! stands between the server and OpenSSL, preloaded or put into the server's imports by the provider (`imports`).
 //!
 //! A provider alone cannot give other connections a turn, because it cannot return into the event
 //! loop. This library runs the server's handshake call on a stack of its own. When the provider
 //! waits for a pass, that stack is left, and the server is told to try again, as if the peer's bytes
-//! had not come yet. The decision falls in `epoll_wait`: after each new job the library looks at the
-//! sockets once; when that brings no further job, the passes run, and the connections that can go
-//! on get an event with the server's own data.
+//! had not come yet. The decision falls where the server waits (`epoll_wait`, `poll`, `select` and their siblings):
+//! after each new job the library looks at the sockets once; when that brings no further job, the passes run, and the
+//! server is told that the connections are readable that can go on.
 //!
 //! What it is not: it has no cryptography and decides nothing about passes. It meets the provider in
 //! two tables of functions (`table`). Without the provider, every call goes to the original.
 //!
 //! Only what is understood is suspended: a server's first handshake, on a socket without a buffer in
-//! between, whose descriptor this process has registered with an epoll instance in which the thread has
-//! waited by a function that we stand in for. The first call for a connection that was just accepted and
-//! is not registered yet is told that nothing has come. Everything else is the original's.
+//! between, for which this thread waits by a function that we stand in for (`waits`). The first call for a
+//! connection that was just accepted and is not waited for yet is told that nothing has come. Everything else is the
+//! original's.
 //!
 //! Any program may get the library, so that none may notice it. Three rules follow:
 //!
-//! - Before a call that changes what a suspended handshake uses, or that waits where we cannot tell it of
-//!   anything, the handshake goes on as far as it can (`handshakes::settle`).
+//! - Before a call that changes what a suspended handshake uses, and before a thread sleeps, the handshake goes on as
+//!   far as it can (`handshakes::settle`, `handshakes::go_on_unasked`).
 //! - Nothing is asked of thread-locals that are gone, and no lock is taken where none may be
 //!   (`registrations`, `forks`).
 //! - A mistake of ours ends at one boundary, and the original does the call (`boundary`).
 //!
-//! Where to start: `calls` has the functions that stand in for the originals, `handshakes` what
-//! is suspended, `events` when passes run, `overload` what becomes of connections that wait too long, `tests/uses` what programs do.
+//! Where to start: `calls` has the functions that stand in for the originals, `handshakes` what is suspended, `waits`
+//! where the server is told, `events` when passes run, `overload` what becomes of connections that wait too long,
+//! `tests/uses` what programs do.
 
 #![deny(unsafe_code)]
 
@@ -47,6 +47,8 @@ mod imports;
 mod originals;
 mod overload;
 mod registrations;
+mod rings;
 mod sync;
 #[allow(unsafe_code)]
 mod table;
+mod waits;

@@ -1,6 +1,6 @@
 //! The functions that the program would call without this library.
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::{mem, ptr};
 
@@ -13,6 +13,10 @@ pub(crate) type Ssl = *mut c_void;
 
 /// What OpenSSL calls while a handshake goes on (`SSL_set_info_callback(3)`).
 pub(crate) type InfoCallback = unsafe extern "C-unwind" fn(Ssl, c_int, c_int);
+
+/// What OpenSSL calls for a value of ours when it frees a connection (`CRYPTO_get_ex_new_index(3)`).
+pub(crate) type FreeCallback =
+    extern "C" fn(Ssl, *mut c_void, *mut c_void, c_int, c_long, *mut c_void);
 
 /// Declares functions: each is looked up at its first call, behind this library in the order of symbols.
 /// Nothing is locked meanwhile, because a fork could leave that locked. A thread may be cancelled in a
@@ -66,11 +70,13 @@ originals! {
     ssl_up_ref = c"SSL_up_ref" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
     ssl_dup = c"SSL_dup" in LIBSSL: fn(ssl: Ssl) -> Ssl, otherwise ptr::null_mut();
     ssl_clear = c"SSL_clear" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
+    ssl_stateless = c"SSL_stateless" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise -1;
     ssl_get_error = c"SSL_get_error" in LIBSSL: fn(ssl: Ssl, result: c_int) -> c_int, otherwise 1;
     ssl_want = c"SSL_want" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 1;
     ssl_is_server = c"SSL_is_server" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
     ssl_is_dtls = c"SSL_is_dtls" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
     ssl_in_init = c"SSL_in_init" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
+    ssl_in_before = c"SSL_in_before" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
     ssl_get_peer_finished = c"SSL_get_peer_finished" in LIBSSL:
         fn(ssl: Ssl, to: *mut c_void, len: usize) -> usize, otherwise 0;
     ssl_ctrl = c"SSL_ctrl" in LIBSSL:
@@ -97,7 +103,28 @@ originals! {
         fn(ssl: Ssl, certificate: *mut c_void) -> c_int, otherwise 0;
     ssl_use_private_key = c"SSL_use_PrivateKey" in LIBSSL:
         fn(ssl: Ssl, key: *mut c_void) -> c_int, otherwise 0;
+    ssl_use_cert_and_key = c"SSL_use_cert_and_key" in LIBSSL:
+        fn(ssl: Ssl, certificate: *mut c_void, key: *mut c_void, chain: *mut c_void, again: c_int) -> c_int
+        , otherwise 0;
+    ssl_use_certificate_file = c"SSL_use_certificate_file" in LIBSSL:
+        fn(ssl: Ssl, file: *const c_char, kind: c_int) -> c_int, otherwise 0;
+    ssl_use_certificate_chain_file = c"SSL_use_certificate_chain_file" in LIBSSL:
+        fn(ssl: Ssl, file: *const c_char) -> c_int, otherwise 0;
+    ssl_use_private_key_file = c"SSL_use_PrivateKey_file" in LIBSSL:
+        fn(ssl: Ssl, file: *const c_char, kind: c_int) -> c_int, otherwise 0;
+    ssl_set_ssl_method = c"SSL_set_ssl_method" in LIBSSL:
+        fn(ssl: Ssl, method: *const c_void) -> c_int, otherwise 0;
+    ssl_set_cipher_list = c"SSL_set_cipher_list" in LIBSSL:
+        fn(ssl: Ssl, list: *const c_char) -> c_int, otherwise 0;
+    ssl_set_ciphersuites = c"SSL_set_ciphersuites" in LIBSSL:
+        fn(ssl: Ssl, list: *const c_char) -> c_int, otherwise 0;
+    ssl_copy_session_id = c"SSL_copy_session_id" in LIBSSL: fn(to: Ssl, from: Ssl) -> c_int, otherwise 0;
+    ssl_free_buffers = c"SSL_free_buffers" in LIBSSL: fn(ssl: Ssl) -> c_int, otherwise 0;
     ssl_certs_clear = c"SSL_certs_clear" in LIBSSL: fn(ssl: Ssl) -> (), otherwise ();
+    ssl_get_ex_data = c"SSL_get_ex_data" in LIBSSL:
+        fn(ssl: Ssl, index: c_int) -> *mut c_void, otherwise ptr::null_mut();
+    ssl_set_ex_data = c"SSL_set_ex_data" in LIBSSL:
+        fn(ssl: Ssl, index: c_int, value: *mut c_void) -> c_int, otherwise 0;
     ssl_get_info_callback = c"SSL_get_info_callback" in LIBSSL:
         fn(ssl: Ssl) -> Option<InfoCallback>, otherwise None;
     ssl_set_info_callback = c"SSL_set_info_callback" in LIBSSL:
@@ -114,6 +141,15 @@ originals! {
             -> c_int, otherwise 0;
     err_set_mark = c"ERR_set_mark" in LIBCRYPTO: fn() -> c_int, otherwise 0;
     err_pop_to_mark = c"ERR_pop_to_mark" in LIBCRYPTO: fn() -> c_int, otherwise 0;
+    err_peek_last_error = c"ERR_peek_last_error" in LIBCRYPTO: fn() -> c_ulong, otherwise 0;
+    err_new = c"ERR_new" in LIBCRYPTO: fn() -> (), otherwise ();
+    err_set_error = c"ERR_set_error" in LIBCRYPTO:
+        fn(library: c_int, reason: c_int, format: *const c_char) -> (), otherwise ();
+    crypto_get_ex_new_index = c"CRYPTO_get_ex_new_index" in LIBCRYPTO:
+        fn(class: c_int, argument: c_long, pointer: *mut c_void, new: *const c_void, copy: *const c_void
+            , free: Option<FreeCallback>) -> c_int, otherwise -1;
+    bio_test_flags = c"BIO_test_flags" in LIBCRYPTO:
+        fn(bio: *const c_void, flags: c_int) -> c_int, otherwise 0;
     bio_s_null = c"BIO_s_null" in LIBCRYPTO: fn() -> *const c_void, otherwise ptr::null();
     bio_new = c"BIO_new" in LIBCRYPTO:
         fn(method: *const c_void) -> *mut c_void, otherwise ptr::null_mut();

@@ -45,15 +45,24 @@ struct Place {
     /// The epoll instance; 0: not registered.
     epoll: AtomicU64,
     data: AtomicU64,
+    /// The instance from which it was removed, if it is in none; 0: another one, or none.
+    left: AtomicU64,
     /// How many files with this number were closed.
     file: AtomicU32,
     marks: AtomicU32,
+    /// Of an instance: the thread that waits in it, or [`SEVERAL`]; 0: none does.
+    waiter: AtomicU64,
 }
+
+/// Threads.
+const SEVERAL: u64 = u64::MAX;
 
 /// It was accepted and not registered yet.
 const NEW: u32 = 1;
 /// It is an epoll instance.
 const EPOLL: u32 = 2;
+/// A handshake is or was suspended on it.
+const HELD: u32 = 4;
 
 /// A place of which nothing is known; not a function, because loom's values are no constants.
 macro_rules! empty {
@@ -61,8 +70,10 @@ macro_rules! empty {
         Place {
             epoll: AtomicU64::new(0),
             data: AtomicU64::new(0),
+            left: AtomicU64::new(0),
             file: AtomicU32::new(0),
             marks: AtomicU32::new(0),
+            waiter: AtomicU64::new(0),
         }
     };
 }
@@ -85,13 +96,15 @@ impl Place {
 
     fn end(&self) {
         self.epoll.store(0, Relaxed);
+        self.left.store(0, Relaxed);
         self.marks.store(0, Relaxed);
+        self.waiter.store(0, Relaxed);
         self.file.fetch_add(1, Release);
     }
 }
 
-/// The server has added the descriptor to an instance, or changed it. An instance that wakes once, or one
-/// of several threads, gets no events of ours.
+/// The server has added the descriptor to an instance, or changed it. One that wakes once, or one of several threads,
+/// gets no events of ours, nor does a server that does not wait until the descriptor is readable.
 pub(crate) fn set(fd: c_int, epoll: c_int, added: bool, events: u32, data: u64) {
     let (Some(place), Some(instance)) = (place(fd), place(epoll)) else {
         return;
@@ -104,7 +117,9 @@ pub(crate) fn set(fd: c_int, epoll: c_int, added: bool, events: u32, data: u64) 
         place.end();
     }
     place.marks.fetch_and(!NEW, Relaxed);
-    if events & (libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE) as u32 == 0 {
+    place.left.store(0, Relaxed);
+    let (readable, once) = (libc::EPOLLIN, libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE);
+    if events & (readable | once) as u32 == readable as u32 {
         place.set(epoll, data);
     } else {
         place.epoll.store(0, Release);
@@ -114,7 +129,10 @@ pub(crate) fn set(fd: c_int, epoll: c_int, added: bool, events: u32, data: u64) 
 /// The server has removed the descriptor from the instance.
 pub(crate) fn remove(fd: c_int, epoll: c_int) {
     if let (Some(place), Some(epoll)) = (place(fd), instance(epoll)) {
-        let _ = place.epoll.compare_exchange(epoll.0, 0, Release, Relaxed);
+        let is_removed = (place.epoll.compare_exchange(epoll.0, 0, Release, Relaxed)).is_ok();
+        if is_removed {
+            place.left.store(epoll.0, Relaxed);
+        }
     }
 }
 
@@ -138,7 +156,10 @@ pub(crate) fn duplicated(fd: c_int) {
 /// forgets all of its descriptors, because it is another one from now on.
 pub(crate) fn close(fd: c_int) {
     if let Some(place) = place(fd)
-        && place.epoll.load(Relaxed) | u64::from(place.marks.load(Relaxed)) != 0
+        && place.epoll.load(Relaxed)
+            | u64::from(place.marks.load(Relaxed))
+            | place.left.load(Relaxed)
+            != 0
         && forks::is_own()
     {
         place.end();
@@ -158,9 +179,63 @@ pub(crate) fn get(fd: c_int) -> Option<Registration> {
     let place = place(fd)?;
     let file = place.file.load(Acquire);
     let (epoll, data) = place.get()?;
-    let current = SLOTS.get(epoll.descriptor())?.file.load(Acquire);
-    let alive = Instance::new(epoll.descriptor(), current) == epoll;
-    alive.then_some(Registration { epoll, data, file })
+    is_alive(epoll).then_some(Registration { epoll, data, file })
+}
+
+/// The instance from which the descriptor was removed, and has been in none since: some event loops register it anew for
+/// each event.
+pub(crate) fn left(fd: c_int) -> Option<Instance> {
+    let epoll = Instance(place(fd)?.left.load(Relaxed));
+    (epoll.0 != 0 && is_alive(epoll)).then_some(epoll)
+}
+
+fn is_alive(epoll: Instance) -> bool {
+    let place = SLOTS.get(epoll.descriptor());
+    place.is_some_and(|place| Instance::new(epoll.descriptor(), place.file.load(Acquire)) == epoll)
+}
+
+/// Which of the files with this number it is now. From now on its end is noticed.
+pub(crate) fn hold(fd: c_int) -> Option<u32> {
+    let place = place(fd)?;
+    HIGHEST.fetch_max(fd as usize, Relaxed);
+    place.marks.fetch_or(HELD, Relaxed);
+    file(fd)
+}
+
+/// Which of the files with this number it is now.
+pub(crate) fn file(fd: c_int) -> Option<u32> {
+    place(fd).map(|place| place.file.load(Acquire))
+}
+
+/// The thread waits in the instance. Whether it is the only one that ever did.
+pub(crate) fn waits(epoll: Instance, thread: u64) -> bool {
+    let Some(place) = SLOTS.get(epoll.descriptor()) else {
+        return false;
+    };
+    let known = place.waiter.load(Relaxed);
+    if known == thread {
+        return true;
+    }
+    HIGHEST.fetch_max(epoll.descriptor(), Relaxed);
+    place.marks.fetch_or(EPOLL, Relaxed);
+    let is_first = (place.waiter.compare_exchange(0, thread, Relaxed, Relaxed)).is_ok();
+    if !is_first {
+        place.waiter.store(SEVERAL, Relaxed);
+    }
+    is_first
+}
+
+/// Whether several threads wait in the instance.
+pub(crate) fn is_shared(epoll: Instance) -> bool {
+    let place = SLOTS.get(epoll.descriptor());
+    place.is_none_or(|place| place.waiter.load(Relaxed) == SEVERAL)
+}
+
+/// This is the child of a fork: the thread that waits may be another one.
+pub(crate) fn forked() {
+    for place in SLOTS.iter().take(HIGHEST.load(Relaxed) + 1) {
+        place.waiter.store(0, Relaxed);
+    }
 }
 
 /// The instance that has this descriptor now.
@@ -212,10 +287,12 @@ mod tests {
         assert_eq!(data(201_000), Some(7));
         remove(201_000, other);
         assert!(data(201_000).is_some(), "it is not in that instance");
+        assert!(left(201_000).is_none());
         remove(201_000, epoll);
         assert!(data(201_000).is_none());
+        assert_eq!(left(201_000), instance(epoll));
         close(epoll);
-        assert!(data(201_001).is_none());
+        assert!(data(201_001).is_none() && left(201_000).is_none());
         set(201_001, epoll, true, IN, 8);
         assert_eq!(data(201_001), Some(8));
         close_all(201_001, u32::MAX);

@@ -1,6 +1,6 @@
 /* Uses of libssl that are allowed and unusual, while handshakes are suspended or not. Each prints what it
  * sees; the same is seen with the library and without it. Arguments: the use, where handshakes are
- * suspended (cert, hello, alpn, all), the TLS version (1.2, 1.3). Without arguments: the names of the uses. */
+ * suspended (cert, hello, alpn, or all of these and where a client's certificate is verified), the TLS version (1.2, 1.3). Without arguments: the names of the uses. */
 
 #include "stand_in.h"
 
@@ -64,6 +64,13 @@ static int at_protocol(SSL *ssl, const unsigned char **out, unsigned char *len,
     return wait_for_pass() ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
+/* In the last flight of the client, with which the handshake ends. */
+static int at_client_certificate(X509_STORE_CTX *store, void *unused)
+{
+    (void)store, (void)unused;
+    return wait_for_pass();
+}
+
 static void on_free(void *parent, void *value, CRYPTO_EX_DATA *data, int index, long argument, void *pointer)
 {
     (void)parent, (void)data, (void)index, (void)argument, (void)pointer;
@@ -103,12 +110,11 @@ static void on_removal(SSL_CTX *of, SSL_SESSION *session)
 
 /* ---- Making connections. */
 
-static SSL_CTX *server_context(int version)
+static void use_new_certificate(SSL_CTX *of)
 {
     EVP_PKEY *key = EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256");
     X509 *certificate = X509_new();
     X509_NAME *name = X509_get_subject_name(certificate);
-    SSL_CTX *made = SSL_CTX_new(TLS_server_method());
 
     X509_set_version(certificate, 2);
     ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
@@ -118,9 +124,21 @@ static SSL_CTX *server_context(int version)
     X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, (const unsigned char *)"test", -1, -1, 0);
     X509_set_issuer_name(certificate, name);
     X509_sign(certificate, key, EVP_sha256());
-    CHECK(SSL_CTX_use_certificate(made, certificate) == 1 && SSL_CTX_use_PrivateKey(made, key) == 1);
+    CHECK(SSL_CTX_use_certificate(of, certificate) == 1 && SSL_CTX_use_PrivateKey(of, key) == 1);
     X509_free(certificate);
     EVP_PKEY_free(key);
+}
+
+static SSL_CTX *server_context(int version)
+{
+    SSL_CTX *made = SSL_CTX_new(TLS_server_method());
+
+    use_new_certificate(made);
+    if (strcmp(points, "all") == 0) {
+        SSL_CTX_set_verify(made, SSL_VERIFY_PEER, NULL);
+        SSL_CTX_set_cert_verify_callback(made, at_client_certificate, NULL);
+        SSL_CTX_set_session_id_context(made, (const unsigned char *)"uses", 4);
+    }
     SSL_CTX_set_max_proto_version(made, version);
     SSL_CTX_set_cert_cb(made, at_certificate, NULL);
     SSL_CTX_set_client_hello_cb(made, at_hello, NULL);
@@ -952,6 +970,26 @@ static void unwatched_for_a_while(void)
     drop_all(c);
 }
 
+/* The socket is watched anew for each event, as some event loops do. */
+static void watched_for_each_event(void)
+{
+    int epoll = new_epoll(), turns;
+    struct connection *c = connect_one(epoll);
+    struct epoll_event event;
+
+    for (turns = 0; turns < 300 && !(c->server_done && c->client_done); turns++) {
+        step_client(c);
+        if (epoll_wait(epoll, &event, 1, 10) != 1)
+            continue;
+        CHECK(epoll_ctl(epoll, EPOLL_CTL_DEL, c->ends[0], NULL) == 0);
+        step_server(c);
+        watch(c, epoll, EPOLL_CTL_ADD, EPOLLIN);
+    }
+    CHECK(c->server_done && c->client_done);
+    greet(c);
+    drop_all(c);
+}
+
 /* The instance is itself watched, in another one, or by poll. */
 static void nested_instances(void)
 {
@@ -1086,6 +1124,42 @@ static void watched_under_other_numbers(void)
 {
     accepted(1);
     accepted(2);
+}
+
+/* SSL_accept says what the connection is, and SSL_read has the handshake. */
+static void accepted_and_read(void)
+{
+    struct sockaddr_un name = { .sun_family = AF_UNIX };
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0), turns, result, sent = 0;
+    struct connection *c = calloc(1, sizeof *c);
+    socklen_t len = sizeof name;
+
+    CHECK(bind(listener, (struct sockaddr *)&name, sizeof name.sun_family) == 0 && listen(listener, 1) == 0);
+    CHECK(getsockname(listener, (struct sockaddr *)&name, &len) == 0);
+    c->ends[1] = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(connect(c->ends[1], (struct sockaddr *)&name, len) == 0);
+    fcntl(c->ends[1], F_SETFL, O_NONBLOCK);
+    c->epoll = new_epoll();
+    c->ends[0] = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+    c->is_alive = 1;
+    c->server = new_server(c, c->ends[0]);
+    c->client = new_client(c->ends[1]);
+    result = SSL_accept(c->server);
+    CHECK(result == -1 && SSL_get_error(c->server, result) == SSL_ERROR_WANT_READ);
+    watch(c, c->epoll, EPOLL_CTL_ADD, EPOLLIN);
+    for (turns = 0; turns < 300 && result != 1; turns++) {
+        struct epoll_event event;
+
+        step_client(c);
+        if (c->client_done && !sent)
+            sent = SSL_write(c->client, "x", 1);
+        epoll_wait(c->epoll, &event, 1, 10);
+        result = read_one(c->server);
+        CHECK(result == 1 || SSL_get_error(c->server, result) == SSL_ERROR_WANT_READ);
+    }
+    printf("result: %d\n", result);
+    drop_all(c);
+    close(listener);
 }
 
 static void context_goes_first(void)
@@ -1492,6 +1566,554 @@ static void unload(void)
     drop_all(c);
 }
 
+/* ---- Event loops of each kind. */
+
+#define MANY 20
+
+static const char *const ways[] = { "poll", "ppoll", "select", "pselect", "epoll_pwait", "epoll_pwait2" };
+
+/* Waits for the servers' sockets, and says which are readable. */
+static void wait_for_servers(int way, struct connection **c, int epoll, char *readable)
+{
+    struct timespec short_time = { 0, 1000000 };
+    struct timeval as_short = { 0, 1000 };
+    struct epoll_event events[MANY];
+    struct pollfd fds[MANY];
+    int i, j, count = 0, most = 0;
+    fd_set set;
+
+    FD_ZERO(&set);
+    for (i = 0; i < MANY; i++) {
+        fds[i] = (struct pollfd){ .fd = c[i]->ends[0], .events = POLLIN };
+        FD_SET(c[i]->ends[0], &set);
+        most = c[i]->ends[0] > most ? c[i]->ends[0] : most;
+        readable[i] = 0;
+    }
+    switch (way) {
+    case 0: count = poll(fds, MANY, 1); break;
+    case 1: count = ppoll(fds, MANY, &short_time, NULL); break;
+    case 2: count = select(most + 1, &set, NULL, NULL, &as_short); break;
+    case 3: count = pselect(most + 1, &set, NULL, NULL, &short_time, NULL); break;
+    case 4: count = epoll_pwait(epoll, events, MANY, 1, NULL); break;
+    case 5: count = epoll_pwait2(epoll, events, MANY, &short_time, NULL); break;
+    }
+    CHECK(count >= 0);
+    for (i = 0; i < MANY; i++) {
+        if (way < 2)
+            readable[i] = fds[i].revents != 0;
+        else if (way < 4)
+            readable[i] = count > 0 && FD_ISSET(c[i]->ends[0], &set);
+        for (j = 0; way >= 4 && j < count; j++)
+            readable[i] |= events[j].data.ptr == c[i];
+        count -= way < 4 && readable[i];
+    }
+    CHECK(way >= 4 || count == 0);
+}
+
+static void loops(void)
+{
+    int way, i, turns, done = 0;
+
+    for (way = 0; way < 6; way++, done = 0) {
+        int before = suspensions, epoll = new_epoll();
+        struct connection *c[MANY];
+        char readable[MANY];
+
+        for (i = 0; i < MANY; i++) {
+            c[i] = connect_unwatched();
+            SSL_set_accept_state(c[i]->server);
+            if (way >= 4)
+                watch(c[i], epoll, EPOLL_CTL_ADD, EPOLLIN);
+            /* As servers do that expect the client's bytes with the connection. */
+            step_server(c[i]);
+        }
+        for (turns = 0; turns < 500 && done < MANY; turns++) {
+            for (done = i = 0; i < MANY; i++) {
+                step_client(c[i]);
+                done += c[i]->server_done && c[i]->client_done;
+            }
+            wait_for_servers(way, c, epoll, readable);
+            for (i = 0; i < MANY; i++)
+                if (readable[i])
+                    step_server(c[i]);
+        }
+        printf("%s: %d\n", ways[way], done);
+        CHECK(library == NULL || suspensions - before > MANY / 2);
+        for (i = 0; i < MANY; i++) {
+            greet(c[i]);
+            drop_all(c[i]);
+        }
+    }
+}
+
+/* One connection at a time has nothing to share: it is not suspended in poll. */
+static void alone_in_poll(void)
+{
+    struct connection *c = connect_unwatched();
+    struct pollfd watched = { .fd = c->ends[0], .events = POLLIN };
+    int turns;
+
+    SSL_set_accept_state(c->server);
+    for (turns = 0; turns < 300 && !(c->server_done && c->client_done); turns++) {
+        step_client(c);
+        if (poll(&watched, 1, 10) == 1)
+            step_server(c);
+    }
+    printf("done: %d, suspended: %d\n", c->server_done && c->client_done, suspensions);
+    drop_all(c);
+}
+
+/* The thread sleeps where nothing tells it of the connection: the client gets its answer all the same. */
+static void sleeps_elsewhere(void)
+{
+    int way, turns;
+
+    for (way = 0; way < 4; way++) {
+        struct connection *c = connect_one(new_epoll());
+        int other = epoll_create1(0);
+        struct pollfd watched = { .fd = eventfd(0, 0), .events = POLLIN };
+        struct epoll_event event = { .events = EPOLLIN };
+        struct timeval short_time = { 0, 5000 };
+
+        call_once(c);
+        for (turns = 0; turns < 3; turns++) {
+            if (way == 0)
+                CHECK(epoll_wait(other, &event, 1, 5) == 0);
+            else if (way == 1)
+                CHECK(poll(&watched, 1, 5) == 0);
+            else if (way == 2)
+                CHECK(select(0, NULL, NULL, NULL, &short_time) == 0);
+            else
+                CHECK(poll(NULL, 0, 5) == 0);
+        }
+        step_client(c);
+        printf("client done: %d\n", c->client_done);
+        complete(c);
+        drop_all(c);
+    }
+}
+
+/* The handshake ends in a call that the server has not made. The client waits for the server then. */
+static void ends_unasked(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    int turns;
+
+    for (turns = 0; turns < 300 && !c->server_done; turns++) {
+        step_client(c);
+        serve(c->epoll, 10);
+        if (!c->server_done)
+            CHECK(SSL_set_fd(c->server, c->ends[0]) == 1);
+    }
+    CHECK(c->server_done);
+    complete(c);
+    drop_all(c);
+}
+
+/* The client goes away meanwhile, and the server learns why. */
+static void fails_unasked(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    int turns, result = -1, error = SSL_ERROR_WANT_READ;
+
+    call_once(c);
+    /* No record of TLS. */
+    CHECK(send(c->ends[1], "GET / HTTP/1.0\r\n\r\n", 18, 0) == 18);
+    CHECK(poll(NULL, 0, 5) == 0);
+    for (turns = 0; turns < 300 && error == SSL_ERROR_WANT_READ; turns++) {
+        struct epoll_event event;
+
+        CHECK(epoll_wait(c->epoll, &event, 1, 1000) == 1);
+        result = SSL_do_handshake(c->server);
+        error = SSL_get_error(c->server, result);
+    }
+    printf("%d %d %s\n", result, error, ERR_reason_error_string(ERR_get_error()));
+    drop_all(c);
+}
+
+static void blocking_in_the_middle(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    pthread_t thread;
+    char byte;
+
+    call_once(c);
+    fcntl(c->ends[0], F_SETFL, 0);
+    fcntl(c->ends[1], F_SETFL, 0);
+    pthread_create(&thread, NULL, blocking_client, c);
+    printf("SSL_accept: %d\n", SSL_accept(c->server));
+    CHECK(SSL_read(c->server, &byte, 1) == 1 && SSL_write(c->server, "y", 1) == 1);
+    pthread_join(thread, NULL);
+    drop_all(c);
+}
+
+/* ---- Connections that others free. */
+
+static void owned_by_a_bio(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    BIO *owner = BIO_new(BIO_f_ssl());
+
+    BIO_set_ssl(owner, c->server, BIO_CLOSE);
+    call_once(c);
+    c->is_alive = 0;
+    BIO_free_all(owner);
+    printf("freed: %d, late calls: %d\n", freed, c->late_calls);
+}
+
+/* By a function that the library does not stand in for, and the address is used again. */
+static void freed_past_the_library(void)
+{
+    void (*real_free)(SSL *) = (void (*)(SSL *))dlsym(dlopen("libssl.so.3", RTLD_NOW | RTLD_NOLOAD), "SSL_free");
+    int epoll = new_epoll(), i, turns;
+    struct epoll_event event;
+
+    for (i = 0; i < 10; i++) {
+        struct connection *c = connect_one(epoll), *d;
+
+        call_once(c);
+        c->is_alive = 0;
+        real_free(c->server);
+        CHECK(freed == 2 * i + 1 && c->late_calls == 0);
+        for (turns = 0; turns < 3; turns++)
+            CHECK(epoll_wait(epoll, &event, 1, 1) == 0);
+        d = connect_one(epoll);
+        complete(d);
+        drop_all(d);
+        close(c->ends[0]);
+        SSL_free(c->client);
+        close(c->ends[1]);
+    }
+}
+
+static void *thread_frees_past_the_library(void *of)
+{
+    void (*real_free)(SSL *) = (void (*)(SSL *))dlsym(dlopen("libssl.so.3", RTLD_NOW | RTLD_NOLOAD), "SSL_free");
+
+    real_free(of);
+    return NULL;
+}
+
+static void freed_elsewhere_past_the_library(void)
+{
+    int epoll = new_epoll(), turns;
+    struct connection *c = connect_one(epoll), *d = connect_one(epoll);
+    struct epoll_event event;
+    pthread_t thread;
+
+    call_once(c);
+    c->is_alive = 0;
+    pthread_create(&thread, NULL, thread_frees_past_the_library, c->server);
+    pthread_join(thread, NULL);
+    for (turns = 0; turns < 3; turns++)
+        CHECK(epoll_wait(epoll, &event, 1, 1) == 0);
+    printf("freed: %d\n", freed);
+    complete(d);
+    drop_all(d);
+}
+
+/* ---- Callbacks that wait in their own ways. */
+
+static void wait_in_each_way(void)
+{
+    struct timespec short_time = { 0, 100000 };
+    struct timeval as_short = { 0, 100 };
+    struct epoll_event event;
+    static int other = -1;
+    struct pollfd watched;
+
+    if (other < 0)
+        other = eventfd(0, 0);
+    watched = (struct pollfd){ .fd = other, .events = POLLIN };
+    CHECK(poll(&watched, 1, 1) == 0 && ppoll(NULL, 0, &short_time, NULL) == 0);
+    CHECK(select(0, NULL, NULL, NULL, &as_short) == 0);
+    if (victim != NULL)
+        CHECK(epoll_wait(victim->epoll, &event, 1, 0) >= 0);
+}
+
+static void on_info_wait(const SSL *ssl, int where, int result)
+{
+    (void)ssl, (void)where, (void)result;
+    wait_in_each_way();
+}
+
+static void on_secret_wait(const SSL *ssl, const char *line)
+{
+    (void)ssl, (void)line;
+    wait_in_each_way();
+}
+
+static int on_session_wait(SSL *ssl, SSL_SESSION *session)
+{
+    (void)ssl, (void)session;
+    wait_in_each_way();
+    return 0;
+}
+
+static int on_name_wait(SSL *ssl, int *alert, void *unused)
+{
+    (void)ssl, (void)alert, (void)unused;
+    wait_in_each_way();
+    return SSL_TLSEXT_ERR_OK;
+}
+
+static void callbacks_wait(void)
+{
+    int epoll = new_epoll(), i, turns, done = 0;
+    struct connection *c[6];
+
+    SSL_CTX_set_info_callback(context, on_info_wait);
+    SSL_CTX_set_keylog_callback(context, on_secret_wait);
+    SSL_CTX_sess_set_new_cb(context, on_session_wait);
+    SSL_CTX_set_tlsext_servername_callback(context, on_name_wait);
+    for (i = 0; i < 6; i++)
+        c[i] = connect_one(epoll);
+    for (turns = 0; turns < 500 && done < 6; turns++) {
+        for (done = i = 0; i < 6; i++) {
+            step_client(c[i]);
+            done += c[i]->server_done && c[i]->client_done;
+        }
+        victim = done < 6 ? c[turns % 6] : NULL;
+        serve(epoll, 1);
+    }
+    victim = NULL;
+    printf("done: %d\n", done);
+    for (i = 0; i < 6; i++)
+        drop_all(c[i]);
+}
+
+/* ---- Threads. */
+
+static void wait_until_stopped(int epoll)
+{
+    struct epoll_event event;
+
+    while (!__atomic_load_n(&stop, __ATOMIC_SEQ_CST))
+        epoll_wait(epoll, &event, 1, 5);
+}
+
+/* It also asks without an event: the thread that began may have read what came, and it cannot tell this one. */
+static void *thread_takes_over(void *of)
+{
+    struct connection *c = of;
+    struct epoll_event event;
+    int turns;
+
+    watch(c, new_epoll(), EPOLL_CTL_ADD, EPOLLIN);
+    for (turns = 0; turns < 5000 && !(c->server_done && c->client_done); turns++) {
+        step_client(c);
+        step_server(c);
+        if (epoll_wait(c->epoll, &event, 1, 1) == 1)
+            poll(NULL, 0, 1);
+    }
+    CHECK(c->server_done && c->client_done);
+    greet(c);
+    __atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+/* A thread takes a connection over in the middle, and the one that began it goes on waiting elsewhere. */
+static void taken_over(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    int epoll = c->epoll;
+    pthread_t thread;
+
+    call_once(c);
+    CHECK(epoll_ctl(epoll, EPOLL_CTL_DEL, c->ends[0], NULL) == 0);
+    pthread_create(&thread, NULL, thread_takes_over, c);
+    wait_until_stopped(epoll);
+    pthread_join(thread, NULL);
+    drop_all(c);
+}
+
+static void *thread_steps_server(void *of)
+{
+    step_server(of);
+    return NULL;
+}
+
+/* One thread waits, others do the calls. */
+static void served_by_other_threads(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    struct epoll_event event;
+    pthread_t thread;
+    int turns;
+
+    call_once(c);
+    for (turns = 0; turns < 300 && !(c->server_done && c->client_done); turns++) {
+        step_client(c);
+        if (epoll_wait(c->epoll, &event, 1, 10) == 1) {
+            pthread_create(&thread, NULL, thread_steps_server, c);
+            pthread_join(thread, NULL);
+        }
+    }
+    CHECK(c->server_done && c->client_done);
+    greet(c);
+    drop_all(c);
+}
+
+static void *thread_serves(void *epoll)
+{
+    int turns;
+
+    wait_once(*(int *)epoll);
+    __atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);
+    for (turns = 0; turns < 1000 && !victim->server_done; turns++)
+        serve(*(int *)epoll, 10);
+    return NULL;
+}
+
+/* One thread accepts, another one has the handshake. */
+static void handed_over(void)
+{
+    struct connection *c = connect_unwatched();
+    int epoll = epoll_create1(0), turns;
+    pthread_t thread;
+
+    victim = c;
+    SSL_set_accept_state(c->server);
+    pthread_create(&thread, NULL, thread_serves, &epoll);
+    wait_until_stopped(new_epoll());
+    watch(c, epoll, EPOLL_CTL_ADD, EPOLLIN);
+    for (turns = 0; turns < 1000 && !(c->server_done && c->client_done); turns++) {
+        step_client(c);
+        poll(NULL, 0, 5);
+    }
+    pthread_join(thread, NULL);
+    CHECK(c->server_done && c->client_done);
+    greet(c);
+    drop_all(c);
+}
+
+#define SHARED 12
+
+static struct connection *shared[SHARED];
+static pthread_mutex_t shared_locks[SHARED];
+static int own_instances;
+
+static void step_shared(int i)
+{
+    if (pthread_mutex_trylock(&shared_locks[i]) != 0)
+        return;
+    step_server(shared[i]);
+    pthread_mutex_unlock(&shared_locks[i]);
+}
+
+static void *thread_juggles(void *at)
+{
+    int epoll = *(int *)at, count, i;
+    unsigned random = epoll;
+    struct epoll_event events[4];
+
+    while (!__atomic_load_n(&stop, __ATOMIC_SEQ_CST)) {
+        count = epoll_wait(epoll, events, 4, 1);
+        for (i = 0; i < count; i++)
+            step_shared(events[i].data.u32);
+        random = random * 1103515245 + 12345;
+        if (own_instances && random >> 16 & 1)
+            step_shared((random >> 20) % SHARED);
+    }
+    return NULL;
+}
+
+/* Threads that wait in one instance, or that each have one and take connections from each other. */
+static void juggle(int own)
+{
+    int i, turns, done = 0, epoll[4];
+    pthread_t threads[4];
+
+    own_instances = own;
+    for (i = 0; i < 4; i++)
+        epoll[i] = own || i == 0 ? epoll_create1(0) : epoll[0];
+    for (i = 0; i < SHARED; i++) {
+        struct epoll_event event = { .events = EPOLLIN, .data.u32 = i };
+
+        pthread_mutex_init(&shared_locks[i], NULL);
+        shared[i] = connect_unwatched();
+        SSL_set_accept_state(shared[i]->server);
+        CHECK(epoll_ctl(epoll[i % 4], EPOLL_CTL_ADD, shared[i]->ends[0], &event) == 0);
+    }
+    stop = 0;
+    for (i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, thread_juggles, &epoll[i]);
+    for (turns = 0; turns < 2000 && done < SHARED; turns++) {
+        poll(NULL, 0, 1);
+        for (done = i = 0; i < SHARED; i++) {
+            step_client(shared[i]);
+            pthread_mutex_lock(&shared_locks[i]);
+            done += shared[i]->client_done && shared[i]->server_done;
+            pthread_mutex_unlock(&shared_locks[i]);
+        }
+    }
+    /* Some are freed while others wait in the middle. */
+    __atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);
+    for (i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    printf("done: %d\n", done);
+    for (i = 0; i < SHARED; i++) {
+        SSL_free(shared[i]->server);
+        close(shared[i]->ends[0]);
+    }
+    printf("freed: %d\n", freed);
+}
+
+static void juggled(void)
+{
+    juggle(1);
+}
+
+static void shared_instance(void)
+{
+    juggle(0);
+}
+
+/* A child that closes everything and serves anew, as daemons do. */
+static void becomes_a_daemon(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    pid_t child;
+
+    call_once(c);
+    fflush(stdout);
+    child = fork_once();
+    if (child == 0) {
+        struct connection *d;
+        int fd;
+
+        for (fd = 3; fd < 200; fd++)
+            close(fd);
+        d = connect_one(new_epoll());
+        complete(d);
+        drop_all(d);
+        SSL_free(c->server);
+        fflush(stdout);
+        _exit(freed == 2 ? 5 : 6);
+    }
+    printf("child: %d\n", ended_well(child));
+    complete(c);
+    drop_all(c);
+}
+
+/* The child of a fork waits, and says nothing to the parent's client. */
+static void child_sleeps(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    pid_t child;
+
+    call_once(c);
+    child = fork_once();
+    if (child == 0) {
+        poll(NULL, 0, 10);
+        epoll_wait(epoll_create1(0), &(struct epoll_event){ 0 }, 1, 10);
+        _exit(5);
+    }
+    printf("child: %d\n", ended_well(child));
+    complete(c);
+    drop_all(c);
+}
+
 /* The descriptor's number is beyond all that is kept of descriptors, or no number at all. */
 static void odd_numbers(void)
 {
@@ -1549,12 +2171,14 @@ static const struct use {
     USE(two_instances, 0),
     USE(another_instance, 1),
     USE(unwatched_for_a_while, 1),
+    USE(watched_for_each_event, 1),
     USE(nested_instances, 0),
     USE(polled_instance, 1),
     USE(other_waits, 1),
     USE(busy, 1),
     USE(accepted_and_called_first, 1),
     USE(watched_under_other_numbers, 0),
+    USE(accepted_and_read, 1),
     USE(context_goes_first, 1),
     USE(another_context, 1),
     USE(another_state, 1),
@@ -1576,6 +2200,23 @@ static const struct use {
     USE(moved, 1),
     USE(cancelled_threads, 0),
     USE(unload, 1),
+    USE(loops, 1),
+    USE(alone_in_poll, 0),
+    USE(sleeps_elsewhere, 1),
+    USE(ends_unasked, 1),
+    USE(fails_unasked, 1),
+    USE(blocking_in_the_middle, 1),
+    USE(owned_by_a_bio, 1),
+    USE(freed_past_the_library, 1),
+    USE(freed_elsewhere_past_the_library, 1),
+    USE(callbacks_wait, 1),
+    USE(taken_over, 1),
+    USE(served_by_other_threads, 1),
+    USE(handed_over, 1),
+    USE(juggled, 0),
+    USE(shared_instance, 0),
+    USE(becomes_a_daemon, 1),
+    USE(child_sleeps, 1),
     USE(odd_numbers, 0),
 };
 
@@ -1597,6 +2238,7 @@ int main(int count, char **arguments)
     ex_data = SSL_get_ex_new_index(0, NULL, NULL, NULL, on_free);
     context = server_context(version);
     client_context = SSL_CTX_new(TLS_client_method());
+    use_new_certificate(client_context);
     SSL_CTX_set_alpn_protos(client_context, (const unsigned char *)"\x01x", 2);
     for (i = 0; i < sizeof uses / sizeof *uses; i++) {
         if (strcmp(uses[i].name, arguments[1]) == 0) {

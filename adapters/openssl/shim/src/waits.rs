@@ -1,0 +1,450 @@
+//! What a thread waits for: in the call at hand, and in those before it.
+//!
+//! A handshake is suspended only where its server is told that it can go on: a wait of the same thread names its
+//! socket (`poll`, `select`) or the epoll instance in which the socket is registered, or it names that instance. Each
+//! kind of wait is a [`Watch`].
+//!
+//! `poll` and `select` may be called in signal handlers: what is kept of them needs no memory then.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_int;
+
+use libc::{epoll_event, pollfd};
+
+use crate::registrations::{self, Instance, Registration};
+
+/// The socket of a handshake.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Socket {
+    pub(crate) fd: c_int,
+    /// Which of the files that had this number one after the other.
+    pub(crate) file: u32,
+}
+
+impl Socket {
+    fn registration(self) -> Option<Registration> {
+        registrations::get(self.fd).filter(|found| found.file == self.file)
+    }
+
+    fn is_open(self) -> bool {
+        registrations::file(self.fd) == Some(self.file)
+    }
+
+    /// Whether this thread waits in the epoll instance of the socket, or in the one that it has just left.
+    pub(crate) fn is_in_an_instance(self) -> bool {
+        let registered = self.registration().map(|found| found.epoll);
+        let left = || registrations::left(self.fd).filter(|_| self.is_open());
+        registered.or_else(left).is_some_and(waits_in)
+    }
+
+    /// Whether this thread's last `poll` or `select` was for the socket.
+    pub(crate) fn is_in_the_set(self) -> bool {
+        self.is_open() && is_in_the_set(self.fd)
+    }
+}
+
+/// One call that waits.
+pub(crate) trait Watch {
+    /// Keeps what a wait is for that can last: it shows how this thread learns of events.
+    fn remember(&self);
+    /// Whether the call can tell that the socket is readable.
+    fn tells(&self, socket: Socket) -> bool;
+    /// Tells that the socket is readable; false if the call cannot.
+    fn tell(&mut self, socket: Socket) -> bool;
+    /// What the call returns after that.
+    fn answer(self) -> c_int;
+}
+
+/// `epoll_wait` and its siblings.
+pub(crate) struct InInstance<'a> {
+    pub(crate) instance: Instance,
+    /// The room for events, of which the first are taken.
+    pub(crate) events: &'a mut [epoll_event],
+    pub(crate) taken: usize,
+}
+
+impl Watch for InInstance<'_> {
+    fn remember(&self) {
+        if !registrations::waits(self.instance, this_thread()) {
+            return;
+        }
+        let mut known = INSTANCES.get();
+        if !known.contains(&Some(self.instance)) {
+            known.rotate_right(1);
+            known[0] = Some(self.instance);
+            INSTANCES.set(known);
+        }
+    }
+
+    fn tells(&self, socket: Socket) -> bool {
+        let is_here = |found: Registration| found.epoll == self.instance;
+        self.taken < self.events.len() && socket.registration().is_some_and(is_here)
+    }
+
+    fn tell(&mut self, socket: Socket) -> bool {
+        let found = socket
+            .registration()
+            .filter(|found| found.epoll == self.instance);
+        let Some((registration, event)) = found.zip(self.events.get_mut(self.taken)) else {
+            return false;
+        };
+        *event = epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: registration.data,
+        };
+        self.taken += 1;
+        true
+    }
+
+    fn answer(self) -> c_int {
+        self.taken as c_int
+    }
+}
+
+/// `poll` and `ppoll`.
+pub(crate) struct Polled<'a> {
+    pub(crate) fds: &'a mut [pollfd],
+    /// Whether the answers are ours.
+    pub(crate) is_answered: bool,
+}
+
+/// What a server asks for that waits until a socket is readable.
+const READABLE: i16 = libc::POLLIN | libc::POLLRDNORM;
+
+impl Polled<'_> {
+    fn has(&self, fd: c_int) -> bool {
+        (self.fds.iter()).any(|one| one.fd == fd && one.events & READABLE != 0)
+    }
+}
+
+impl Watch for Polled<'_> {
+    fn remember(&self) {
+        remember_set(|set| {
+            let readable = self.fds.iter().filter(|one| one.events & READABLE != 0);
+            readable.for_each(|one| set.add(one.fd));
+        });
+    }
+
+    fn tells(&self, socket: Socket) -> bool {
+        watched_by(socket, |fd| self.has(fd)).is_some()
+    }
+
+    fn tell(&mut self, socket: Socket) -> bool {
+        let Some(fd) = watched_by(socket, |fd| self.has(fd)) else {
+            return false;
+        };
+        for one in &mut *self.fds {
+            if !self.is_answered {
+                one.revents = 0;
+            }
+            if one.fd == fd {
+                one.revents = one.events & READABLE;
+            }
+        }
+        self.is_answered = true;
+        true
+    }
+
+    fn answer(self) -> c_int {
+        self.fds.iter().filter(|one| one.revents != 0).count() as c_int
+    }
+}
+
+/// `select` and `pselect`: the three sets, in words, as far as the server gives any.
+pub(crate) struct Selected<'a> {
+    pub(crate) sets: [Option<&'a mut [u64]>; 3],
+    pub(crate) told: [u64; SELECTABLE / 64],
+}
+
+/// Descriptors that the C library's sets have room for.
+pub(crate) const SELECTABLE: usize = libc::FD_SETSIZE;
+
+impl Selected<'_> {
+    fn has(&self, fd: c_int) -> bool {
+        let (word, bit) = place(fd);
+        let readable = self.sets[0].as_deref();
+        readable.is_some_and(|words| words.get(word).is_some_and(|word| word & bit != 0))
+    }
+}
+
+impl Watch for Selected<'_> {
+    fn remember(&self) {
+        remember_set(|set| {
+            let words = self.sets[0].as_deref().unwrap_or_default();
+            set.bits[..words.len()].copy_from_slice(words);
+            set.used = words.len();
+        });
+    }
+
+    fn tells(&self, socket: Socket) -> bool {
+        watched_by(socket, |fd| self.has(fd)).is_some()
+    }
+
+    fn tell(&mut self, socket: Socket) -> bool {
+        let fd = watched_by(socket, |fd| self.has(fd));
+        fd.inspect(|fd| {
+            let (word, bit) = place(*fd);
+            self.told[word] |= bit;
+        })
+        .is_some()
+    }
+
+    fn answer(self) -> c_int {
+        let [readable, writable, other] = self.sets;
+        for set in [writable, other].into_iter().flatten() {
+            set.fill(0);
+        }
+        for (word, told) in readable.into_iter().flatten().zip(self.told) {
+            *word = told;
+        }
+        self.told.iter().map(|word| word.count_ones()).sum::<u32>() as c_int
+    }
+}
+
+/// The descriptor by which a set of descriptors tells of the socket: its own, or that of the instance in which it is
+/// registered, which the server asks then.
+fn watched_by(socket: Socket, has: impl Fn(c_int) -> bool) -> Option<c_int> {
+    if has(socket.fd) && socket.is_open() {
+        return Some(socket.fd);
+    }
+    let instance = socket.registration()?.epoll.descriptor() as c_int;
+    has(instance).then_some(instance)
+}
+
+/// This thread waits once more.
+pub(crate) fn count() {
+    COUNT.set(COUNT.get() + 1);
+}
+
+/// How often this thread has waited.
+pub(crate) fn counted() -> u64 {
+    COUNT.get()
+}
+
+/// Whether this thread has waited in the instance, by a function that we stand in for, and no other thread has. Threads
+/// that take turns at one instance sleep elsewhere, too, where nothing is known of them.
+fn waits_in(instance: Instance) -> bool {
+    let is_known = INSTANCES.get().contains(&Some(instance));
+    is_known && !registrations::is_shared(instance) || is_in_the_set(instance.descriptor() as c_int)
+}
+
+/// Whether this thread waits in that instance.
+pub(crate) fn is_waited_in(epoll: c_int) -> bool {
+    registrations::instance(epoll).is_some_and(waits_in)
+}
+
+/// Whether this thread has ever waited.
+pub(crate) fn any() -> bool {
+    INSTANCES.get()[0].is_some() || POLLS.get()
+}
+
+pub(crate) fn is_in_the_set(fd: c_int) -> bool {
+    with_set(|set| set.as_ref().is_some_and(|set| set.has(fd))).unwrap_or(false)
+}
+
+/// Makes room for what this thread's waits are for, from now on.
+pub(crate) fn begin() {
+    with_set(|set| {
+        set.get_or_insert_default();
+    });
+}
+
+/// Keeps a set while this thread has handshakes, and nothing at other times.
+fn remember_set(fill: impl FnOnce(&mut Set)) {
+    POLLS.set(true);
+    let keeps = crate::handshakes::are_under_way();
+    with_set(|set| {
+        if let Some(set) = set {
+            set.clear();
+            if keeps {
+                fill(set);
+            }
+        }
+    });
+}
+
+fn with_set<R>(work: impl FnOnce(&mut Option<Set>) -> R) -> Option<R> {
+    let done = SET.try_with(|set| Some(work(&mut *set.try_borrow_mut().ok()?)));
+    done.ok().flatten()
+}
+
+/// Descriptors of a `poll` or `select`.
+struct Set {
+    bits: Box<[u64; WORDS]>,
+    /// Words that may have bits.
+    used: usize,
+}
+
+/// Words of a set: handshakes with descriptors from 65,536 on are not suspended in `poll`.
+const WORDS: usize = 1024;
+
+impl Default for Set {
+    fn default() -> Self {
+        Self {
+            bits: Box::new([0; WORDS]),
+            used: 0,
+        }
+    }
+}
+
+impl Set {
+    fn clear(&mut self) {
+        self.bits[..self.used].fill(0);
+        self.used = 0;
+    }
+
+    fn add(&mut self, fd: c_int) {
+        let (word, bit) = place(fd);
+        if let Some(bits) = self.bits.get_mut(word) {
+            *bits |= bit;
+            self.used = self.used.max(word + 1);
+        }
+    }
+
+    fn has(&self, fd: c_int) -> bool {
+        let (word, bit) = place(fd);
+        self.bits.get(word).is_some_and(|bits| bits & bit != 0)
+    }
+}
+
+/// The word and the bit of a descriptor. A negative one has a word that no set has.
+fn place(fd: c_int) -> (usize, u64) {
+    (fd as u32 as usize / 64, 1 << (fd as u32 % 64))
+}
+
+/// A number that no other thread has at the same time.
+fn this_thread() -> u64 {
+    COUNT.with(|count| (&raw const *count).addr() as u64)
+}
+
+/// Number of epoll instances that are kept of a thread.
+const KEPT: usize = 4;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+    /// Where this thread has waited, the newest first.
+    static INSTANCES: Cell<[Option<Instance>; KEPT]> = const { Cell::new([None; KEPT]) };
+    /// Whether it has waited by `poll` or `select`.
+    static POLLS: Cell<bool> = const { Cell::new(false) };
+    static SET: RefCell<Option<Set>> = const { RefCell::new(None) };
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn socket(fd: c_int) -> Socket {
+        let file = registrations::hold(fd).unwrap();
+        Socket { fd, file }
+    }
+
+    fn polled(fds: &mut [pollfd]) -> Polled<'_> {
+        Polled {
+            fds,
+            is_answered: false,
+        }
+    }
+
+    fn entry(fd: c_int, events: i16) -> pollfd {
+        let revents = libc::POLLHUP;
+        pollfd {
+            fd,
+            events,
+            revents,
+        }
+    }
+
+    #[test]
+    fn poll_tells_of_the_sockets_that_it_is_for() {
+        let (one, other, writes) = (socket(230_000), socket(230_001), socket(230_002));
+        let mut fds = [
+            entry(-1, libc::POLLIN),
+            entry(one.fd, libc::POLLIN | libc::POLLOUT),
+            entry(writes.fd, libc::POLLOUT),
+            entry(one.fd, libc::POLLIN),
+        ];
+        let mut watch = polled(&mut fds);
+        assert!(watch.tells(one) && !watch.tells(other) && !watch.tells(writes));
+        assert!(watch.tell(one) && !watch.tell(other) && !watch.tell(writes));
+        assert_eq!(watch.answer(), 2);
+        assert_eq!(
+            fds.map(|one| one.revents),
+            [0, libc::POLLIN, 0, libc::POLLIN]
+        );
+    }
+
+    #[test]
+    fn select_tells_of_the_sockets_that_it_is_for() {
+        let (one, other) = (socket(70), socket(71));
+        let (mut readable, mut writable) = ([1, 1 << 6], [7, 7]);
+        let mut watch = Selected {
+            sets: [Some(&mut readable), Some(&mut writable), None],
+            told: [0; SELECTABLE / 64],
+        };
+        assert!(watch.tells(one) && !watch.tells(other) && !watch.tells(socket(900)));
+        assert!(watch.tell(one) && !watch.tell(other));
+        assert_eq!(watch.answer(), 1);
+        assert_eq!((readable, writable), ([0, 1 << 6], [0, 0]));
+    }
+
+    #[test]
+    fn epoll_tells_as_long_as_there_is_room() {
+        let instance = registrations::instance(230_100).unwrap();
+        for fd in [230_101, 230_102] {
+            registrations::set(fd, 230_100, true, libc::EPOLLIN as u32, fd as u64);
+        }
+        let mut room = [epoll_event { events: 0, u64: 0 }];
+        let mut watch = InInstance {
+            instance,
+            events: &mut room,
+            taken: 0,
+        };
+        assert!(watch.tell(socket(230_101)) && !watch.tell(socket(230_102)));
+        assert!(!watch.tells(socket(230_102)));
+        assert_eq!(watch.answer(), 1);
+        let data = room[0].u64;
+        assert_eq!(data, 230_101);
+    }
+
+    #[test]
+    fn a_number_that_is_another_file_is_not_told_of() {
+        crate::forks::begin();
+        let before = socket(230_200);
+        registrations::close(before.fd);
+        let mut fds = [entry(before.fd, libc::POLLIN)];
+        assert!(!polled(&mut fds).tells(before));
+        assert!(polled(&mut fds).tells(socket(before.fd)));
+    }
+
+    #[test]
+    fn a_set_forgets_what_was_in_it() {
+        let mut set = Set::default();
+        for fd in [0, 63, 64, 65_535] {
+            set.add(fd);
+            assert!(set.has(fd) && !set.has(fd + 1));
+        }
+        set.add(-1);
+        set.add(65_536);
+        assert!(!set.has(-1) && !set.has(65_536));
+        set.clear();
+        assert!(!set.has(0) && !set.has(65_535));
+    }
+
+    #[test]
+    fn an_instance_in_which_several_threads_wait_is_nobodys() {
+        let instance = registrations::instance(230_300).unwrap();
+        let wait = move || {
+            let events = &mut [];
+            let watch = InInstance {
+                instance,
+                events,
+                taken: 0,
+            };
+            watch.remember();
+            waits_in(instance)
+        };
+        assert!(wait() && wait());
+        assert!(!std::thread::spawn(wait).join().unwrap());
+        assert!(!wait());
+    }
+}
