@@ -1,7 +1,7 @@
 //! Latency against load: what a server answers in when connections start at a given rate.
 
 use crate::block::Block;
-use crate::chart::{lines, tick};
+use crate::chart::{Colour, letters, lines, tick};
 use crate::handshakes::{colour, column};
 use plotters::prelude::*;
 use std::rc::Rc;

@@ -1,6 +1,6 @@
 //! Blocks of proofs on living servers: CPU time of a handshake with lanes and without, beside two servers in turns.
 
-use crate::chart::{Point, Points, Colour, points};
+use crate::chart::{Colour, Point, Points, points};
 use serde_json::Value;
 use widelane_samples::{Record, names};
 

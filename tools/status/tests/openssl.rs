@@ -15,7 +15,6 @@ use widelane_status_tool::{
 use widelane_testkit::process::{Process, Running};
 use widelane_testkit::wait::until;
 use widelane_testkit::{servers, skip};
-use widelane_threads::Memory;
 
 #[test]
 fn a_server_counts_and_its_figures_are_read_while_it_runs() {

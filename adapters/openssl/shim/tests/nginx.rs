@@ -92,7 +92,7 @@ fn handshakes_outlast_lanes_that_are_switched_off_and_on() {
     worker.ask(Asked::On);
     assert!(handshakes(64, &|_| None) > jobs, "lanes are back");
     // Each wait is counted, of lanes and of OpenSSL; one for a key exchange is never shorter than its multiplication.
-    let counts = worker.counts();
+    let counts = worker.counts().expect("a page");
     assert!(counts.signed >= 64 * 4);
     assert_eq!(counts.signed_times.total(), counts.signed);
     assert_eq!(counts.agreed_times.total(), counts.agreed);

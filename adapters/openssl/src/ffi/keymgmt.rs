@@ -389,9 +389,9 @@ unsafe extern "C" fn generate(
     guarded(ptr::null_mut(), || {
         let since = Instant::now();
         let made = context.and_then(|context| context.generate(callback, argument));
-        objects::give_counted(made.map(|key| Key {
-            made_in: since.elapsed(),
-            ..key
+        objects::give_counted(made.map(|mut key| {
+            key.made_in = since.elapsed();
+            key
         }))
     })
 }

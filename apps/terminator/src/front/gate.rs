@@ -545,7 +545,7 @@ mod tests {
     use widelane_crypto::Backend;
 
     use super::*;
-    use crate::page::tests::report;
+    use crate::observe::page::tests::report;
 
     const SOURCE: u16 = 7;
     const WAIT: Duration = Duration::from_millis(20);
