@@ -92,12 +92,16 @@ impl Process {
         self.file("maps").is_ok_and(|maps| !maps.is_empty())
     }
 
-    /// Children of its first thread.
+    /// Children of all its threads.
     pub fn children(self) -> BTreeSet<Self> {
-        let list = self.file(&format!("task/{}/children", self.0));
-        let list = list.unwrap_or_default();
-        let numbers = list.split_whitespace().map_while(|pid| pid.parse().ok());
-        numbers.map(Self).collect()
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.0));
+        let tasks = tasks.into_iter().flatten().flatten();
+        let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+        let lists: Vec<_> = lists.collect();
+        let numbers = lists.iter().flat_map(|list| list.split_whitespace());
+        numbers
+            .filter_map(|pid| pid.parse().ok().map(Self))
+            .collect()
     }
 
     /// The only child of this process, once there is one: servers listen before they start it.
