@@ -156,7 +156,7 @@ impl Process {
             let found = found.iter().filter(|one| one.listens == listen);
             found.filter(|one| own_sockets.contains(&one.inode)).count()
         };
-        let program = file_name(&exe);
+        let (name, known) = recognised(file_name(&exe), name);
         let group = proc.cgroups(Thread::first_of(pid)).unwrap_or_default();
         let unit = group
             .path()
@@ -164,8 +164,8 @@ impl Process {
             .and_then(|unit| unit.strip_suffix(".service"));
         Ok(Self {
             pid,
-            known: Server::known_program(&program),
-            name: program,
+            known,
+            name,
             unit: unit.map(str::to_owned),
             tls: match Tls::of(files.iter().map(|file| &**file)) {
                 found @ Tls::OpenSsl(_) => found,
@@ -212,7 +212,8 @@ impl Process {
         match self.known {
             Some(known) => {
                 said.extend(known.sentences());
-                said.extend(self.seen().map(|seen| format!("Seen now: {seen}.")));
+                let other = self.seen().filter(|seen| seen != known.waits.expectation());
+                said.extend(other.map(|seen| format!("Seen now: {seen}.")));
             }
             None => {
                 let seen = self.seen().unwrap_or_else(|| IDLE.to_owned());
@@ -290,16 +291,16 @@ impl Process {
     fn waiting(&self) -> String {
         let threads = self.waits.len();
         let kinds = [
-            (Wait::Epoll, "epoll_wait"),
-            (Wait::Poll, "poll"),
-            (Wait::Select, "select"),
-            (Wait::Ring, "io_uring_enter"),
-            (Wait::Accept, "accept"),
+            (Wait::Epoll, "in epoll_wait"),
+            (Wait::Poll, "in poll"),
+            (Wait::Select, "in select"),
+            (Wait::Ring, "in io_uring_enter"),
+            (Wait::Accept, "in accept"),
             (Wait::Child, "waiting for signals or children"),
         ];
         let parts = kinds.iter().filter_map(|(kind, name)| {
             let count = self.count(*kind);
-            (count > 0).then(|| format!("{count} in {name}"))
+            (count > 0).then(|| format!("{count} {name}"))
         });
         let mut parts: Vec<String> = parts.collect();
         let other = self.count(Wait::Other);
@@ -351,6 +352,18 @@ impl Process {
 
     fn count(&self, kind: Wait) -> usize {
         self.waits.iter().filter(|wait| **wait == kind).count()
+    }
+}
+
+/// Name and row of the table of a program, by its file or else by the name that it goes by: one file may have several
+/// names, as Redis's has.
+fn recognised(file: String, name: String) -> (String, Option<&'static Known>) {
+    match Server::known_program(&file) {
+        None => match Server::known_program(&name) {
+            None => (file, None),
+            known => (name, known),
+        },
+        known => (file, known),
     }
 }
 
@@ -479,6 +492,22 @@ mod tests {
     }
 
     #[test]
+    fn a_program_is_known_by_its_file_or_by_its_name() {
+        let of = |file: &str, name: &str| {
+            let (name, known) = recognised(file.to_owned(), name.to_owned());
+            (name, known.map(|known| known.name))
+        };
+        let known = |name: &str, known| (name.to_owned(), Some(known));
+        assert_eq!(
+            of("redis-check-rdb", "redis-server"),
+            known("redis-server", "redis")
+        );
+        assert_eq!(of("nginx", "redis-server"), known("nginx", "nginx"));
+        assert_eq!(of("httpd", "x"), known("httpd", "apache2"));
+        assert_eq!(of("own", "x"), ("own".to_owned(), None));
+    }
+
+    #[test]
     fn programs_that_cannot_load_it_are_told_the_other_way() {
         for tls in [
             Tls::Static,
@@ -510,13 +539,13 @@ mod tests {
             unit: Some("redis-server".to_owned()),
             known: Server::known_program("redis-server"),
             variables: vec![(LD_PRELOAD, "/lib/jemalloc.so".to_owned())],
-            ..process(&[Wait::Epoll])
+            ..process(&[Wait::Epoll, Wait::Epoll])
         };
         let said = text(&there);
         for part in [
             "Process 7: own, unit redis-server.service.",
             "To expect of Redis: single event loop",
-            "Seen now: single event loop",
+            "Seen now: 2 threads with epoll",
             "LD_PRELOAD=/lib/jemalloc.so is in its environment already",
             "`sudo widelane setup redis`",
         ] {

@@ -137,7 +137,7 @@ pub(crate) struct Known {
     /// Names of its program's file, and of the programs that it starts for TLS.
     files: &'static [&'static str],
     /// Way in which it waits for clients.
-    waits: Waits,
+    pub(crate) waits: Waits,
     /// True if its program loads the TLS library itself, or starts other programs with it. Then its file does not
     /// name the library.
     pub(crate) loads_tls: bool,
