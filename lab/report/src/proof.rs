@@ -10,10 +10,8 @@ const KIND: &str = "proof";
 /// Picture of the proofs of the last of `records` that has any, as SVG: a row for each server and load. Points without
 /// an interval are blocks, those with one the medians of two servers in turns.
 pub fn proof(records: &[Record]) -> Option<String> {
-    let record = records.iter().rev();
-    let record = record
-        .filter(|record| record.of(KIND).next().is_some())
-        .next()?;
+    let mut newest_first = records.iter().rev();
+    let record = newest_first.find(|record| record.of(KIND).next().is_some())?;
     let rows: Vec<_> = record
         .of(KIND)
         .filter_map(|line| row(&line.value))

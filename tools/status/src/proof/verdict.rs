@@ -258,7 +258,8 @@ fn latencies(pairs: &[Pair], tells_kinds: bool) -> Vec<Latency> {
         true => [Span::FullHandshake, Span::ResumedHandshake],
         false => [Span::Signature, Span::KeyExchange],
     };
-    let times: [(Span, fn(&Block) -> &Times); 2] = [
+    type Read = fn(&Block) -> &Times;
+    let times: [(Span, Read); 2] = [
         (first, |block| &block.signed_times),
         (second, |block| &block.agreed_times),
     ];
