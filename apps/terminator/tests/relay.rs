@@ -350,7 +350,8 @@ fn reporting_backend(first: &'static [u8], then: Shutdown) -> (Backend, mpsc::Re
 
 /// A connection that will be idle for too long, in the middle of a request.
 fn half_a_request(backend: Backend) -> (Server, Tls) {
-    let mut config = simple(&Files::new(), Kind::Ecdsa, backend);
+    let files = Files::new();
+    let mut config = simple(&files, Kind::Ecdsa, backend);
     config.limits.idle = Duration::from_millis(300);
     let server = start(&config);
     let mut stream = hello(server.addresses()[0]).expect("TLS");
