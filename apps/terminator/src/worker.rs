@@ -165,6 +165,7 @@ async fn accept(
     mut closing: oneshot::Receiver<()>,
 ) {
     let gate = alive.0.gate.clone();
+    let number = gate.socket();
     let (mut queued, mut turn) = (BACKLOG, 0);
     loop {
         tokio::select! {
@@ -189,7 +190,7 @@ async fn accept(
                     queue(watched.get_ref(), queued);
                     continue;
                 }
-                accepted = next(&watched, &gate) => accepted,
+                accepted = next(&watched, number, &gate) => accepted,
             };
             turn += 1;
             if turn % ACCEPTS_A_TURN == 0 {
@@ -198,7 +199,7 @@ async fn accept(
             }
             match accepted {
                 Ok((client, peer)) => {
-                    gate.accepted();
+                    gate.accepted(number);
                     welcome(client, peer, &slot, &shared, &alive.0);
                 }
                 Err(error) => {
@@ -212,6 +213,7 @@ async fn accept(
         };
         // No longer watched: connections for other workers do not wake this thread.
         socket = watched.into_inner();
+        gate.nothing_queued(number);
         // Another worker, process or the service manager may hold the socket as well.
         if queued != BACKLOG {
             queued = BACKLOG;
@@ -235,13 +237,17 @@ fn queue(socket: &TcpListener, most: i32) {
 }
 
 /// The next connection, when there is one and the worker has room for it.
-async fn next(socket: &AsyncFd<TcpListener>, gate: &Gate) -> io::Result<(Client, SocketAddr)> {
+async fn next(
+    socket: &AsyncFd<TcpListener>,
+    number: usize,
+    gate: &Gate,
+) -> io::Result<(Client, SocketAddr)> {
     gate.room().await;
     let mut accepted = pin!(socket.async_io(Interest::READABLE, Client::accept));
     poll_fn(|cx| {
         let polled = accepted.as_mut().poll(cx);
         if polled.is_pending() {
-            gate.nothing_queued();
+            gate.nothing_queued(number);
         }
         polled
     })

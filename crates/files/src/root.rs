@@ -79,7 +79,10 @@ impl Root {
     ///
     /// When there is none, it is something else, or it is longer than `most` bytes.
     pub fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
-        bounded(regular(self.at(path, READ)?.into())?, most)
+        // Opening alone changes the state of some devices, so it is looked at first.
+        let place = regular(self.at(path, OFlags::PATH)?.into())?;
+        let link = format!("/proc/self/fd/{}", place.as_raw_fd());
+        bounded(openat(CWD, link, READ, Mode::empty())?.into(), most)
     }
 
     /// The names in a folder, sorted.
@@ -219,6 +222,16 @@ mod tests {
         root.remove(path).unwrap();
         root.remove_folder(Path::new("/etc/a")).unwrap();
         assert!(root.has_folder(Path::new("/etc")) && !root.has(Path::new("/etc/a")));
+    }
+
+    /// Opening a socket fails in a way of its own, so that it shows.
+    #[test]
+    fn what_is_no_file_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("socket")).unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        let refused = root.read(Path::new("/socket"), 7).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{refused}");
     }
 
     #[test]

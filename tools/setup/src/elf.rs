@@ -82,6 +82,7 @@ impl Elf {
                 _ => {}
             }
         }
+        elf.folders.truncate(MOST_FOLDERS);
         Ok(elf)
     }
 }
@@ -115,6 +116,8 @@ const LIBSSL: &[u8] = b"SSL_do_handshake\0";
 const MOST_ENTRIES: usize = 4096;
 /// Longest list of folders; names of files are shorter.
 const MOST_NAME: usize = 4096;
+/// Folders in which a program looks for its libraries: real ones name one or two.
+const MOST_FOLDERS: usize = 64;
 
 #[cfg(test)]
 pub(crate) mod tests {

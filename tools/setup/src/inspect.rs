@@ -7,7 +7,7 @@ use crate::tls::{MOST_BYTES, Tls};
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
-use widelane_threads::{Code, Proc, Thread, unit};
+use widelane_threads::{Code, Container, Proc, Thread, unit};
 
 /// A process, as far as it decides what Widelane can do for it.
 #[derive(Clone, Debug)]
@@ -16,6 +16,7 @@ pub struct Process {
     name: String,
     /// Systemd unit of the process, without `.service`.
     unit: Option<String>,
+    is_contained: bool,
     known: Option<&'static Known>,
     tls: Tls,
     provider: bool,
@@ -158,8 +159,12 @@ impl Process {
         };
         let (name, known) = recognised(file_name(&exe), name);
         let group = proc.cgroups(Thread::first_of(pid)).unwrap_or_default();
-        let unit = group
-            .path()
+        let path = group.path();
+        let is_contained = proc.own_number(pid).is_some_and(|own| own != pid)
+            || path.is_some_and(|path| Container::of(path).is_some());
+        // Not the units of a container, nor those of a user's own systemd.
+        let unit = path
+            .filter(|path| !is_contained && !path.contains("/user@"))
             .and_then(unit)
             .and_then(|unit| unit.strip_suffix(".service"));
         Ok(Self {
@@ -167,6 +172,7 @@ impl Process {
             known,
             name,
             unit: unit.map(str::to_owned),
+            is_contained,
             tls: match Tls::of(files.iter().map(|file| &**file)) {
                 found @ Tls::OpenSsl(_) => found,
                 _ if !files.iter().any(|file| is_loader(file)) => Tls::Static,
@@ -246,6 +252,10 @@ impl Process {
             (false, true) => "The library that suspends handshakes is loaded, the provider is not: OPENSSL_CONF does \
                 not reach OpenSSL in it."
                 .to_owned(),
+            (false, false) if self.is_contained => {
+                "It is in a container: put both libraries, the configuration and the variables into its image."
+                    .to_owned()
+            }
             (false, false) => format!(
                 "To find out: {}, start it anew, let clients connect, and run `sudo widelane status --prove`.",
                 self.command()
@@ -404,6 +414,7 @@ mod tests {
             pid: 7,
             name: "own".to_owned(),
             unit: Some("own".to_owned()),
+            is_contained: false,
             known: None,
             tls: Tls::OpenSsl("libssl.so.3".to_owned()),
             provider: false,
@@ -569,6 +580,12 @@ mod tests {
             by_hand.contains("`env $(widelane setup --unit NAME --env) own`"),
             "{by_hand}"
         );
+        let contained = text(&Process {
+            unit: None,
+            is_contained: true,
+            ..process(&[])
+        });
+        assert!(contained.contains("into its image") && !contained.contains("widelane setup"));
     }
 
     #[test]

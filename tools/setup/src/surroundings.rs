@@ -87,7 +87,7 @@ pub fn already_set(root: &Root, server: &Server, way: Way) -> Result<(), SetupEr
         false => &[OPENSSL_CONF],
     };
     for path in files {
-        let Some(text) = read(root, &path)? else {
+        let Some(text) = unit::text(root, &path)? else {
             continue;
         };
         for (line, number) in text.lines().zip(1..) {

@@ -36,8 +36,8 @@ impl Tls {
                     let first = version.split('.').next()?;
                     first.parse::<u32>().ok()
                 });
-                // LibreSSL counts from 26 on.
-                if number.is_some_and(|number| (3..20).contains(&number)) {
+                // Red Hat calls 0.9.8 and 1.0 by 6 and 10; LibreSSL counts from 26 on.
+                if number.is_some_and(|number| (3..6).contains(&number)) {
                     return Self::OpenSsl(name.to_owned());
                 }
                 found = Self::OtherLibssl(name.to_owned());
@@ -64,19 +64,20 @@ impl Tls {
         let mut left = vec![(path.to_owned(), program)];
         while let Some((path, elf)) = left.pop() {
             for name in elf.needed {
-                if names.len() >= MOST_LIBRARIES || !names.insert(name.clone()) {
+                // One with a folder is none that the loader looks for.
+                let is_new = names.len() < MOST_LIBRARIES && !name.contains('/');
+                if !is_new || !names.insert(name.clone()) {
                     continue;
                 }
                 let own = elf.folders.iter().map(|folder| origin(folder, &path));
                 let mut places = own
                     .chain(usual.iter().cloned())
                     .map(|folder| folder.join(&name));
-                let library = places.find(|place| root.has(place));
-                let parsed = library.and_then(|path| {
-                    let elf = Elf::parse(&read(&path).ok()?).ok()?;
-                    Some((path, elf))
-                });
-                left.extend(parsed);
+                // The loader passes over libraries for other CPUs.
+                left.extend(places.find_map(|place| {
+                    let elf = Elf::parse(&read(&place).ok()?).ok()?;
+                    Some((place, elf))
+                }));
             }
         }
         Ok(match Self::of(names.iter().map(|name| &**name)) {
@@ -249,6 +250,7 @@ mod tests {
         );
         // LibreSSL's, and BoringSSL's.
         assert_eq!(of(&["libssl.so.53"]), old("libssl.so.53"));
+        assert_eq!(of(&["libssl.so.10"]), old("libssl.so.10"));
         assert_eq!(of(&["libssl.so"]), old("libssl.so"));
         assert_eq!(of(&["libc.so.6", "libgnutls.so.30"]), Tls::Other("GnuTLS"));
         assert_eq!(of(&["libcrypto.so.3"]), Tls::NotSeen);

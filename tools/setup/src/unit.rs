@@ -2,6 +2,7 @@
 
 use crate::error::SetupError;
 use crate::system::read;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use widelane_files::Root;
 
@@ -26,7 +27,7 @@ impl Unit {
         };
         let mut unit = Self::default();
         for path in [file].into_iter().chain(drop_ins(root, name)) {
-            unit.add(&read(root, &path)?.unwrap_or_default());
+            unit.add(&text(root, &path)?.unwrap_or_default());
         }
         Ok(Some(unit))
     }
@@ -104,6 +105,16 @@ pub(crate) fn drop_ins(root: &Root, name: &str) -> Vec<PathBuf> {
     paths
 }
 
+/// Text of a unit's file. A link to `/dev/null` masks a file.
+pub(crate) fn text(root: &Root, path: &Path) -> Result<Option<String>, SetupError> {
+    match read(root, path) {
+        Err(SetupError::Read { source, .. }) if source.kind() == ErrorKind::InvalidInput => {
+            Ok(None)
+        }
+        other => other,
+    }
+}
+
 /// The name itself, and that of the template if it is an instance.
 fn names(name: &str) -> Vec<String> {
     let template = name.split_once('@').map(|(before, _)| format!("{before}@"));
@@ -176,6 +187,22 @@ mod tests {
         assert_eq!(program(&[quoted]).as_deref(), Some("/opt/a b/c"));
         assert_eq!(program(&["[Service]\nExecStart=+\n"]), None);
         assert_eq!(program(&["", "ExecStart=/no"]), None);
+    }
+
+    #[test]
+    fn a_masked_file_says_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let units = folder.path().join("etc/systemd/system");
+        let drop_ins = units.join("own.service.d");
+        std::fs::create_dir_all(&drop_ins).expect("a folder");
+        std::fs::write(units.join("own.service"), "[Service]\nExecStart=/bin/a\n")
+            .expect("written");
+        // Something that is no file stands for the device.
+        std::fs::create_dir_all(folder.path().join("dev/null")).expect("a folder");
+        std::os::unix::fs::symlink("/dev/null", drop_ins.join("a.conf")).expect("a link");
+        let root = Root::open(folder.path()).expect("a root");
+        let unit = Unit::read(&root, "own").expect("readable").expect("a unit");
+        assert_eq!(unit.program.as_deref(), Some("/bin/a"));
     }
 
     #[test]

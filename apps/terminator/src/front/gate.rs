@@ -13,6 +13,7 @@
 //!   by a reset when it has waited for longer than clients do.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::{pending, poll_fn};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,8 +43,10 @@ pub(crate) struct Gate {
     under_way: Cell<usize>,
     /// Connections that were accepted and whose tasks have not run yet.
     expected: Cell<usize>,
-    /// Since when the kernel has had connections for this worker; `None`: it has none.
-    queued: Cell<Option<u64>>,
+    /// Since when the kernel has had connections, by the number of the listening socket; none where it has none.
+    queued: RefCell<BTreeMap<usize, u64>>,
+    /// Listening sockets so far.
+    sockets: Cell<usize>,
     /// Whether the newest go first.
     is_overloaded: Cell<bool>,
     /// Handshakes that have begun since the event loop last looked at its sockets.
@@ -119,7 +122,8 @@ impl Gate {
             line: RefCell::default(),
             under_way: Cell::new(0),
             expected: Cell::new(0),
-            queued: Cell::new(None),
+            queued: RefCell::default(),
+            sockets: Cell::new(0),
             is_overloaded: Cell::new(false),
             begun: Cell::new(0),
             pace: RefCell::default(),
@@ -146,8 +150,7 @@ impl Gate {
         defence.borrow_mut().arrived();
         if self.line.borrow().is_empty() && self.has_place() {
             let queued = self
-                .queued
-                .get()
+                .queued_since()
                 .map(|since| self.now().saturating_sub(since));
             if queued.is_some_and(|queued| queued > self.target) && client.has_gone() {
                 return Err(self.gave_up(defence, queued.unwrap_or_default()));
@@ -207,15 +210,24 @@ impl Gate {
         }
     }
 
-    /// The kernel had a connection for this worker.
-    pub(crate) fn accepted(&self) {
+    /// A number for a listening socket.
+    pub(crate) fn socket(&self) -> usize {
+        self.sockets.set(self.sockets.get() + 1);
+        self.sockets.get()
+    }
+
+    /// The kernel had a connection at this socket.
+    pub(crate) fn accepted(&self, socket: usize) {
         let now = self.now();
-        match self.queued.get() {
-            None => self.queued.set(Some(now)),
-            // Also where none waits at the gate, because handshakes end as soon as they have begun.
-            Some(since) if now.saturating_sub(since) > self.target => self.work.notify_one(),
-            Some(_) => {}
+        let since = *self.queued.borrow_mut().entry(socket).or_insert(now);
+        // Also where none waits at the gate, because handshakes end as soon as they have begun.
+        if now.saturating_sub(since) > self.target {
+            self.work.notify_one();
         }
+    }
+
+    fn queued_since(&self) -> Option<u64> {
+        self.queued.borrow().values().min().copied()
     }
 
     /// A connection has a task, which has not run yet.
@@ -225,7 +237,11 @@ impl Gate {
 
     /// The task of a connection runs, and reads the ClientHello if that is there.
     pub(crate) fn runs(&self) {
+        let was_full = self.is_full();
         self.expected.set(self.expected.get() - 1);
+        if was_full && !self.is_full() {
+            self.changed.notify_waiters();
+        }
     }
 
     /// A connection was refused by a limit.
@@ -235,10 +251,14 @@ impl Gate {
         }
     }
 
-    /// The kernel has no connection for this worker, which waits for the next look at the sockets.
-    pub(crate) fn nothing_queued(&self) {
-        self.queued.set(None);
-        self.looked();
+    /// The kernel has no connection at this socket, or the worker accepts none there any more.
+    pub(crate) fn nothing_queued(&self, socket: usize) {
+        let mut queued = self.queued.borrow_mut();
+        queued.remove(&socket);
+        if queued.is_empty() {
+            // The worker waits for the next look at the sockets.
+            self.looked();
+        }
     }
 
     /// The event loop has looked at its sockets.
@@ -308,7 +328,7 @@ impl Gate {
             false => line.oldest(),
         };
         // The kernel does not say since when its first one waits: since it last had none, at most.
-        let oldest = oldest.into_iter().chain(self.queued.get()).min();
+        let oldest = oldest.into_iter().chain(self.queued_since()).min();
         let turn = overload.look(now, oldest.map(|since| now.saturating_sub(since)));
         if let Some(turn) = turn {
             self.is_overloaded.set(overload.is_on());
@@ -423,6 +443,7 @@ impl Drop for Gate {
         // The page outlives a server that is stopped.
         if self.is_overloaded.get() {
             page::overload(|page| page.ends());
+            self.stats.overloaded.store(false, Relaxed);
         }
     }
 }
@@ -693,6 +714,40 @@ mod tests {
     }
 
     #[test]
+    fn tasks_that_have_run_make_room_at_once() {
+        on_a_worker(async {
+            let (gate, listener) = (gate(WAIT), listener());
+            overload(&gate, &listener).await;
+            while gate.line.borrow().fresh() > 0 {
+                sleep(WAIT).await;
+            }
+            // Clients that send no ClientHello.
+            let most = gate.most_waiting();
+            (0..most).for_each(|_| gate.expects());
+            let since = Instant::now();
+            spawn_local({
+                let gate = gate.clone();
+                async move { (0..most).for_each(|_| gate.runs()) }
+            });
+            gate.room().await;
+            assert_eq!(since.elapsed(), Duration::ZERO);
+        });
+    }
+
+    #[test]
+    fn an_idle_socket_says_nothing_of_another_one() {
+        on_a_worker(async {
+            let gate = gate(WAIT);
+            let (busy, idle) = (gate.socket(), gate.socket());
+            gate.accepted(busy);
+            gate.nothing_queued(idle);
+            assert!(gate.queued_since().is_some());
+            gate.nothing_queued(busy);
+            assert!(gate.queued_since().is_none());
+        });
+    }
+
+    #[test]
     fn a_client_that_gives_up_leaves_its_place() {
         on_a_worker(async {
             let (gate, listener) = (gate(WAIT), listener());
@@ -726,7 +781,7 @@ mod tests {
             let (gate, listener) = (gate(WAIT), listener());
             // The kernel always has another connection, whose client has given up.
             for _ in 0..100 {
-                gate.accepted();
+                gate.accepted(0);
                 let (peer, mut client) = connect(&listener);
                 drop(peer);
                 let ends = Instant::now() + PATIENCE;

@@ -159,7 +159,10 @@ fn share_out(passed: &[TcpListener], workers: usize) -> io::Result<Vec<Vec<TcpLi
         );
     }
     for socket in passed {
-        prepare(&socket2::SockRef::from(socket))?;
+        let socket = socket2::SockRef::from(socket);
+        prepare(&socket)?;
+        // A process that was killed under overload leaves a short queue behind.
+        socket.listen(BACKLOG)?;
     }
     Ok(shares)
 }
