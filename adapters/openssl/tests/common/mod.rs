@@ -284,10 +284,10 @@ pub fn watch(mut command: Command) -> (Output, Option<Report>) {
     let mut child = command.spawn().expect("it starts");
     let process = Process(child.id().cast_signed());
     let mut last = None;
-    // What such programs say fits the pipes.
+    // What such programs say fits the pipes. Some end right after their last pass, which must be seen.
     while child.try_wait().expect("a child of ours").is_none() {
         last = process.counts().or(last);
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(Duration::from_micros(200));
     }
     (child.wait_with_output().expect("a child of ours"), last)
 }
