@@ -278,11 +278,12 @@ const READING: c_int = 3;
 /// Puts the call onto a stack of its own, if the server can be told to go on.
 fn start(handshake: &Handshake, step: Step) -> Option<()> {
     // On another handshake's stack: that one could not go on before this one has.
-    if !CURRENT.get().is_null() || connections::were_moved() || rings::are_there() {
+    if !CURRENT.get().is_null() || connections::were_moved() {
         return None;
     }
     handshake.file.set(registrations::hold(handshake.fd)?);
-    if !handshake.can_share() {
+    // The second looks at descriptors: not in threads of which none shares.
+    if !handshake.can_share() || rings::are_there() {
         return None;
     }
     // Once the client has ended a handshake, data of the server may come in the middle of the next, which a call
@@ -457,8 +458,13 @@ pub(crate) fn settle_before_move(fd: c_int, epoll: c_int) {
 pub(crate) fn go_on_unasked() -> bool {
     let ended = own(|one| one.state.get() == State::Returned && one.is_own());
     let again = |ssl: &Ssl| {
-        // SAFETY: rule 2.
-        let can_be = find(*ssl).is_some_and(|found| unsafe { (*found).tellings.get() } > 0);
+        // By the table: another thread may have freed the connection since its handshake has ended here.
+        let left = |table: &mut HashMap<usize, Box<Handshake>>| {
+            table
+                .get(&ssl.addr())
+                .is_some_and(|one| one.tellings.get() > 0)
+        };
+        let can_be = with_table(left) == Some(true);
         let is_new = |ready: &mut VecDeque<usize>| {
             let is_new = can_be && !ready.contains(&ssl.addr());
             if is_new {

@@ -216,6 +216,9 @@ pub(crate) fn waits(epoll: Instance, thread: u64) -> bool {
     if known == thread {
         return true;
     }
+    if known == SEVERAL {
+        return false;
+    }
     HIGHEST.fetch_max(epoll.descriptor(), Relaxed);
     place.marks.fetch_or(EPOLL, Relaxed);
     let is_first = (place.waiter.compare_exchange(0, thread, Relaxed, Relaxed)).is_ok();
@@ -234,7 +237,10 @@ pub(crate) fn is_shared(epoll: Instance) -> bool {
 /// This is the child of a fork: the thread that waits may be another one.
 pub(crate) fn forked() {
     for place in SLOTS.iter().take(HIGHEST.load(Relaxed) + 1) {
-        place.waiter.store(0, Relaxed);
+        // A store would have the child copy the page.
+        if place.waiter.load(Relaxed) != 0 {
+            place.waiter.store(0, Relaxed);
+        }
     }
 }
 
