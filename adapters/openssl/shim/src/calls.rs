@@ -543,7 +543,8 @@ unsafe fn in_instance<'a>(
 /// As `poll`. What this returns must be gone when the caller goes on.
 unsafe fn polled<'a>(fds: *mut pollfd, count: nfds_t, bytes: usize) -> Option<Polled<'a>> {
     let count = count as usize;
-    let fits = !fds.is_null() && count <= bytes / size_of::<pollfd>();
+    let fits = count <= bytes / size_of::<pollfd>() && count <= MOST_POLLED;
+    let fits = fits && !fds.is_null() && fds.is_aligned();
     fits.then(|| Polled {
         // SAFETY: the server passes so many.
         fds: unsafe { slice::from_raw_parts_mut(fds, count) },
@@ -551,7 +552,10 @@ unsafe fn polled<'a>(fds: *mut pollfd, count: nfds_t, bytes: usize) -> Option<Po
     })
 }
 
-/// A wait for sets of descriptors.
+/// More descriptors than a process has: the kernel refuses such a call.
+const MOST_POLLED: usize = 1 << 20;
+
+/// A wait for sets of descriptors. None where two of them are the same memory.
 ///
 /// # Safety
 ///
@@ -560,12 +564,18 @@ unsafe fn selected<'a>(count: c_int, sets: [*mut fd_set; 3]) -> Option<Selected<
     let count = usize::try_from(count)
         .ok()
         .filter(|count| *count <= SELECTABLE)?;
+    let [read, write, other] = sets;
+    let are_same = |one: *mut fd_set, other| !one.is_null() && one == other;
+    if are_same(read, write) || are_same(read, other) || are_same(write, other) {
+        return None;
+    }
     let words = |set: *mut fd_set| {
         // SAFETY: the sets that the server passes have a bit for each number below `count`, in words.
         (!set.is_null())
             .then(|| unsafe { slice::from_raw_parts_mut(set.cast(), count.div_ceil(64)) })
     };
     Some(Selected {
+        count,
         sets: sets.map(words),
         told: [0; SELECTABLE / 64],
     })

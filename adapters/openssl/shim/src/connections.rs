@@ -29,6 +29,8 @@ enum Call {
     UnderWay,
     /// So it does, and all other owners have freed the connection.
     Abandoned,
+    /// It has returned what the server did not ask for. The connection may be freed at any time.
+    Returned,
 }
 
 /// A call of this handshake begins on a stack of ours.
@@ -47,6 +49,22 @@ pub(crate) fn end(ssl: Ssl) -> bool {
     }) == Call::Abandoned
 }
 
+/// The call has returned what the server did not ask for.
+pub(crate) fn returned(ssl: Ssl, handshake: usize) {
+    change(ssl, |known| {
+        known.call = Call::Returned;
+        known.handshake = handshake;
+    });
+}
+
+/// The server has what the call had returned, or never gets it.
+pub(crate) fn taken(ssl: Ssl, handshake: usize) {
+    let is_it = |known: Known| known.call == Call::Returned && known.handshake == handshake;
+    if look(ssl).is_some_and(is_it) {
+        end(ssl);
+    }
+}
+
 /// OpenSSL frees a connection of which we were not asked: a call of this handshake's never goes on.
 pub(crate) fn is_freed(ssl: Ssl, handshake: usize) {
     if look(ssl).is_some_and(|known| known.call != Call::None && known.handshake == handshake) {
@@ -56,14 +74,28 @@ pub(crate) fn is_freed(ssl: Ssl, handshake: usize) {
     }
 }
 
-/// Whether the connection of this handshake was freed in the middle of its call. Few programs manage that.
+/// Whether any connection was freed so. Few programs manage that.
+pub(crate) fn are_lost() -> bool {
+    LOST.load(Relaxed) > 0
+}
+
+/// Whether the connection of this handshake was freed in the middle of its call, or before the server had its result.
 pub(crate) fn is_lost(handshake: usize) -> bool {
-    LOST.load(Relaxed) > 0 && lock().lost.contains(&handshake)
+    are_lost() && lock().lost.contains(&handshake)
+}
+
+/// Nothing is left of this handshake.
+pub(crate) fn is_dropped(handshake: usize) {
+    let mut all = lock();
+    let before = all.lost.len();
+    all.lost.retain(|lost| *lost != handshake);
+    LOST.fetch_sub(before - all.lost.len(), Relaxed);
 }
 
 /// Whether a thread is in the middle of such a call.
 pub(crate) fn is_under_way(ssl: Ssl) -> bool {
-    look(ssl).is_some_and(|known| known.call != Call::None)
+    let is_it = |known: Known| matches!(known.call, Call::UnderWay | Call::Abandoned);
+    look(ssl).is_some_and(is_it)
 }
 
 /// The last owner but the call has freed the connection. False if there is no such call any more: then
@@ -204,6 +236,25 @@ mod tests {
         assert!(!is_under_way(ssl(0x5000)) && is_lost(77));
         is_freed(ssl(0x5000), 78);
         assert!(!is_lost(78), "its call had ended");
+    }
+
+    #[test]
+    fn a_connection_that_is_freed_before_its_result_is_taken_is_lost() {
+        begin(ssl(0x6000), 87);
+        assert!(!end(ssl(0x6000)));
+        returned(ssl(0x6000), 87);
+        assert!(!is_under_way(ssl(0x6000)) && !abandon(ssl(0x6000)));
+        assert!(elsewhere(|| {
+            is_freed(ssl(0x6000), 87);
+            is_lost(87)
+        }));
+        is_dropped(87);
+        assert!(!is_lost(87));
+        returned(ssl(0x6000), 88);
+        taken(ssl(0x6000), 87);
+        taken(ssl(0x6000), 88);
+        is_freed(ssl(0x6000), 88);
+        assert!(!is_lost(88), "the server had its result");
     }
 
     #[test]

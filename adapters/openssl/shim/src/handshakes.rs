@@ -37,7 +37,7 @@ use widelane_stacks::{GuardedStack, Stacks};
 use crate::boundary::guarded;
 use crate::connections;
 use crate::originals::{self, InfoCallback, Ssl};
-use crate::waits::{self, Socket, Watch};
+use crate::waits::{self, Socket, Told, Watch};
 use crate::{registrations, rings, table};
 
 /// One of OpenSSL's functions that does a part of a handshake.
@@ -85,6 +85,8 @@ impl Handshake {
         let before = self.state.replace(state);
         let count = SUSPENDED.get() + usize::from(state.waits()) - usize::from(before.waits());
         SUSPENDED.set(count);
+        let count = MOVABLE.get() + usize::from(state.moves()) - usize::from(before.moves());
+        MOVABLE.set(count);
     }
 
     /// Whether its call was left in the middle.
@@ -165,6 +167,11 @@ impl State {
     /// Whether the server was told to try again.
     fn waits(self) -> bool {
         !matches!(self, Self::Idle | Self::Running)
+    }
+
+    /// Whether it can go on without a pass.
+    fn moves(self) -> bool {
+        matches!(self, Self::Ready | Self::Returned)
     }
 }
 
@@ -347,6 +354,7 @@ fn go_on_by_itself(handshake: &Handshake) {
             handshake.returned.set((result, error));
             handshake.tellings.set(TELLINGS);
             handshake.set_state(State::Returned);
+            connections::returned(ssl, handshake.number);
             with_ready(|ready| ready.push_back(ssl.addr()));
         }
     }
@@ -456,6 +464,9 @@ pub(crate) fn settle_before_move(fd: c_int, epoll: c_int) {
 /// This thread is about to sleep: handshakes go on that would stay as they are, and the server is told again of those
 /// that have ended unasked, in case an inner wait has taken the news. Whether there were any.
 pub(crate) fn go_on_unasked() -> bool {
+    if MOVABLE.get() == 0 {
+        return false;
+    }
     let ended = own(|one| one.state.get() == State::Returned && one.is_own());
     let again = |ssl: &Ssl| {
         // By the table: another thread may have freed the connection since its handshake has ended here.
@@ -486,8 +497,21 @@ pub(crate) fn go_on_unasked() -> bool {
     are_told_again || !left.is_empty()
 }
 
-/// Frees the connections that other threads have freed meanwhile.
+/// Frees the connections that other threads have freed meanwhile, and drops what is left of those that OpenSSL has freed.
 pub(crate) fn free_abandoned() {
+    if connections::are_lost() {
+        let is_lost = |one: &&Box<Handshake>| {
+            one.state.get() != State::Running && connections::is_lost(one.number)
+        };
+        let lost = with_table(|table| -> Vec<_> {
+            let lost = table.values().filter(is_lost);
+            lost.map(|one| (one.ssl, one.number)).collect()
+        });
+        for (ssl, number) in lost.unwrap_or_default() {
+            forget(ssl);
+            connections::is_dropped(number);
+        }
+    }
     if !connections::were_abandoned() {
         return;
     }
@@ -563,24 +587,28 @@ pub(crate) fn are_ready(watch: &impl Watch) -> bool {
 /// or not at all, stay: its next call for them goes on.
 pub(crate) fn deliver(mut watch: impl Watch) -> c_int {
     let mut tell = |ssl: usize| {
-        let is_told = told_by(ssl).is_some_and(|socket| watch.tell(socket));
-        if is_told {
+        let told = told_by(ssl).and_then(|socket| watch.tell(socket));
+        if told.is_some() {
             with_table(|table| {
                 let one = table.get(&ssl)?;
                 one.tellings.set(one.tellings.get().saturating_sub(1));
                 Some(())
             });
         }
-        is_told
+        told
     };
-    let told = with_ready(|ready| {
-        let before = ready.len();
-        ready.retain(|ssl| !tell(*ssl));
-        before - ready.len()
+    let mut any = false;
+    with_ready(|ready| {
+        ready.retain(|ssl| {
+            let told = tell(*ssl);
+            any |= told.is_some();
+            // The server asks the instance next, which must have something to tell.
+            told != Some(Told::ItsSocket)
+        });
     });
-    match told.unwrap_or(0) {
-        0 => 0,
-        _ => watch.answer(),
+    match any {
+        false => 0,
+        true => watch.answer(),
     }
 }
 
@@ -827,6 +855,7 @@ fn told_by(ssl: usize) -> Option<Socket> {
 fn forget(ssl: Ssl) {
     unready(ssl);
     if let Some(handshake) = with_table(|table| table.remove(&ssl.addr())).flatten() {
+        connections::taken(ssl, handshake.number);
         handshake.set_state(State::Idle);
     }
 }
@@ -1068,6 +1097,7 @@ thread_local! {
     static TABLE: RefCell<Table> = RefCell::default();
     /// Those that can go on, by the address of the connection, the first first.
     static READY: RefCell<VecDeque<usize>> = const { RefCell::new(VecDeque::new()) };
+    static MOVABLE: Cell<usize> = const { Cell::new(0) };
     static SUSPENDED: Cell<usize> = const { Cell::new(0) };
     /// The handshake on whose stack this thread runs.
     static CURRENT: Cell<*const Handshake> = const { Cell::new(ptr::null()) };

@@ -30,6 +30,13 @@ impl Socket {
         registrations::file(self.fd) == Some(self.file)
     }
 
+    fn told_by(self, fd: c_int) -> Told {
+        match fd == self.fd {
+            true => Told::ItsSocket,
+            false => Told::ItsInstance,
+        }
+    }
+
     /// Whether this thread waits in the epoll instance of the socket, or in the one that it has just left.
     pub(crate) fn is_in_an_instance(self) -> bool {
         let registered = self.registration().map(|found| found.epoll);
@@ -43,14 +50,22 @@ impl Socket {
     }
 }
 
+/// The descriptor of which a wait has told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    ItsSocket,
+    /// The epoll instance in which the socket is registered: the server asks that for the socket.
+    ItsInstance,
+}
+
 /// One call that waits.
 pub(crate) trait Watch {
     /// Keeps what a wait is for that can last: it shows how this thread learns of events.
     fn remember(&self);
     /// Whether the call can tell that the socket is readable.
     fn tells(&self, socket: Socket) -> bool;
-    /// Tells that the socket is readable; false if the call cannot.
-    fn tell(&mut self, socket: Socket) -> bool;
+    /// Tells that the socket is readable, if the call can.
+    fn tell(&mut self, socket: Socket) -> Option<Told>;
     /// What the call returns after that.
     fn answer(self) -> c_int;
 }
@@ -81,19 +96,17 @@ impl Watch for InInstance<'_> {
         self.taken < self.events.len() && socket.registration().is_some_and(is_here)
     }
 
-    fn tell(&mut self, socket: Socket) -> bool {
-        let found = socket
+    fn tell(&mut self, socket: Socket) -> Option<Told> {
+        let registration = socket
             .registration()
-            .filter(|found| found.epoll == self.instance);
-        let Some((registration, event)) = found.zip(self.events.get_mut(self.taken)) else {
-            return false;
-        };
+            .filter(|found| found.epoll == self.instance)?;
+        let event = self.events.get_mut(self.taken)?;
         *event = epoll_event {
             events: libc::EPOLLIN as u32,
             u64: registration.data,
         };
         self.taken += 1;
-        true
+        Some(Told::ItsSocket)
     }
 
     fn answer(self) -> c_int {
@@ -129,10 +142,8 @@ impl Watch for Polled<'_> {
         watched_by(socket, |fd| self.has(fd)).is_some()
     }
 
-    fn tell(&mut self, socket: Socket) -> bool {
-        let Some(fd) = watched_by(socket, |fd| self.has(fd)) else {
-            return false;
-        };
+    fn tell(&mut self, socket: Socket) -> Option<Told> {
+        let fd = watched_by(socket, |fd| self.has(fd))?;
         for one in &mut *self.fds {
             if !self.is_answered {
                 one.revents = 0;
@@ -142,7 +153,7 @@ impl Watch for Polled<'_> {
             }
         }
         self.is_answered = true;
-        true
+        Some(socket.told_by(fd))
     }
 
     fn answer(self) -> c_int {
@@ -152,6 +163,8 @@ impl Watch for Polled<'_> {
 
 /// `select` and `pselect`: the three sets, in words, as far as the server gives any.
 pub(crate) struct Selected<'a> {
+    /// Descriptors from this number on are not asked for.
+    pub(crate) count: usize,
     pub(crate) sets: [Option<&'a mut [u64]>; 3],
     pub(crate) told: [u64; SELECTABLE / 64],
 }
@@ -163,7 +176,8 @@ impl Selected<'_> {
     fn has(&self, fd: c_int) -> bool {
         let (word, bit) = place(fd);
         let readable = self.sets[0].as_deref();
-        readable.is_some_and(|words| words.get(word).is_some_and(|word| word & bit != 0))
+        (fd as u32 as usize) < self.count
+            && readable.is_some_and(|words| words.get(word).is_some_and(|word| word & bit != 0))
     }
 }
 
@@ -173,6 +187,9 @@ impl Watch for Selected<'_> {
             let words = self.sets[0].as_deref().unwrap_or_default();
             set.bits[..words.len()].copy_from_slice(words);
             set.used = words.len();
+            if let (Some(last), rest @ 1..) = (words.len().checked_sub(1), self.count % 64) {
+                set.bits[last] &= (1 << rest) - 1;
+            }
         });
     }
 
@@ -180,13 +197,11 @@ impl Watch for Selected<'_> {
         watched_by(socket, |fd| self.has(fd)).is_some()
     }
 
-    fn tell(&mut self, socket: Socket) -> bool {
-        let fd = watched_by(socket, |fd| self.has(fd));
-        fd.inspect(|fd| {
-            let (word, bit) = place(*fd);
-            self.told[word] |= bit;
-        })
-        .is_some()
+    fn tell(&mut self, socket: Socket) -> Option<Told> {
+        let fd = watched_by(socket, |fd| self.has(fd))?;
+        let (word, bit) = place(fd);
+        self.told[word] |= bit;
+        Some(socket.told_by(fd))
     }
 
     fn answer(self) -> c_int {
@@ -365,7 +380,8 @@ mod tests {
         ];
         let mut watch = polled(&mut fds);
         assert!(watch.tells(one) && !watch.tells(other) && !watch.tells(writes));
-        assert!(watch.tell(one) && !watch.tell(other) && !watch.tell(writes));
+        assert_eq!(watch.tell(one), Some(Told::ItsSocket));
+        assert!(watch.tell(other).is_none() && watch.tell(writes).is_none());
         assert_eq!(watch.answer(), 2);
         assert_eq!(
             fds.map(|one| one.revents),
@@ -376,13 +392,15 @@ mod tests {
     #[test]
     fn select_tells_of_the_sockets_that_it_is_for() {
         let (one, other) = (socket(70), socket(71));
-        let (mut readable, mut writable) = ([1, 1 << 6], [7, 7]);
+        let (mut readable, mut writable) = ([1, 1 << 6 | 1 << 9], [7, 7]);
         let mut watch = Selected {
+            count: 73,
             sets: [Some(&mut readable), Some(&mut writable), None],
             told: [0; SELECTABLE / 64],
         };
         assert!(watch.tells(one) && !watch.tells(other) && !watch.tells(socket(900)));
-        assert!(watch.tell(one) && !watch.tell(other));
+        assert!(!watch.tells(socket(73)), "not asked for");
+        assert!(watch.tell(one).is_some() && watch.tell(other).is_none());
         assert_eq!(watch.answer(), 1);
         assert_eq!((readable, writable), ([0, 1 << 6], [0, 0]));
     }
@@ -399,11 +417,22 @@ mod tests {
             events: &mut room,
             taken: 0,
         };
-        assert!(watch.tell(socket(230_101)) && !watch.tell(socket(230_102)));
+        assert_eq!(watch.tell(socket(230_101)), Some(Told::ItsSocket));
+        assert_eq!(watch.tell(socket(230_102)), None);
         assert!(!watch.tells(socket(230_102)));
         assert_eq!(watch.answer(), 1);
         let data = room[0].u64;
         assert_eq!(data, 230_101);
+    }
+
+    #[test]
+    fn poll_tells_of_the_instance_of_a_socket() {
+        registrations::instance(230_400).expect("an instance");
+        registrations::set(230_401, 230_400, true, libc::EPOLLIN as u32, 7);
+        let mut fds = [entry(230_400, libc::POLLIN)];
+        let told = polled(&mut fds).tell(socket(230_401));
+        assert_eq!(told, Some(Told::ItsInstance));
+        assert_eq!(fds[0].revents, libc::POLLIN);
     }
 
     #[test]
