@@ -37,6 +37,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     unit: Option<String>,
 
+    /// Give a program that is not in the table the library that suspends handshakes: for one event loop a process, as
+    /// --inspect tells
+    #[arg(long, conflicts_with = "undo")]
+    suspend: bool,
+
     /// Only look at a running program, and say what to expect of it
     #[arg(long, value_name = "PID", conflicts_with_all = WRITING)]
     inspect: Option<u32>,
@@ -142,7 +147,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(pid) = args.inspect {
         return inspect(pid);
     }
-    let server = &server(args, &root)?;
+    let server = server(args, &root)?;
+    let server = &match args.suspend {
+        true => server.suspending(),
+        false => server,
+    };
     if args.undo {
         return remove(args, server, &root);
     }
@@ -423,7 +432,7 @@ fn failed(error: SetupError) -> Failure {
 }
 
 /// Options that have no meaning where nothing is written.
-const WRITING: [&str; 16] = [
+const WRITING: [&str; 18] = [
     "print",
     "undo",
     "env",
@@ -433,6 +442,8 @@ const WRITING: [&str; 16] = [
     "backend",
     "prefer",
     "chacha20poly1305",
+    "overload",
+    "suspend",
     "log",
     "no_statistics",
     "profile",
@@ -469,6 +480,7 @@ Examples:
   sudo widelane setup redis
   sudo widelane setup --inspect 4711      what to expect of a running program; changes nothing
   sudo widelane setup --unit my-server    any service with OpenSSL 3.0 or later
+  sudo widelane setup --unit my-server --suspend    the same, for a program with one event loop
   sudo widelane setup --unit my-server --undo
   env $(widelane setup lighttpd --env) lighttpd -D -f lighttpd.conf
 

@@ -241,11 +241,15 @@ fn a_program_that_is_not_in_the_table_is_set_up_by_its_unit() {
         "+++ /etc/widelane/openssl-own@1.cnf\n",
         "\n+# Written by `widelane setup --unit own@1`; `widelane setup --unit own@1 --undo` removes it.\n",
         &format!("\n+++ /{drop_in}\n"),
-        "\n+Environment=LD_PRELOAD=",
         "\nThis program was not tried with Widelane. ",
     ] {
         assert!(out(&shown).contains(part), "{part}: {shown:?}");
     }
+    // Only who has looked at the program gives it the library that suspends handshakes.
+    let preloads = "\n+Environment=LD_PRELOAD=";
+    assert!(!out(&shown).contains(preloads));
+    let shown = tree.setup("--unit=own@1", &["--print", "--suspend"]);
+    assert!(out(&shown).contains(preloads), "{shown:?}");
     let silent = tree.setup("--unit=own@1", &[]);
     assert_eq!(silent.status.code(), Some(2));
     assert_eq!(tree.files(), before);

@@ -283,17 +283,22 @@ impl Process {
             .unit
             .as_deref()
             .and_then(|unit| Server::of_unit(unit).ok());
+        // Programs of the table get the library by themselves.
+        let suspend = match self.known.is_none() && self.has_one_loop() {
+            true => " --suspend",
+            false => "",
+        };
         match (unit, self.known) {
-            (Some(server), _) => format!("`sudo widelane setup {}`", server.argument()),
+            (Some(server), _) => {
+                format!("`sudo widelane setup {}{suspend}`", server.argument())
+            }
             (None, Some(known)) => {
                 format!("`env $(widelane setup {} --env) {}`", known.name, self.name)
             }
-            (None, None) => {
-                format!(
-                    "`env $(widelane setup --unit NAME --env) {}`, with a name of yours",
-                    self.name
-                )
-            }
+            (None, None) => format!(
+                "`env $(widelane setup --unit NAME{suspend} --env) {}`, with a name of yours",
+                self.name
+            ),
         }
     }
 
@@ -329,26 +334,56 @@ impl Process {
         text
     }
 
+    /// Returns whether others that it has started serve the clients.
+    fn only_starts_others(&self) -> bool {
+        !self.children.is_empty() && self.connections == 0
+    }
+
+    /// Returns whether it waits in io_uring.
+    fn has_ring(&self) -> bool {
+        self.count(Wait::Ring) > 0 || (self.rings > 0 && self.epolls == 0)
+    }
+
+    /// Returns whether it serves one connection. So does one that has an event loop for that, as in PostgreSQL.
+    fn serves_one(&self) -> bool {
+        self.is_child && self.waits.len() == 1 && self.listens == 0 && self.connections <= 1
+    }
+
+    /// Returns whether one of its threads waits for many clients, and no other does.
+    fn has_one_loop(&self) -> bool {
+        if self.only_starts_others() || self.has_ring() || self.serves_one() {
+            return false;
+        }
+        match self.count(Wait::Epoll) {
+            0 => self.epolls == 0 && self.waits.len() == 1 && self.polls() == 1,
+            loops => loops == 1,
+        }
+    }
+
+    /// Threads in poll or select.
+    fn polls(&self) -> usize {
+        self.count(Wait::Poll) + self.count(Wait::Select)
+    }
+
     /// Way in which it waits, as far as that can be seen: a part of a sentence.
     fn seen(&self) -> Option<String> {
         let loops = self.count(Wait::Epoll);
         let threads = self.waits.len();
-        let waiting = self.count(Wait::Poll) + self.count(Wait::Select);
         let text = match (self.children.first(), loops) {
-            (Some(child), _) if self.connections == 0 => format!(
+            (Some(child), _) if self.only_starts_others() => format!(
                 "it waits for the processes that it has started, which serve the clients; look at one of them: `sudo \
                  widelane setup --inspect {child}`"
             ),
-            _ if self.count(Wait::Ring) > 0 || (self.rings > 0 && self.epolls == 0) => {
+            _ if self.has_ring() => {
                 "io_uring: handshakes are not suspended there, provider only".to_owned()
             }
-            // Also where each of these has an event loop for its one connection, as in PostgreSQL.
-            _ if self.is_child && threads == 1 && self.listens == 0 && self.connections <= 1 => {
+            _ if self.serves_one() => {
                 Waits::Alone.expectation().to_owned()
             }
             (_, 1) => Waits::EventLoop.expectation().to_owned(),
-            (_, 0) if self.epolls == 0 && threads == 1 && waiting == 1 => {
-                "single event loop, poll or select: lanes fill".to_owned()
+            (_, 0) if self.has_one_loop() => {
+                "single event loop, poll or select: the preloaded library suspends handshakes, and lanes fill"
+                    .to_owned()
             }
             (_, 2..) => format!(
                 "{loops} threads with epoll: each with an event loop of its own fills lanes of its own, if handshakes are \
@@ -455,7 +490,7 @@ mod tests {
             ),
             (
                 process(&[Wait::Poll]),
-                "single event loop, poll or select: lanes fill",
+                "single event loop, poll or select: the preloaded",
             ),
             (
                 epolls(Process {
@@ -497,7 +532,16 @@ mod tests {
             let text = text(&process);
             assert!(text.contains(&format!("\nTo expect: {expected}")), "{text}");
             assert!(text.contains("was not tried with Widelane"), "{text}");
-            assert!(text.contains("`sudo widelane setup --unit own`"), "{text}");
+            let suspends = text.contains("`sudo widelane setup --unit own --suspend`");
+            assert_eq!(
+                suspends,
+                expected.starts_with("single event loop"),
+                "{text}"
+            );
+            assert!(
+                suspends || text.contains("`sudo widelane setup --unit own`"),
+                "{text}"
+            );
             assert!(text.contains("status --prove"), "{text}");
         }
     }
@@ -585,7 +629,7 @@ mod tests {
             is_contained: true,
             ..process(&[])
         });
-        assert!(contained.contains("into its image") && !contained.contains("widelane setup"));
+        assert!(contained.contains("into its image") && !contained.contains("setup --unit"));
     }
 
     #[test]

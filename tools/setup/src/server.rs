@@ -10,6 +10,7 @@ use widelane_files::Root;
 pub struct Server {
     unit: String,
     known: Option<&'static Known>,
+    suspends: bool,
 }
 
 impl Server {
@@ -27,6 +28,7 @@ impl Server {
         Some(Self {
             unit: (*unit.unwrap_or(&known.units[0])).to_owned(),
             known: Some(known),
+            suspends: false,
         })
     }
 
@@ -51,7 +53,17 @@ impl Server {
         Ok(Self {
             unit: unit.to_owned(),
             known: KNOWN.iter().find(has),
+            suspends: false,
         })
+    }
+
+    /// The same, with the library that suspends handshakes also where the table does not say that the program has an
+    /// event loop.
+    pub fn suspending(self) -> Self {
+        Self {
+            suspends: true,
+            ..self
+        }
     }
 
     /// The row of the table for a program, by the name of its file.
@@ -100,10 +112,10 @@ impl Server {
     }
 
     /// Returns whether the library between the program and OpenSSL is given to it: the program has an event loop, in
-    /// which only that library can suspend handshakes, or nothing is known of it. In all others it does nothing.
+    /// which only that library can suspend handshakes.
     pub fn needs_shim(&self) -> bool {
-        self.known
-            .is_none_or(|known| known.waits == Waits::EventLoop)
+        let has_loop = |known: &Known| known.waits == Waits::EventLoop;
+        self.suspends || self.known.is_some_and(has_loop)
     }
 
     /// Sentences that say what to expect of the program, and what it takes besides.
@@ -197,8 +209,8 @@ impl Known {
 }
 
 /// A sentence for programs that are not in the table.
-pub(crate) const NOT_TRIED: &str = "This program was not tried with Widelane. With one event loop and epoll, lanes \
-    fill; with a thread for each connection, threads share passes; with a process for each connection, there is \
+pub(crate) const NOT_TRIED: &str = "This program was not tried with Widelane. With one event loop, lanes fill if \
+    `--suspend` gives it the library that suspends handshakes; with a thread for each connection, threads share passes; with a process for each connection, there is \
     nothing to share. `sudo widelane setup --inspect PID` tells which of them it is while it runs, and `sudo widelane \
     status --prove` what it saves.";
 
@@ -380,11 +392,12 @@ mod tests {
             ("stunnel@web", "--unit stunnel@web", false),
             ("postfix@-", "postfix", false),
             ("haproxy", "haproxy", false),
-            ("own-thing", "--unit own-thing", true),
+            ("own-thing", "--unit own-thing", false),
         ] {
             let server = Server::of_unit(unit).unwrap();
             assert_eq!(server.argument(), argument);
             assert_eq!(server.needs_shim(), shim, "{unit}");
+            assert!(server.clone().suspending().needs_shim());
             assert_eq!(
                 server.to_string(),
                 unit.strip_suffix(".service").unwrap_or(unit)
