@@ -432,7 +432,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (
         "widelane-terminator",
         &[
-            AFFINITY, CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS, STATUS,
+            AFFINITY, CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS, STATUS, TEXT,
         ],
     ),
     (TICKET_ETCD, &[FILES, PEM]),

@@ -66,13 +66,13 @@ pub fn columns(rows: &[Vec<String>], left: &[bool]) -> String {
     text
 }
 
-/// Defines an enum whose values have names, as files and arguments spell them: `ALL` has every value, `name` gives
-/// the name, and `FromStr` takes it back. The text after the type says in messages what the values are.
+/// Defines an enum whose values have names, as files, arguments and metrics spell them: `ALL` has every value, and `name`
+/// gives the name. With a text after the type, `FromStr` takes it back: the text says in messages what the values are.
 #[macro_export]
 macro_rules! named {
     (
         $(#[$of_type:meta])*
-        $visibility:vis enum $Type:ident: $what:literal {
+        $visibility:vis enum $Type:ident {
             $($(#[$of_value:meta])* $Value:ident = $name:literal,)+
         }
     ) => {
@@ -86,11 +86,24 @@ macro_rules! named {
             /// Every value, in the order of tables.
             $visibility const ALL: [Self; [$($name),+].len()] = [$(Self::$Value),+];
 
-            /// Name of the value in files and arguments.
+            /// Name of the value.
             $visibility const fn name(self) -> &'static str {
                 match self {
                     $(Self::$Value => $name,)+
                 }
+            }
+        }
+    };
+    (
+        $(#[$of_type:meta])*
+        $visibility:vis enum $Type:ident: $what:literal {
+            $($(#[$of_value:meta])* $Value:ident = $name:literal,)+
+        }
+    ) => {
+        $crate::named! {
+            $(#[$of_type])*
+            $visibility enum $Type {
+                $($(#[$of_value])* $Value = $name,)+
             }
         }
 

@@ -500,11 +500,10 @@ pub(crate) fn go_on_unasked() -> bool {
 /// Frees the connections that other threads have freed meanwhile, and drops what is left of those that OpenSSL has freed.
 pub(crate) fn free_abandoned() {
     if connections::are_lost() {
-        let is_lost = |one: &&Box<Handshake>| {
-            one.state.get() != State::Running && connections::is_lost(one.number)
-        };
+        let is_lost =
+            |one: &Handshake| one.state.get() != State::Running && connections::is_lost(one.number);
         let lost = with_table(|table| -> Vec<_> {
-            let lost = table.values().filter(is_lost);
+            let lost = table.values().filter(|one| is_lost(one));
             lost.map(|one| (one.ssl, one.number)).collect()
         });
         for (ssl, number) in lost.unwrap_or_default() {

@@ -112,7 +112,7 @@ impl Session {
             }
         }
         if worker.outages.may_log().is_some() {
-            tracing::warn!(backend = %pool, how = end.label(), "a connection found no backend");
+            tracing::warn!(backend = %pool, how = end.name(), "a connection found no backend");
         }
         Err(end)
     }

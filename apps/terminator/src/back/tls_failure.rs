@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustls::{AlertDescription, CertificateError, ClientConnection, HandshakeKind};
 use rustls_pki_types::ServerName;
+use widelane_text::named;
 
 use crate::handshaker::ProcessFailure;
-use crate::observe::labels::labelled;
 use crate::observe::reason;
 
 /// Counts of handshakes with one address, by result.
@@ -27,7 +27,7 @@ pub(crate) struct TlsFailure {
     remedy: String,
 }
 
-labelled! {
+named! {
     /// The reason of a failed handshake, as metrics show it.
     pub(crate) enum Reason {
         /// No authority that we know has signed its certificate.
@@ -72,7 +72,7 @@ impl Handshakes {
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let failed = Reason::ALL
             .iter()
-            .map(|reason| (reason.label(), &self.failed[*reason as usize]));
+            .map(|reason| (reason.name(), &self.failed[*reason as usize]));
         let good = [("full", &self.full), ("resumed", &self.resumed)];
         let all = good.into_iter().chain(failed);
         all.map(|(result, count)| (result, count.load(Relaxed)))

@@ -89,14 +89,14 @@ pub(crate) async fn serve(
             Err(NotBegun::Failed(failure)) => {
                 worker.stats.failed(failure);
                 log.failed(failure);
-                let failure = failure.label();
+                let failure = failure.name();
                 tracing::debug!(%peer, failure, "closed before the handshake began");
                 return;
             }
             Err(NotBegun::Refused(refusal)) => {
                 worker.stats.refused(refusal);
                 log.refused(refusal);
-                let limit = refusal.label();
+                let limit = refusal.name();
                 tracing::debug!(%peer, limit, "refused: a limit of the source");
                 return;
             }
@@ -175,7 +175,7 @@ pub(crate) async fn serve(
     session.counted = None;
     worker.stats.ended(end);
     log.ended(end);
-    tracing::debug!(peer = %proxied.client(peer), how = end.label(), "connection ended");
+    tracing::debug!(peer = %proxied.client(peer), how = end.name(), "connection ended");
     let is_bounded = match end {
         // The client may be about to send more, and has an end or an alert to read.
         End::Client | End::BackendUnreachable | End::BackendTimeout | End::NoBackend => true,
@@ -556,7 +556,7 @@ fn fail(error: HandshakeError, peer: SocketAddr, log: &mut LogEntry, worker: &Wo
     };
     worker.stats.failed(failure);
     log.failed(failure);
-    let (result, reason) = (failure.label(), error.as_deref().map(reason::of));
+    let (result, reason) = (failure.name(), error.as_deref().map(reason::of));
     // Of certificates the log always tells, since the operator has chosen who may come; of all else, which anybody can
     // cause, only on demand.
     match failure {

@@ -231,7 +231,7 @@ impl ProducesTickets for Tickets {
                 Some(plain)
             }
             Err(refusal) => {
-                tracing::debug!(why = refusal.label(), "a session is not resumed");
+                tracing::debug!(why = refusal.name(), "a session is not resumed");
                 current(|session| session.known().refused = Some(refusal));
                 None
             }

@@ -3,7 +3,6 @@
 pub(crate) mod access_log;
 pub(crate) mod encode;
 pub(crate) mod endpoint;
-pub(crate) mod labels;
 pub(crate) mod log_limiter;
 pub(crate) mod page;
 pub(crate) mod reason;

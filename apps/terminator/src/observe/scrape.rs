@@ -41,7 +41,7 @@ impl Scrape {
                 (labels, self.sum(|stats| &stats.handshakes[index]))
             });
         let failed = Failure::ALL.into_iter().map(|why| {
-            let labels = [("result", why.label()), ("version", ""), ("resumed", "")];
+            let labels = [("result", why.name()), ("version", ""), ("resumed", "")];
             (labels, self.sum(|stats| &stats.failures[why as usize]))
         });
         let help = "Handshakes by result, version and resumption";
@@ -389,7 +389,7 @@ impl Collector for Scrape {
         })?;
         let refusals = Refusal::ALL.map(|why| {
             let count = self.sum(|stats| &stats.refusals[why as usize]);
-            ([("limit", why.label())], count)
+            ([("limit", why.name())], count)
         });
         counters(
             &mut encoder,
@@ -399,7 +399,7 @@ impl Collector for Scrape {
         )?;
         let ends = End::ALL.map(|how| {
             let count = self.sum(|stats| &stats.ends[how as usize]);
-            ([("how", how.label())], count)
+            ([("how", how.name())], count)
         });
         counters(
             &mut encoder,
@@ -409,7 +409,7 @@ impl Collector for Scrape {
         )?;
         let refusals = TicketRefusal::ALL.map(|why| {
             let count = self.sum(|stats| &stats.tickets_refused[why as usize]);
-            ([("why", why.label())], count)
+            ([("why", why.name())], count)
         });
         counters(
             &mut encoder,

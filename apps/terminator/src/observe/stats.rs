@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use rustls::{HandshakeKind, ProtocolVersion};
+use widelane_text::named;
 
-use crate::observe::labels::labelled;
 use crate::turn::Longest;
 
 /// Counters of one worker.
@@ -37,7 +37,7 @@ pub(crate) struct Stats {
     pub(crate) overloads: AtomicU64,
 }
 
-labelled! {
+named! {
     /// The reason for which a handshake did not come to its end.
     pub(crate) enum Failure {
         /// The limit `handshake_seconds`.
@@ -65,7 +65,7 @@ labelled! {
     }
 }
 
-labelled! {
+named! {
     /// The reason for which a connection was not served at all.
     pub(crate) enum Refusal {
         /// The limit `connections`.
@@ -83,7 +83,7 @@ labelled! {
     }
 }
 
-labelled! {
+named! {
     /// The end of a connection whose handshake was complete.
     pub(crate) enum End {
         /// Both sides said that they were done.
@@ -105,7 +105,7 @@ labelled! {
     }
 }
 
-labelled! {
+named! {
     /// The reason for which a ticket does not resume its session.
     pub(crate) enum TicketRefusal {
         /// No key that is in force has made it, or it is damaged.

@@ -230,10 +230,10 @@ impl Fields {
         const FAILED: &str = "handshake_failed";
         const SERVED: &str = "served";
         match self.end {
-            Ending::Refused(why) => ["refused", why.label()],
-            Ending::Failed(why) => [FAILED, why.label()],
+            Ending::Refused(why) => ["refused", why.name()],
+            Ending::Failed(why) => [FAILED, why.name()],
             Ending::Unused => [SERVED, "unused"],
-            Ending::Served(how) => [SERVED, how.label()],
+            Ending::Served(how) => [SERVED, how.name()],
             Ending::Stopped if self.is_complete => [SERVED, "stopped"],
             Ending::Stopped => [FAILED, "stopped"],
         }
