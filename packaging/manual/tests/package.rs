@@ -47,6 +47,7 @@ fn the_package_has_each_file_in_its_place_and_starts_nothing() {
     });
     let expected = [
         "/etc/widelane/widelane.toml",
+        "/lib/systemd/system/widelane-tickets.service",
         "/lib/systemd/system/widelane.service",
         "/lib/systemd/system/widelane.socket",
         "/usr/bin/widelane",
