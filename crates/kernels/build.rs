@@ -56,5 +56,4 @@ fn main() {
     write("base_words.rs", &words);
 }
 
-const PARAMETERS: &str =
-    "_: *mut u64, _: *mut u64, _: *mut u64, _: *mut u64, _: *mut u64, _: *mut u64";
+const PARAMETERS: &str = "_: *mut u64, _: *mut u64, _: *mut u64, _: *mut u64, _: *mut u64, _: *mut u64";

@@ -26,9 +26,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn equals(cipher: &Cipher, input: &Input<'_>, expected: &[u8]) {
-    let Input {
-        nonce, aad, text, ..
-    } = input;
+    let Input { nonce, aad, text, .. } = input;
     let form = cipher.form();
     let key = cipher.key(&input.key);
     let mut buffer = vec![0; input.offset];
@@ -65,8 +63,7 @@ impl<'a> Input<'a> {
     fn read(data: &'a [u8]) -> Option<Self> {
         let (&key, data) = data.split_first_chunk()?;
         let (&nonce, data) = data.split_first_chunk()?;
-        let (&[offset, change, place, place_high, len, len_high, aad], data) =
-            data.split_first_chunk()?;
+        let (&[offset, change, place, place_high, len, len_high, aad], data) = data.split_first_chunk()?;
         let (aad, text) = data.split_at_checked(aad.into())?;
         let len = u16::from_le_bytes([len, len_high]).into();
         let mut text: Vec<u8> = text.iter().copied().cycle().take(len).collect();

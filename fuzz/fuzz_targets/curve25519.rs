@@ -16,10 +16,7 @@ use widelane_crypto::x25519::{Derivation, Keygen};
 use widelane_crypto::{Backend, OnBackend, Operation, Task};
 
 fuzz_target!(|data: &[u8]| {
-    let stretches: Vec<_> = data
-        .chunks(STRETCH)
-        .filter(|part| part.len() == STRETCH)
-        .collect();
+    let stretches: Vec<_> = data.chunks(STRETCH).filter(|part| part.len() == STRETCH).collect();
     for works in WORKS.iter() {
         agreement(works, &stretches);
         signatures(works, &stretches);
@@ -44,10 +41,7 @@ fn agreement(works: &Works, stretches: &[&[u8]]) {
 }
 
 fn signatures(works: &Works, stretches: &[&[u8]]) {
-    let keys: Vec<_> = stretches
-        .iter()
-        .map(|part| key(&array(&part[1..])))
-        .collect();
+    let keys: Vec<_> = stretches.iter().map(|part| key(&array(&part[1..]))).collect();
     let message = |part: &&[u8]| part[33..33 + usize::from(part[0] >> 3)].to_vec();
     let requests: Vec<_> = keys
         .iter()
@@ -58,10 +52,7 @@ fn signatures(works: &Works, stretches: &[&[u8]]) {
         })
         .collect();
     let signatures = works.signing.pass(&requests);
-    let expected: Vec<_> = requests
-        .iter()
-        .map(|request| works.signing.alone(request))
-        .collect();
+    let expected: Vec<_> = requests.iter().map(|request| works.signing.alone(request)).collect();
     assert_eq!(signatures, expected);
 
     let requests: Vec<_> = keys
@@ -86,10 +77,7 @@ fn signatures(works: &Works, stretches: &[&[u8]]) {
         })
         .collect();
     let verification = &works.verification;
-    let expected: Vec<_> = requests
-        .iter()
-        .map(|request| verification.alone(request))
-        .collect();
+    let expected: Vec<_> = requests.iter().map(|request| verification.alone(request)).collect();
     assert_eq!(verification.pass(&requests), expected);
 }
 

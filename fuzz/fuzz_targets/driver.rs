@@ -10,8 +10,8 @@
 use libfuzzer_sys::fuzz_target;
 use rustls::crypto::aws_lc_rs;
 use rustls::{
-    ClientConfig, ClientConnection, Connection, ConnectionCommon, RootCertStore, ServerConfig,
-    ServerConnection, SupportedProtocolVersion,
+    ClientConfig, ClientConnection, Connection, ConnectionCommon, RootCertStore, ServerConfig, ServerConnection,
+    SupportedProtocolVersion,
 };
 use rustls_pki_types::{PrivatePkcs8KeyDer, ServerName};
 use std::future::Future;
@@ -50,11 +50,7 @@ impl Stage {
         let driver = Driver::new(&engine);
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("a key");
         let params = rcgen::CertificateParams::new([HOST.to_owned()]).expect("a name");
-        let certificate = params
-            .self_signed(&key)
-            .expect("a certificate")
-            .der()
-            .clone();
+        let certificate = params.self_signed(&key).expect("a certificate").der().clone();
         let mut roots = RootCertStore::empty();
         roots.add(certificate.clone()).expect("a certificate");
         let roots = Arc::new(roots);
@@ -96,18 +92,11 @@ impl Stage {
         let other = (mode & IS_ALONE == 0).then(|| self.driver.handshake());
         let mut handshake = self.driver.handshake();
         let honest = mode & IS_HONEST != 0;
-        let at_most = if polls == 0 {
-            usize::MAX
-        } else {
-            usize::from(polls)
-        };
+        let at_most = if polls == 0 { usize::MAX } else { usize::from(polls) };
         if mode & IS_CLIENT == 0 {
             let peer = if honest {
                 let config = Arc::clone(&self.their_clients[version]);
-                Peer::changed(
-                    ClientConnection::new(config, name()).expect("a client"),
-                    rest,
-                )
+                Peer::changed(ClientConnection::new(config, name()).expect("a client"), rest)
             } else {
                 Peer::says(rest)
             };
@@ -123,10 +112,7 @@ impl Stage {
             };
             let config = Arc::clone(&self.our_clients[version]);
             let step = async {
-                let ours = handshake
-                    .start_client(config, name())
-                    .await
-                    .expect("a client");
+                let ours = handshake.start_client(config, name()).await.expect("a client");
                 talk(&mut handshake, ours, peer).await
             };
             self.drive(step, at_most);

@@ -13,9 +13,7 @@ static WORKS: LazyLock<[(OnBackend<Signing>, OnBackend<Verification>); 2]> = Laz
     let backend = Preference::Auto.resolve().unwrap_or(Backend::AwsLc);
     Curve::ALL.map(|curve| {
         let signing = Signing(curve).on(backend).expect("an available backend");
-        let verification = Verification(curve)
-            .on(backend)
-            .expect("an available backend");
+        let verification = Verification(curve).on(backend).expect("an available backend");
         (signing, verification)
     })
 });
@@ -35,10 +33,7 @@ fuzz_target!(|data: &[u8]| {
     let (message, made_up) = rest.split_at(rest.len() / 2);
     let request = Request::new(&key, key.schemes()[0], Input::Message(message));
     let request = request.expect("the scheme of the key");
-    let signature = signing
-        .pass(&[request])
-        .remove(0)
-        .expect("a good key signs");
+    let signature = signing.pass(&[request]).remove(0).expect("a good key signs");
     let mut damaged = signature.clone();
     if let Some((&place, &with)) = made_up.first().zip(made_up.get(1)) {
         let place = usize::from(place) % damaged.len();

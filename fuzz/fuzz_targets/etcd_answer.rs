@@ -16,12 +16,7 @@ fuzz_target!(|input: (bool, &[u8])| {
             ),
             Ok(values) => {
                 assert!(is_good);
-                assert!(
-                    values
-                        .into_iter()
-                        .flatten()
-                        .all(|length| length <= body.len())
-                );
+                assert!(values.into_iter().flatten().all(|length| length <= body.len()));
             }
         }
     }

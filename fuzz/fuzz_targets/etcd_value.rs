@@ -9,10 +9,7 @@ use widelane_ticket_etcd::fuzzing::{key_file, value};
 fuzz_target!(|bytes: &[u8]| {
     for inside in [false, true] {
         match value(bytes, inside) {
-            Err(problem) => assert!(
-                !problem.is_empty() && !problem.contains('\n'),
-                "{problem:?}"
-            ),
+            Err(problem) => assert!(!problem.is_empty() && !problem.contains('\n'), "{problem:?}"),
             Ok((_, encrypts, keys)) => {
                 assert!((1..=5).contains(&keys));
                 assert!(encrypts.is_none_or(|place| usize::from(place) < keys));
@@ -20,9 +17,6 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     if let Err(problem) = key_file(bytes) {
-        assert!(
-            !problem.is_empty() && !problem.contains('\n'),
-            "{problem:?}"
-        );
+        assert!(!problem.is_empty() && !problem.contains('\n'), "{problem:?}");
     }
 });

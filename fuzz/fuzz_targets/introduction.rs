@@ -11,11 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
     match &whole {
         Ok(Some((length, _))) => {
             assert!((1..=LONGEST).contains(length) && *length <= bytes.len());
-            assert_eq!(
-                introduction(&bytes[..*length]),
-                whole,
-                "what follows is the client's"
-            );
+            assert_eq!(introduction(&bytes[..*length]), whole, "what follows is the client's");
             for end in 0..*length {
                 assert_eq!(introduction(&bytes[..end]), Ok(None), "{end} bytes");
             }

@@ -63,9 +63,7 @@ impl Sound {
             signature: signing.alone(&request(&key)).expect("a sound key signs"),
             key,
             signing,
-            verification: Verification(size)
-                .on(backend)
-                .expect("the backend runs here"),
+            verification: Verification(size).on(backend).expect("the backend runs here"),
         }
     }
 

@@ -10,9 +10,7 @@
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use widelane_crypto::agreement::{Answer, Request};
-use widelane_crypto::mlkem::{
-    Decapsulate, Decapsulation, DecapsulationKey, Encapsulate, Encapsulation, Size,
-};
+use widelane_crypto::mlkem::{Decapsulate, Decapsulation, DecapsulationKey, Encapsulate, Encapsulation, Size};
 use widelane_crypto::{OnBackend, Operation, Preference, Task};
 
 fuzz_target!(|data: &[u8]| {
@@ -41,13 +39,7 @@ fuzz_target!(|data: &[u8]| {
     let of_key = |key: &DecapsulationKey| key.encapsulation_key().to_vec();
     let public = public.into_iter().chain(keys.iter().map(of_key));
     let requests: Vec<_> = public.map(|key| Encapsulate { size: *size, key }).collect();
-    let answers = encaps.pass(
-        &requests
-            .iter()
-            .cloned()
-            .map(Request::from)
-            .collect::<Vec<_>>(),
-    );
+    let answers = encaps.pass(&requests.iter().cloned().map(Request::from).collect::<Vec<_>>());
     assert!(answers[0].is_ok(), "a neighbour did harm");
     let mut ciphertexts = vec![data.to_vec(), changed(&decapsulate.ciphertext, data)];
     for (request, answer) in requests.iter().zip(answers) {
@@ -120,15 +112,10 @@ fn expanded(size: Size) -> &'static [u8] {
 static KEMS: LazyLock<[Kem; 3]> = LazyLock::new(|| {
     let backend = Preference::Auto.resolve().expect("aws-lc runs everywhere");
     Size::ALL.map(|size| {
-        let encaps = Encapsulation(size)
-            .on(backend)
-            .expect("the backend runs here");
-        let decaps = Decapsulation(size)
-            .on(backend)
-            .expect("the backend runs here");
+        let encaps = Encapsulation(size).on(backend).expect("the backend runs here");
+        let decaps = Decapsulation(size).on(backend).expect("the backend runs here");
         // Always the same, so that findings repeat.
-        let key =
-            DecapsulationKey::from_expanded(size, expanded(size)).expect("a key of this size");
+        let key = DecapsulationKey::from_expanded(size, expanded(size)).expect("a key of this size");
         let ciphertext = vec![7; size.ciphertext_len()];
         let decapsulate = Decapsulate { key, ciphertext };
         Kem {

@@ -7,18 +7,13 @@
 use libfuzzer_sys::fuzz_target;
 use widelane_terminator::fuzzing::ocsp_response;
 
-fuzz_target!(
-    |response: &[u8]| match ocsp_response(&[LEAF, ISSUER], response, NOW) {
-        Err(problem) => assert!(
-            !problem.is_empty() && !problem.contains('\n'),
-            "{problem:?}"
-        ),
-        Ok((from, until, _)) => {
-            assert!(from <= NOW + 300 && NOW < until);
-            assert_eq!((from, until), (NOW - 86_400, NOW + 6 * 86_400));
-        }
+fuzz_target!(|response: &[u8]| match ocsp_response(&[LEAF, ISSUER], response, NOW) {
+    Err(problem) => assert!(!problem.is_empty() && !problem.contains('\n'), "{problem:?}"),
+    Ok((from, until, _)) => {
+        assert!(from <= NOW + 300 && NOW < until);
+        assert_eq!((from, until), (NOW - 86_400, NOW + 6 * 86_400));
     }
-);
+});
 
 /// The certificate that the corpus is about, and the one of its issuer.
 const LEAF: &[u8] = include_bytes!("ocsp/leaf.der");

@@ -15,10 +15,7 @@ fuzz_target!(|input: (u8, &[u8])| {
         opening(bytes, usize::from(size.max(1)))
     );
     if let Some(restored) = restored {
-        let differ = whole
-            .iter()
-            .zip(&restored)
-            .filter(|(one, other)| one != other);
+        let differ = whole.iter().zip(&restored).filter(|(one, other)| one != other);
         assert!(whole.len() == restored.len() && matches!(differ.count(), 1 | 2));
         assert_eq!(offer(&whole), offer(&restored));
     } else if offer(bytes).is_some() {

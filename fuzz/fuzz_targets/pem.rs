@@ -15,9 +15,7 @@ fn refused(fault: &Fault) {
 }
 
 fn times(text: &[u8], part: &[u8]) -> usize {
-    text.windows(part.len())
-        .filter(|window| *window == part)
-        .count()
+    text.windows(part.len()).filter(|window| *window == part).count()
 }
 
 fuzz_target!(|text: &[u8]| {

@@ -24,11 +24,7 @@ fuzz_target!(|text: &str| {
         Penalty::Unknown => {}
     }
     let advice = advise(Subject::Measured(&profile), Lanes::ALL);
-    assert!(
-        advice
-            .share
-            .is_none_or(|share| (0.0..=1.0).contains(&share))
-    );
+    assert!(advice.share.is_none_or(|share| (0.0..=1.0).contains(&share)));
     for us in advice.burst_us.into_iter().flatten() {
         assert!(us.is_finite() && us >= 0.0);
     }

@@ -13,10 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     let (record, mut faults) = Record::parse("record.jsonl", bytes);
     assert!(record.is_some() || !faults.is_empty());
     for fault in &faults {
-        assert!(
-            fault.line.is_none_or(|line| (1..=lines).contains(&line)),
-            "{fault}"
-        );
+        assert!(fault.line.is_none_or(|line| (1..=lines).contains(&line)), "{fault}");
     }
     if let Some(record) = &record {
         assert!(record.lines.iter().all(|line| line.value.is_object()));

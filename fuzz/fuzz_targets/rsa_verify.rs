@@ -108,12 +108,7 @@ fn signed(padded: &[u8], bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (s[8..].to_vec(), modulus[8..].to_vec())
 }
 
-fn to_verify(
-    key: &[u8],
-    scheme: Scheme,
-    message: &[u8],
-    signature: &[u8],
-) -> Result<verify::Request, KeyError> {
+fn to_verify(key: &[u8], scheme: Scheme, message: &[u8], signature: &[u8]) -> Result<verify::Request, KeyError> {
     verify::Request::new(verify::Scheme::Rsa(scheme), key, message, signature)
 }
 

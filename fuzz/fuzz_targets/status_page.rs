@@ -30,11 +30,6 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(wait.is_none_or(|below| below.is_power_of_two() && below <= 16_384));
         assert!(report.operations.len() <= MOST_OPERATIONS);
         assert!(report.reasons.len() <= MOST_REASONS);
-        assert!(
-            report
-                .reasons
-                .iter()
-                .all(|reason| !reason.text.contains('\0'))
-        );
+        assert!(report.reasons.iter().all(|reason| !reason.text.contains('\0')));
     }
 });

@@ -30,12 +30,7 @@ fuzz_target!(|text: &str| {
                 let directories = &listener.certificate_directories;
                 assert!(!listener.certificates.is_empty() || !directories.is_empty());
                 assert!(!listener.versions.is_empty());
-                assert!(
-                    listener
-                        .alpn
-                        .iter()
-                        .all(|name| (1..=255).contains(&name.len()))
-                );
+                assert!(listener.alpn.iter().all(|name| (1..=255).contains(&name.len())));
             }
         }
     }

@@ -7,10 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use widelane_terminator::fuzzing::ticket_keys;
 
 fuzz_target!(|file: &[u8]| match ticket_keys(file) {
-    Err(problem) => assert!(
-        !problem.is_empty() && !problem.contains('\n'),
-        "{problem:?}"
-    ),
+    Err(problem) => assert!(!problem.is_empty() && !problem.contains('\n'), "{problem:?}"),
     Ok(keys) => {
         assert!((1..=3).contains(&keys.len()));
         for key in keys {

@@ -28,9 +28,7 @@ fuzz_target!(|data: &[u8]| {
             assert!(code.starts_with(&[0x90]) || code.starts_with(&[0x0f, 0x1f, 0x44, 0, 0]));
             assert!(one.places.len() <= 8);
             for place in &one.places {
-                if let Place::Register { register, form } | Place::Memory { register, form, .. } =
-                    place
-                {
+                if let Place::Register { register, form } | Place::Memory { register, form, .. } = place {
                     assert!(register.offset() <= 152 && matches!(form.bytes, 1 | 2 | 4 | 8));
                 }
             }

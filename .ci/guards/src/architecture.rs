@@ -13,9 +13,7 @@ pub fn misplaced_rooms(page: &str, metadata: &Value) -> Vec<String> {
     let root = Path::new(text(metadata, "workspace_root"));
     let rooms = rooms(page);
     let gone = rooms.iter().filter(|room| !root.join(room).is_dir());
-    let mut violations: Vec<String> = gone
-        .map(|room| format!("{room}: is listed, and gone"))
-        .collect();
+    let mut violations: Vec<String> = gone.map(|room| format!("{room}: is listed, and gone")).collect();
     let mut places = BTreeMap::new();
     let members = metadata["workspace_members"].as_array();
     for package in packages(metadata) {
@@ -55,10 +53,7 @@ fn rooms(page: &str) -> Vec<String> {
     for line in page.split("```").nth(1).unwrap_or_default().lines() {
         let begin = line.trim_start();
         let indent = line.len() - begin.len();
-        let name = begin
-            .split(' ')
-            .next()
-            .and_then(|word| word.strip_suffix('/'));
+        let name = begin.split(' ').next().and_then(|word| word.strip_suffix('/'));
         let Some(name) = name.filter(|_| indent < DESCRIPTIONS) else {
             continue;
         };
@@ -72,9 +67,7 @@ fn rooms(page: &str) -> Vec<String> {
 
 /// Files with `unsafe` code that only one of [`UNSAFE_ROOMS`] and the table in `page` names.
 pub fn unlisted_unsafe(page: &str) -> Vec<String> {
-    let section = page
-        .split("\n## ")
-        .find(|part| part.starts_with(UNSAFE_SECTION));
+    let section = page.split("\n## ").find(|part| part.starts_with(UNSAFE_SECTION));
     let rows = section.unwrap_or_default().lines();
     let mut listed = BTreeSet::new();
     for row in rows.filter_map(|line| line.strip_prefix("| `")) {
@@ -125,12 +118,7 @@ mod tests {
     fn planted_rooms_are_found() {
         let tree = tempfile::tempdir().expect("a temporary folder");
         let root = tree.path();
-        for folder in [
-            "crates/lanes",
-            "crates/cpu",
-            "crates/engine",
-            "a/openssl/tables",
-        ] {
+        for folder in ["crates/lanes", "crates/cpu", "crates/engine", "a/openssl/tables"] {
             fs::create_dir_all(root.join(folder)).expect("writable");
         }
         let package = |name: &str, folder: &str| json!({"id": name, "name": name, "manifest_path": root.join(folder).join("Cargo.toml")});
@@ -164,13 +152,9 @@ mod tests {
         let row = "| `crates/kernels/src/arena.rs` |";
         assert!(page.contains(row));
         let other = page.replace(row, "| `crates/kernels/src/a.rs`, `b.rs` |");
-        let expected =
-            ["arena.rs", "a.rs", "b.rs"].map(|file| format!("crates/kernels/src/{file}"));
+        let expected = ["arena.rs", "a.rs", "b.rs"].map(|file| format!("crates/kernels/src/{file}"));
         let found = unlisted_unsafe(&other);
         assert_eq!(found.len(), 3, "{found:?}");
-        assert!(
-            expected.iter().all(|file| found.contains(file)),
-            "{found:?}"
-        );
+        assert!(expected.iter().all(|file| found.contains(file)), "{found:?}");
     }
 }

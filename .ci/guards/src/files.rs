@@ -45,10 +45,7 @@ mod tests {
         }
         std::os::unix::fs::symlink(tree.path(), tree.path().join("loop")).expect("writable");
         let found = below(tree.path()).expect("readable");
-        let names: Vec<_> = found
-            .iter()
-            .map(|path| relative(tree.path(), path))
-            .collect();
+        let names: Vec<_> = found.iter().map(|path| relative(tree.path(), path)).collect();
         assert_eq!(names, [".ci/run", "a/b/c.md", "b.rs"]);
     }
 }

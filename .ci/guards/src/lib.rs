@@ -114,17 +114,12 @@ pub fn unused_edges(metadata: &Value) -> Vec<String> {
     for (name, allowed) in EDGES {
         let package = packages(metadata).find(|package| text(package, "name") == *name);
         let Some(package) = package else {
-            violations.push(format!(
-                "{name}: is in the table of edges and not in the workspace"
-            ));
+            violations.push(format!("{name}: is in the table of edges and not in the workspace"));
             continue;
         };
         let used = |to: &str| {
             let dependencies = package["dependencies"].as_array();
-            dependencies
-                .into_iter()
-                .flatten()
-                .any(|one| text(one, "name") == to)
+            dependencies.into_iter().flatten().any(|one| text(one, "name") == to)
         };
         for to in allowed.iter().filter(|to| !used(to)) {
             violations.push(format!("{name}: may depend on {to}, and does not"));
@@ -148,9 +143,7 @@ pub fn shipped_test_features(metadata: &Value) -> Vec<String> {
                 let feature = feature.as_str().unwrap_or("");
                 let ships = text(dependency, "kind") != "dev" && !TEST_CRATES.contains(&name);
                 if ships && for_tests(to, feature) {
-                    violations.push(format!(
-                        "{name}: must not turn on {to}/{feature} but for tests"
-                    ));
+                    violations.push(format!("{name}: must not turn on {to}/{feature} but for tests"));
                 }
             }
         }
@@ -160,9 +153,7 @@ pub fn shipped_test_features(metadata: &Value) -> Vec<String> {
                 let (to, other) = implied.split_once('/').unwrap_or((name, implied));
                 let to = to.trim_end_matches('?');
                 if for_tests(to, other) && !for_tests(name, feature) {
-                    violations.push(format!(
-                        "{name}: its feature {feature} must not turn on {to}/{other}"
-                    ));
+                    violations.push(format!("{name}: its feature {feature} must not turn on {to}/{other}"));
                 }
             }
         }
@@ -186,9 +177,7 @@ pub fn refused_packages(tree: &str, deny: &str) -> Result<Vec<String>, toml::de:
             .filter(|(package, _)| *package == name)
             .filter_map(|(_, version)| version.split(' ').next())
             .collect();
-        let several = rule
-            .get("deny-multiple-versions")
-            .and_then(toml::Value::as_bool);
+        let several = rule.get("deny-multiple-versions").and_then(toml::Value::as_bool);
         let at_most = usize::from(several == Some(true));
         if versions.len() > at_most {
             let versions = Vec::from_iter(versions).join(" and ");
@@ -400,10 +389,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-kernels", &[LANES, CPU]),
     ("widelane-crypto", &[LANES, CPU, MARKS, KERNELS]),
     (BATCHING, &[AFFINITY]),
-    (
-        "widelane-engine",
-        &[AFFINITY, CRYPTO, BATCHING, FILES, PROBES, STATUS],
-    ),
+    ("widelane-engine", &[AFFINITY, CRYPTO, BATCHING, FILES, PROBES, STATUS]),
     (WIDE, &[CPU, MARKS, AFFINITY]),
     (STACKS, &[]),
     (STATISTICS, &[]),
@@ -415,25 +401,17 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-emulation", &[CPU]),
     (TESTKIT, &[STATUS]),
     ("widelane-c", &[CPU, MARKS, WIDE]),
-    (
-        "widelane-openssl",
-        &[CPU, CRYPTO, ENGINE, FORKS, MARKS, STATUS, TABLES],
-    ),
+    ("widelane-openssl", &[CPU, CRYPTO, ENGINE, FORKS, MARKS, STATUS, TABLES]),
     (TABLES, &[]),
     // The provider and its page are for the tests.
-    (
-        "widelane-openssl-shim",
-        &[STACKS, STATUS, TABLES, "widelane-openssl"],
-    ),
+    ("widelane-openssl-shim", &[STACKS, STATUS, TABLES, "widelane-openssl"]),
     (
         "widelane-rustls",
         &[CRYPTO, ENGINE, FORKS, PROBES, STACKS, "widelane-poison"],
     ),
     (
         "widelane-terminator",
-        &[
-            AFFINITY, CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS, STATUS, TEXT,
-        ],
+        &[AFFINITY, CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS, STATUS, TEXT],
     ),
     (TICKET_ETCD, &[FILES, PEM]),
     ("widelane-load", &[AFFINITY, ENGINE, PEM, RUSTLS]),
@@ -441,28 +419,12 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-sim", &[CPU, BATCHING, SAMPLES, TEXT]),
     (
         "widelane-experiments",
-        &[
-            AFFINITY,
-            CRYPTO,
-            WIDE,
-            SAMPLES,
-            "widelane-handshakes",
-            "widelane-sim",
-        ],
+        &[AFFINITY, CRYPTO, WIDE, SAMPLES, "widelane-handshakes", "widelane-sim"],
     ),
-    (
-        SPEED,
-        &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE, FILES, STATISTICS],
-    ),
+    (SPEED, &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE, FILES, STATISTICS]),
     (SAMPLES, &[CPU, STATISTICS, TEXT]),
-    (
-        "widelane-report",
-        &[CPU, SAMPLES, FREQUENCY, "widelane-sim"],
-    ),
-    (
-        "widelane-handshakes",
-        &[CPU, AFFINITY, ENGINE, PEM, RUSTLS, SAMPLES],
-    ),
+    ("widelane-report", &[CPU, SAMPLES, FREQUENCY, "widelane-sim"]),
+    ("widelane-handshakes", &[CPU, AFFINITY, ENGINE, PEM, RUSTLS, SAMPLES]),
     ("widelane-timing", &[CRYPTO]),
     (
         "widelane-lab",
@@ -484,10 +446,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "widelane-usage",
         ],
     ),
-    (
-        FREQUENCY,
-        &[CPU, MARKS, AFFINITY, BATCHING, WIDE, FILES, STATISTICS],
-    ),
+    (FREQUENCY, &[CPU, MARKS, AFFINITY, BATCHING, WIDE, FILES, STATISTICS]),
     (THREADS, &[FILES]),
     ("widelane-scan", &[CPU, THREADS]),
     ("widelane-setup", &[CPU, FILES, THREADS]),
@@ -497,10 +456,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[STATISTICS, STATUS, THREADS, "widelane-openssl"],
     ),
     ("widelane-child", &[THREADS]),
-    (
-        "widelane-steer",
-        &[AFFINITY, FILES, THREADS, "widelane-child"],
-    ),
+    ("widelane-steer", &[AFFINITY, FILES, THREADS, "widelane-child"]),
     // The adapter is for its tests: a process that counts.
     (
         "widelane-top",
@@ -522,10 +478,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         "widelane-trace",
         &[CPU, AFFINITY, BATCHING, FILES, TEXT, BPF, PROBES, THREADS],
     ),
-    (
-        "widelane-usage",
-        &[AFFINITY, FILES, BPF, THREADS, "widelane-scan"],
-    ),
+    ("widelane-usage", &[AFFINITY, FILES, BPF, THREADS, "widelane-scan"]),
     ("widelane-guards", &[]),
     ("widelane-stages", &[]),
     ("widelane-manual", &[FILES, "widelane"]),
@@ -586,32 +539,16 @@ const CLI: &str = "widelane-cli";
 const TICKET_ETCD: &str = "widelane-ticket-etcd";
 
 /// What ships: the packages that `make package` and `make install-c` build.
-pub const PRODUCT: &[&str] = &[
-    "widelane",
-    "widelane-openssl",
-    "widelane-openssl-shim",
-    "widelane-c",
-];
+pub const PRODUCT: &[&str] = &["widelane", "widelane-openssl", "widelane-openssl-shim", "widelane-c"];
 /// Libraries for pictures, pages, simulations and comparisons; a star stands for the rest of a name.
-pub const LABORATORY_ONLY: &[&str] = &[
-    "bindgen", "html5gum", "libcrux*", "maud", "plotters", "rayon",
-];
+pub const LABORATORY_ONLY: &[&str] = &["bindgen", "html5gum", "libcrux*", "maud", "plotters", "rayon"];
 
-const PROGRAMS: &[&str] = &[
-    "widelane",
-    "widelane-terminator",
-    TICKET_ETCD,
-    "widelane-load",
-];
+const PROGRAMS: &[&str] = &["widelane", "widelane-terminator", TICKET_ETCD, "widelane-load"];
 /// Crates that only tests use.
 pub const TEST_CRATES: &[&str] = &["widelane-emulation", "widelane-poison", TESTKIT];
 /// Features that only tests may turn on, by dev-dependencies and in [`TEST_CRATES`]: they put code into every kernel
 /// call, or let code run that the CPU cannot run.
-pub const TEST_FEATURES: &[(&str, &str)] = &[
-    (CPU, "emulation"),
-    (KERNELS, "fault-injection"),
-    (KERNELS, "model"),
-];
+pub const TEST_FEATURES: &[(&str, &str)] = &[(CPU, "emulation"), (KERNELS, "fault-injection"), (KERNELS, "model")];
 const FORBIDDEN: &[&str] = &["unsafe", "asm", "global_asm", "naked_asm"];
 
 #[cfg(test)]
@@ -639,10 +576,7 @@ mod tests {
     #[test]
     fn every_unsafe_room_exists() {
         for room in UNSAFE_ROOMS {
-            assert!(
-                root().join(room).exists(),
-                "{room} is gone; shorten the list"
-            );
+            assert!(root().join(room).exists(), "{room} is gone; shorten the list");
         }
     }
 
@@ -683,9 +617,7 @@ mod tests {
         let root = root().canonicalize().expect("a folder");
         let tree = product_tree(&root).expect("cargo tree");
         for name in PRODUCT {
-            let there = tree
-                .lines()
-                .any(|line| line.starts_with(&format!("{name} v")));
+            let there = tree.lines().any(|line| line.starts_with(&format!("{name} v")));
             assert!(there, "{name}: {tree}");
         }
         none(laboratory_in_product(&tree, &root));
@@ -728,18 +660,9 @@ mod tests {
         plant("crates/engine/src/slot.rs", "unsafe fn f() {}");
         assert_eq!(stray_unsafe(tree.path()).expect("readable"), [""; 0]);
 
-        plant(
-            "crates/engine/src/line.rs",
-            "mod a { fn f() { unsafe { g() } } }",
-        );
-        plant(
-            "crates/lanes/tests/t.rs",
-            "fn f() { std::arch::asm!(\"nop\") }",
-        );
-        plant(
-            "crates/batching/src/lib.rs",
-            "//! #![forbid(unsafe_code)]\n",
-        );
+        plant("crates/engine/src/line.rs", "mod a { fn f() { unsafe { g() } } }");
+        plant("crates/lanes/tests/t.rs", "fn f() { std::arch::asm!(\"nop\") }");
+        plant("crates/batching/src/lib.rs", "//! #![forbid(unsafe_code)]\n");
         plant("crates/crypto/src/lib.rs", "#![deny(unsafe_code)]\n");
         let found = stray_unsafe(tree.path()).expect("readable");
         let expected = [
@@ -788,7 +711,8 @@ mod tests {
 
     #[test]
     fn planted_features_for_tests_are_found() {
-        let to_kernels = |kind: Option<&str>, feature: &str| json!({"name": KERNELS, "kind": kind, "features": ["other", feature]});
+        let to_kernels =
+            |kind: Option<&str>, feature: &str| json!({"name": KERNELS, "kind": kind, "features": ["other", feature]});
         let metadata = json!({
             "workspace_members": [KERNELS, CRYPTO, ENGINE, "widelane-poison"],
             "packages": [
@@ -879,12 +803,7 @@ mod tests {
 
     #[test]
     fn planted_licences_are_found() {
-        let licences = [
-            "MIT OR GPL-3.0-only",
-            "MIT AND GPL-3.0-only",
-            "MIT/Apache-2.0",
-            "",
-        ];
+        let licences = ["MIT OR GPL-3.0-only", "MIT AND GPL-3.0-only", "MIT/Apache-2.0", ""];
         let packages: Vec<_> = licences
             .iter()
             .map(|licence| json!({"name": "x", "license": licence}))

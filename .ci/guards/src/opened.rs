@@ -26,9 +26,11 @@ pub fn by_itself(root: &Path) -> io::Result<Vec<String>> {
         look(tokens, &mut found);
         found.dedup();
         found.retain(|what| !excepted.is_some_and(|one| one.allows(what)));
-        violations.extend(found.into_iter().map(|what| {
-            format!("{name}: uses {what}; widelane_files and widelane_text do that in one way")
-        }));
+        violations.extend(
+            found
+                .into_iter()
+                .map(|what| format!("{name}: uses {what}; widelane_files and widelane_text do that in one way")),
+        );
     }
     Ok(violations)
 }
@@ -133,16 +135,8 @@ impl Exception {
     }
 }
 
-const fn except(
-    place: &'static str,
-    uses: &'static [&'static str],
-    reason: &'static str,
-) -> Exception {
-    Exception {
-        place,
-        uses,
-        reason,
-    }
+const fn except(place: &'static str, uses: &'static [&'static str], reason: &'static str) -> Exception {
+    Exception { place, uses, reason }
 }
 
 /// Those places.
@@ -242,13 +236,7 @@ pub const EXCEPTIONS: &[Exception] = &[
         "the folder of a process, by O_PATH",
     ),
 ];
-const WORDS: [&str; 5] = [
-    "OpenOptions",
-    "DirBuilder",
-    "NamedTempFile",
-    "openat",
-    "openat2",
-];
+const WORDS: [&str; 5] = ["OpenOptions", "DirBuilder", "NamedTempFile", "openat", "openat2"];
 const MEMBERS: &[(&str, &[&str])] = &[
     (
         "fs",
@@ -269,10 +257,7 @@ const MEMBERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("File", &["open", "create", "create_new", "options"]),
-    (
-        "serde_json",
-        &["to_string", "to_string_pretty", "to_writer", "to_vec"],
-    ),
+    ("serde_json", &["to_string", "to_string_pretty", "to_writer", "to_vec"]),
     ("tempfile", &["Builder", "tempfile", "tempdir"]),
 ];
 
@@ -295,10 +280,7 @@ mod tests {
     #[test]
     fn every_exception_exists() {
         for Exception { place, .. } in EXCEPTIONS {
-            assert!(
-                root().join(place).exists(),
-                "{place} is gone; shorten the list"
-            );
+            assert!(root().join(place).exists(), "{place} is gone; shorten the list");
         }
     }
 
@@ -310,8 +292,7 @@ mod tests {
             fs::create_dir_all(path.parent().expect("a folder")).expect("writable");
             fs::write(path, text).expect("writable");
         };
-        let test =
-            "#[cfg(all(test, not(a)))]\nmod tests { fn f() { std::fs::write(\"a\", \"b\"); } }\n";
+        let test = "#[cfg(all(test, not(a)))]\nmod tests { fn f() { std::fs::write(\"a\", \"b\"); } }\n";
         plant("tools/a/src/lib.rs", &format!("// fs::write\n{test}"));
         plant("tools/a/tests/t.rs", "fn f() { fs::write(p, t); }");
         plant("tools/a/build.rs", "fn f() { fs::write(p, t); }");
@@ -326,21 +307,14 @@ mod tests {
             ("File::create", "fn f() { File::create(p); }"),
             ("OpenOptions", "fn f() { OpenOptions::new(); }"),
             ("openat", "use rustix::fs::{Mode, openat};"),
-            (
-                "serde_json::to_string",
-                "fn f() { serde_json::to_string(x) }",
-            ),
-            (
-                "NamedTempFile",
-                "#[cfg(test)]\nuse a;\nuse tempfile::NamedTempFile;",
-            ),
+            ("serde_json::to_string", "fn f() { serde_json::to_string(x) }"),
+            ("NamedTempFile", "#[cfg(test)]\nuse a;\nuse tempfile::NamedTempFile;"),
         ];
         for (what, text) in expected {
             plant("tools/a/src/lib.rs", &format!("{test}{text}\n"));
             let found = by_itself(tree.path()).expect("readable");
-            let message = format!(
-                "tools/a/src/lib.rs: uses {what}; widelane_files and widelane_text do that in one way"
-            );
+            let message =
+                format!("tools/a/src/lib.rs: uses {what}; widelane_files and widelane_text do that in one way");
             assert_eq!(found, [message], "{text}");
         }
     }

@@ -70,12 +70,8 @@ mod tests {
         plant("apps/a/tests/other.rs", &variable("widelane-lab"));
         plant("apps/a/tests/third.rs", &format!("{};", COMMANDS[0]));
         let found = not_apart(tree.path()).expect("readable");
-        let places: Vec<_> = found
-            .iter()
-            .filter_map(|one| one.split(": ").next())
-            .collect();
-        let expected =
-            ["one.rs:2", "other.rs:2", "third.rs:1"].map(|name| format!("apps/a/tests/{name}"));
+        let places: Vec<_> = found.iter().filter_map(|one| one.split(": ").next()).collect();
+        let expected = ["one.rs:2", "other.rs:2", "third.rs:1"].map(|name| format!("apps/a/tests/{name}"));
         assert_eq!(places, expected);
     }
 }

@@ -65,8 +65,7 @@ impl Types {
                 let name = name.trim_start_matches("pub ");
                 (item.name, item.of) = (name.into(), of.into());
                 if line.starts_with(VALUE_INDENT) {
-                    self.defaults
-                        .insert((owner.clone(), name.into()), of.into());
+                    self.defaults.insert((owner.clone(), name.into()), of.into());
                 } else if let Some(owner) = self.items.get_mut(&owner)
                     && !item.has("skip")
                 {
@@ -177,10 +176,7 @@ impl Types {
             _ if of == "bool" && is_empty => "`false`".into(),
             _ => return Err(SAY_DEFAULT.into()),
         };
-        Ok(format!(
-            "| `{}` | {values} | {default} | {doc} |\n",
-            field.key()
-        ))
+        Ok(format!("| `{}` | {values} | {default} | {doc} |\n", field.key()))
     }
 }
 
@@ -241,10 +237,7 @@ mod tests {
         }
         let page = fs::read_to_string(&file).unwrap_or_default();
         let remedy = "WRITE=1 cargo test -p widelane-guards --lib reference";
-        assert!(
-            page == made,
-            "docs/configuration.md is old; write it by: {remedy}"
-        );
+        assert!(page == made, "docs/configuration.md is old; write it by: {remedy}");
     }
 
     #[test]
@@ -308,11 +301,7 @@ pub struct Inner {
         assert_eq!(tables, expected);
         let fault = made(&text.replace("Values: ", "")).expect_err("no values");
         assert_eq!(fault, "Inner.to: write `Values: ….` into its doc comment");
-        let fault =
-            made(&text.replace("kinds: Vec::new()", "kinds: usual()")).expect_err("no default");
-        assert_eq!(
-            fault,
-            "Config.kinds: write `Default: ….` into its doc comment"
-        );
+        let fault = made(&text.replace("kinds: Vec::new()", "kinds: usual()")).expect_err("no default");
+        assert_eq!(fault, "Config.kinds: write `Default: ….` into its doc comment");
     }
 }

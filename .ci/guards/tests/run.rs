@@ -53,14 +53,8 @@ fn tests_get_an_empty_home_and_only_the_configuration_of_cargo() {
         "arguments --no-print-directory check",
     ];
     assert_eq!(lines[..4], expected);
-    let variables: HashMap<&str, &str> = lines[4..]
-        .iter()
-        .filter_map(|line| line.split_once('='))
-        .collect();
-    assert!(
-        variables.keys().all(|name| !name.starts_with("XDG_")),
-        "{said}"
-    );
+    let variables: HashMap<&str, &str> = lines[4..].iter().filter_map(|line| line.split_once('=')).collect();
+    assert!(variables.keys().all(|name| !name.starts_with("XDG_")), "{said}");
     assert_eq!(variables["CARGO_REGISTRIES_MIRROR_PROTOCOL"], "sparse");
     assert_eq!(Path::new(variables["RUSTUP_HOME"]), path("home/.rustup"));
     for name in ["HOME", "TMPDIR"] {

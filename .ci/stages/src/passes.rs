@@ -45,9 +45,7 @@ impl Passes {
             let pass = Pass {
                 cpu: word(value.get("cpu")),
                 date: word(value.get("date")),
-                rooms: rooms
-                    .map(|(room, hash)| (room.clone(), word(Some(hash))))
-                    .collect(),
+                rooms: rooms.map(|(room, hash)| (room.clone(), word(Some(hash)))).collect(),
             };
             (name.clone(), pass)
         };
@@ -62,11 +60,7 @@ impl Passes {
         let then = |room: &String| pass.and_then(|pass| pass.rooms.get(room));
         let rooms = stage.rooms.iter();
         rooms
-            .filter(|room| {
-                hash(root, room)
-                    .as_ref()
-                    .is_none_or(|now| then(room) != Some(now))
-            })
+            .filter(|room| hash(root, room).as_ref().is_none_or(|now| then(room) != Some(now)))
             .cloned()
             .collect()
     }
@@ -106,10 +100,7 @@ impl Passes {
 /// The hash of a folder or file at HEAD, if it is as it was committed.
 fn hash(root: &Path, room: &str) -> Option<String> {
     let changes = git(root, &["status", "--porcelain", "--", room])?;
-    let hash = git(
-        root,
-        &["rev-parse", "--verify", "--quiet", &format!("HEAD:{room}")],
-    )?;
+    let hash = git(root, &["rev-parse", "--verify", "--quiet", &format!("HEAD:{room}")])?;
     changes.is_empty().then_some(hash)
 }
 
@@ -215,11 +206,7 @@ mod tests {
             panic!("two stages")
         };
         let mut passes = Passes::read(tree.path()).expect("no file is no error");
-        assert_eq!(
-            passes.changed(tree.path(), one),
-            ["near"],
-            "it has never passed"
-        );
+        assert_eq!(passes.changed(tree.path(), one), ["near"], "it has never passed");
         for stage in &table.stages {
             passes.record(tree.path(), stage);
         }

@@ -63,11 +63,7 @@ pub(crate) fn build(
         .map_err(|error| format!("cargo cannot be started: {error}"))?;
     let mut programs = BTreeSet::new();
     let lines = cargo.stdout.take().map(BufReader::new);
-    for line in lines
-        .into_iter()
-        .flat_map(BufRead::lines)
-        .map_while(Result::ok)
-    {
+    for line in lines.into_iter().flat_map(BufRead::lines).map_while(Result::ok) {
         programs.extend(serde_json::from_str(&line).ok().as_ref().and_then(program));
     }
     match cargo.wait() {
@@ -108,12 +104,7 @@ pub(crate) fn run(
     outcomes.into_inner().unwrap_or_default()
 }
 
-fn run_one(
-    program: &Program,
-    tests: &Tests,
-    environment: &BTreeMap<String, String>,
-    logs: &Path,
-) -> Outcome {
+fn run_one(program: &Program, tests: &Tests, environment: &BTreeMap<String, String>, logs: &Path) -> Outcome {
     let started = Instant::now();
     let log = logs.join(format!("{}.log", program.name.replace('/', "-")));
     let ended = start(program, tests, environment, &log);
@@ -126,11 +117,7 @@ fn run_one(
         // A program that died has no line with its results.
         results.failed = results.failed.max(1);
         let shown = results::failures(&output);
-        let shown = if shown.is_empty() {
-            tail(&output, 60)
-        } else {
-            shown
-        };
+        let shown = if shown.is_empty() { tail(&output, 60) } else { shown };
         failure = Some(format!("{}: {reason}\n{shown}", program.name));
     }
     Outcome {
@@ -143,12 +130,7 @@ fn run_one(
 }
 
 /// Runs a program to its end. An error says how it failed.
-fn start(
-    program: &Program,
-    tests: &Tests,
-    environment: &BTreeMap<String, String>,
-    log: &Path,
-) -> Result<(), String> {
+fn start(program: &Program, tests: &Tests, environment: &BTreeMap<String, String>, log: &Path) -> Result<(), String> {
     let output = File::create(log).map_err(|error| format!("{}: {error}", log.display()))?;
     let errors = output.try_clone().map_err(|error| error.to_string())?;
     let mut command = Command::new(&program.file);
@@ -164,9 +146,7 @@ fn start(
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(errors);
-    let mut child = command
-        .spawn()
-        .map_err(|error| format!("cannot be started: {error}"))?;
+    let mut child = command.spawn().map_err(|error| format!("cannot be started: {error}"))?;
     let until = Instant::now() + LONGEST;
     loop {
         match child.try_wait() {
@@ -175,10 +155,7 @@ fn start(
             Ok(None) if Instant::now() > until => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!(
-                    "did not end within {} s and was killed",
-                    LONGEST.as_secs()
-                ));
+                return Err(format!("did not end within {} s and was killed", LONGEST.as_secs()));
             }
             Ok(None) => thread::sleep(Duration::from_millis(20)),
             Err(error) => return Err(error.to_string()),
@@ -252,10 +229,7 @@ mod tests {
         let of = message("test", "keys", true);
         assert_eq!(name(of).as_deref(), Some("widelane-lanes/keys"));
         assert_eq!(name(message("bin", "x", false)), None);
-        assert_eq!(
-            package("path+file:///tree/apps/widelane#0.1.0"),
-            Some("widelane")
-        );
+        assert_eq!(package("path+file:///tree/apps/widelane#0.1.0"), Some("widelane"));
     }
 
     /// A script stands for a test program.

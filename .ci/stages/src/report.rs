@@ -67,21 +67,13 @@ impl Report {
 
     pub(crate) fn times(&mut self, stage: &Stage, outcome: &Outcome) {
         for (test, seconds) in &outcome.times {
-            self.times.push((
-                *seconds,
-                format!("{}\t{}\t{test}", stage.name, outcome.name),
-            ));
+            self.times
+                .push((*seconds, format!("{}\t{}\t{test}", stage.name, outcome.name)));
         }
     }
 
     /// Prints the line of a stage, and what failed.
-    pub(crate) fn finish(
-        &mut self,
-        stage: &Stage,
-        verdict: Verdict,
-        results: &Results,
-        took: Duration,
-    ) {
+    pub(crate) fn finish(&mut self, stage: &Stage, verdict: Verdict, results: &Results, took: Duration) {
         let mut reasons = BTreeMap::new();
         for (reason, times) in &results.reasons {
             reasons.insert(format!("{}: {reason}", stage.name), *times);
@@ -141,10 +133,7 @@ impl Report {
         let file = self.folder.join("times.tsv");
         fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
         if !self.times.is_empty() {
-            println!(
-                "\nThe slowest tests; all of them are in {}:",
-                file.display()
-            );
+            println!("\nThe slowest tests; all of them are in {}:", file.display());
             for (seconds, test) in self.times.iter().take(SLOWEST) {
                 println!("  {seconds:6.1} s  {}", test.replace('\t', "  "));
             }
@@ -175,12 +164,7 @@ impl Report {
 /// Prints the stages with the tier of each.
 pub(crate) fn list(table: &Table) {
     for stage in &table.stages {
-        println!(
-            "{:<10} {:<22} {}",
-            stage.tier.name(),
-            stage.name,
-            stage.does
-        );
+        println!("{:<10} {:<22} {}", stage.tier.name(), stage.name, stage.does);
     }
 }
 

@@ -93,8 +93,7 @@ impl Run<'_> {
         let full = matches!(verdict, Verdict::Passed)
             && (results.tests() == 0 || results.passed > 0)
             && results.reasons.keys().all(allowed);
-        self.report
-            .finish(stage, verdict, &results, started.elapsed());
+        self.report.finish(stage, verdict, &results, started.elapsed());
         full
     }
 
@@ -139,11 +138,7 @@ impl Run<'_> {
             }
         };
         let built: BTreeSet<&String> = programs.iter().map(|program| &program.name).collect();
-        let named = tests
-            .programs
-            .iter()
-            .chain(&tests.later)
-            .chain(&tests.alone);
+        let named = tests.programs.iter().chain(&tests.later).chain(&tests.alone);
         if let Some(name) = named.into_iter().find(|name| !built.contains(name)) {
             let reason = format!("{name}, which the row names, is no program that it builds");
             return (Verdict::Failed(reason), Results::default());
@@ -189,15 +184,10 @@ impl Run<'_> {
 
 /// Installs what a tier needs, or says what to install.
 fn set_up(root: &Path, tier: Tier) -> Result<(), String> {
-    let status = Command::new(root.join(".ci/setup"))
-        .arg(tier.name())
-        .status();
+    let status = Command::new(root.join(".ci/setup")).arg(tier.name()).status();
     match status {
         Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(format!(
-            "what the stages of {} need is not here",
-            tier.name()
-        )),
+        Ok(_) => Err(format!("what the stages of {} need is not here", tier.name())),
         Err(error) => Err(format!(".ci/setup cannot be started: {error}")),
     }
 }
@@ -211,16 +201,8 @@ fn is_here(program: &str) -> bool {
 /// The output of cargo without its lines of progress.
 fn without_progress(output: &str) -> String {
     let progress = ["Compiling ", "Checking ", "Downloaded ", "Downloading "];
-    let kept = |line: &&str| {
-        !progress
-            .iter()
-            .any(|word| line.trim_start().starts_with(word))
-    };
-    output
-        .lines()
-        .filter(kept)
-        .map(|line| format!("{line}\n"))
-        .collect()
+    let kept = |line: &&str| !progress.iter().any(|word| line.trim_start().starts_with(word));
+    output.lines().filter(kept).map(|line| format!("{line}\n")).collect()
 }
 
 fn target(root: &Path) -> PathBuf {
@@ -289,10 +271,7 @@ mod tests {
         let output = "echo '---- a stdout ----'; echo 'SKIP: no valgrind'; \
                       echo 'test result: ok. 2 passed; 0 failed; 0 ignored'";
         let (full, line) = tree.run(&stage(output));
-        assert!(
-            !full && line.contains("1 passed, 0 failed, 1 skipped"),
-            "{line}"
-        );
+        assert!(!full && line.contains("1 passed, 0 failed, 1 skipped"), "{line}");
         let (full, _) = tree.run(&Stage {
             may_skip: vec!["valgrind".into()],
             ..stage(output)
@@ -318,17 +297,13 @@ mod tests {
             rooms: rooms.iter().map(|&room| room.to_owned()).collect(),
             ..stage("true")
         };
-        let runs = |selected, stage: &Stage| {
-            wanted(folder.path(), &passes, &Selection::Tier(selected), stage).is_some()
-        };
+        let runs =
+            |selected, stage: &Stage| wanted(folder.path(), &passes, &Selection::Tier(selected), stage).is_some();
         assert!(runs(Tier::Check, &of(Tier::Test, &[])));
         assert!(!runs(Tier::Test, &of(Tier::Check, &[])));
         assert!(!runs(Tier::Check, &of(Tier::CheckAll, &[])));
         assert!(!runs(Tier::Test, &of(Tier::CheckAll, &["room"])));
-        assert!(
-            runs(Tier::Check, &of(Tier::CheckAll, &["room"])),
-            "it has never passed"
-        );
+        assert!(runs(Tier::Check, &of(Tier::CheckAll, &["room"])), "it has never passed");
         assert!(runs(Tier::CheckAll, &of(Tier::CheckAll, &[])));
     }
 
@@ -336,11 +311,7 @@ mod tests {
     fn only_stages_of_changed_rooms_have_a_limit_of_time() {
         let late = |selection, tier| out_of_time(&selection, tier, 2 * BUDGET);
         assert!(late(Selection::Tier(Tier::Check), Tier::CheckAll));
-        assert!(!out_of_time(
-            &Selection::Tier(Tier::Check),
-            Tier::CheckAll,
-            BUDGET / 2
-        ));
+        assert!(!out_of_time(&Selection::Tier(Tier::Check), Tier::CheckAll, BUDGET / 2));
         assert!(!late(Selection::Tier(Tier::Check), Tier::Check));
         assert!(!late(Selection::Tier(Tier::CheckAll), Tier::CheckAll));
         assert!(!late(Selection::Stages(vec!["one".into()]), Tier::CheckAll));

@@ -250,9 +250,7 @@ mod tests {
             assert!(runs, "the test {name} is skipped and never run");
         }
         for name in all.iter().flat_map(|tests| &tests.later) {
-            let runs = |tests: &&Tests| {
-                tests.programs.contains(name) || (tests.rest && !tests.later.contains(name))
-            };
+            let runs = |tests: &&Tests| tests.programs.contains(name) || (tests.rest && !tests.later.contains(name));
             assert!(
                 all.iter().any(runs),
                 "the program {name} is left for later and never run"
@@ -286,10 +284,7 @@ mod tests {
     fn unknown_stages_are_refused_with_the_list() {
         let table = parse("[[stage]]\nname = 'a'\ntier = 'check'\ncommand = 'x'\n").expect("right");
         let message = table.select(&["b".into()]).expect_err("there is no b");
-        assert!(
-            message.contains("b is neither") && message.contains("(a)"),
-            "{message}"
-        );
+        assert!(message.contains("b is neither") && message.contains("(a)"), "{message}");
         assert!(matches!(
             table.select(&["check".into()]),
             Ok(Selection::Tier(Tier::Check))

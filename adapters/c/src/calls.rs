@@ -53,10 +53,7 @@ pub(crate) unsafe extern "C" fn widelane_run_wide(
             // The destructor of its payload could panic too.
             std::mem::forget(panic);
             set_errno(call.errno);
-            fail(
-                WIDELANE_PANICKED,
-                "widelane_run_wide: the function panicked",
-            )
+            fail(WIDELANE_PANICKED, "widelane_run_wide: the function panicked")
         }
     }
 }

@@ -7,8 +7,7 @@ use widelane::{Config, FORM_VARIABLE, configure};
 
 /// What the variable says. The error names the variable.
 pub(crate) fn config() -> Result<Config, String> {
-    Config::from_variable(std::env::var_os(FORM_VARIABLE))
-        .map_err(|error| format!("{FORM_VARIABLE}: {error}"))
+    Config::from_variable(std::env::var_os(FORM_VARIABLE)).map_err(|error| format!("{FORM_VARIABLE}: {error}"))
 }
 
 /// Configures the process as the variable says, in the first call and unless the program has done

@@ -19,16 +19,10 @@ fn a_c_program_runs_wide_code() {
 
     let flags = |more: &[&str]| {
         let mut command = Command::new("pkg-config");
-        command
-            .args(["--cflags", "--libs"])
-            .args(more)
-            .arg("widelane");
+        command.args(["--cflags", "--libs"]).args(more).arg("widelane");
         command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
         let flags = String::from_utf8(succeed(&mut command).stdout).expect("flags are text");
-        flags
-            .split_whitespace()
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
+        flags.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
     let archive = prefix.join("lib/libwidelane.a").display().to_string();
     let fixed = |flag: String| match flag.as_str() {
@@ -90,11 +84,7 @@ fn built(root: &Path) -> PathBuf {
 fn succeed(command: &mut Command) -> Output {
     let output = command.output().expect("it can be started");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{command:?}: {}\n{said}",
-        output.status
-    );
+    assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
     output
 }
 
@@ -105,6 +95,5 @@ fn only_one_cpu() -> bool {
 fn last_cpu() -> usize {
     let allowed = rustix::thread::sched_getaffinity(None).expect("always there");
     let mut cpus = 0..rustix::thread::CpuSet::MAX_CPU;
-    cpus.rfind(|&cpu| allowed.is_set(cpu))
-        .expect("we are somewhere")
+    cpus.rfind(|&cpu| allowed.is_set(cpu)).expect("we are somewhere")
 }

@@ -63,12 +63,7 @@ impl Choices {
     /// Decides, and remembers the first decision of this process.
     ///
     /// `with` names the OpenSSL that was measured; `known` are the numbers of the groups that it has.
-    pub(crate) fn make(
-        options: &Options,
-        backend: Backend,
-        with: &str,
-        known: &[i64],
-    ) -> &'static Self {
+    pub(crate) fn make(options: &Options, backend: Backend, with: &str, known: &[i64]) -> &'static Self {
         CHOICES.get_or_init(|| Self::decide(options, backend, with, known))
     }
 
@@ -90,9 +85,7 @@ impl Choices {
                 true => decide(prefer, has_lanes, cost(operations, backend, with)),
                 false => (By::OpenSsl, Why::Configured),
             };
-            let rows = operations
-                .iter()
-                .map(|&operation| Row { operation, by, why });
+            let rows = operations.iter().map(|&operation| Row { operation, by, why });
             choices.rows.extend(rows);
         };
         for family in Family::all() {
@@ -134,10 +127,7 @@ impl Choices {
 
     /// Whether any agreement with such keys is ours.
     pub(crate) fn agrees(&self, family: Family) -> bool {
-        family
-            .curves
-            .iter()
-            .any(|curve| self.is_ours(curve.operations()[0]))
+        family.curves.iter().any(|curve| self.is_ours(curve.operations()[0]))
     }
 
     /// Whether anything is ours in lanes or one by one.
@@ -180,9 +170,7 @@ impl fmt::Display for Reason<'_> {
 
 /// Whether we sign by this operation.
 pub(crate) fn signs(operation: &str) -> bool {
-    CHOICES
-        .get()
-        .is_none_or(|choices| choices.is_ours(operation))
+    CHOICES.get().is_none_or(|choices| choices.is_ours(operation))
 }
 
 /// The curve that one of OpenSSL's names means, if agreements on it are ours.

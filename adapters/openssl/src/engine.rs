@@ -47,11 +47,7 @@ pub(crate) fn engine() -> Result<Engine, StartError> {
     if let Some(engine) = ENGINE.get_own() {
         return Ok(engine.clone());
     }
-    let Choice {
-        backend,
-        clock,
-        switch,
-    } = *choice();
+    let Choice { backend, clock, switch } = *choice();
     let engine = Engine::start(Config {
         placement: Placement::Inline,
         backend,

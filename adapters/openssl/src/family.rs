@@ -129,9 +129,6 @@ mod tests {
         }
         let ec = Family::numbered(1);
         assert_eq!((ec.algorithm(), ec.curve()), (None, None));
-        assert_eq!(
-            (ec.signature_name, ec.exchange_name),
-            (Some(c"ECDSA"), Some(c"ECDH"))
-        );
+        assert_eq!((ec.signature_name, ec.exchange_name), (Some(c"ECDSA"), Some(c"ECDH")));
     }
 }

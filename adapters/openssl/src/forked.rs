@@ -34,9 +34,7 @@ pub(crate) struct InUse<'a, T>(&'a Entry<T>);
 
 impl<T> Forked<T> {
     pub(crate) const fn new() -> Self {
-        Self {
-            first: Place::new(),
-        }
+        Self { first: Place::new() }
     }
 
     /// The value, if this process has one or may go on with its parent's.

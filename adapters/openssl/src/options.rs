@@ -92,10 +92,8 @@ impl Options {
                 wide: penalty(c"clock-512")?,
                 narrow: penalty(c"clock-256")?,
             },
-            cipher: (setting(c"chacha20poly1305")
-                .map(|name| name.parse())
-                .transpose())
-            .map_err(|error| format!("chacha20poly1305: {error}"))?,
+            cipher: (setting(c"chacha20poly1305").map(|name| name.parse()).transpose())
+                .map_err(|error| format!("chacha20poly1305: {error}"))?,
             calibration: setting(c"calibration").map(absolute).transpose()?,
             prefer: one_of(setting, c"prefer", PREFER)?,
             measures_at_start: one_of(setting, c"measure", MEASURE)?,
@@ -149,10 +147,7 @@ fn penalty(text: &str) -> Result<ClockPenalty, String> {
         let [depth, stall, tail] = parts[..] else {
             return None;
         };
-        let depth = depth
-            .parse()
-            .ok()
-            .filter(|depth| (0.0..1.0).contains(depth))?;
+        let depth = depth.parse().ok().filter(|depth| (0.0..1.0).contains(depth))?;
         Some(ClockPenalty {
             depth,
             stall: stall.parse().ok()?,
@@ -167,15 +162,8 @@ fn penalty(text: &str) -> Result<ClockPenalty, String> {
     })
 }
 
-const LEVELS: [(&str, Level); 3] = [
-    ("warn", Level::Warn),
-    ("info", Level::Info),
-    ("off", Level::Off),
-];
-const PREPARE: [(&str, Prepare); 2] = [
-    ("second-use", Prepare::AtSecondUse),
-    ("first-use", Prepare::AtFirstUse),
-];
+const LEVELS: [(&str, Level); 3] = [("warn", Level::Warn), ("info", Level::Info), ("off", Level::Off)];
+const PREPARE: [(&str, Prepare); 2] = [("second-use", Prepare::AtSecondUse), ("first-use", Prepare::AtFirstUse)];
 const PREFER: [(&str, Prefer); 3] = [
     ("measured", Prefer::Measured),
     ("widelane", Prefer::Widelane),
@@ -226,10 +214,7 @@ mod tests {
         assert!(options.overload);
         assert_eq!(options.clock, Clock::default());
         assert_eq!(options.calibration, None);
-        assert_eq!(
-            (options.prefer, options.measures_at_start),
-            (Prefer::Measured, false)
-        );
+        assert_eq!((options.prefer, options.measures_at_start), (Prefer::Measured, false));
     }
 
     #[test]
@@ -254,14 +239,8 @@ mod tests {
         assert_eq!(options.prepare, Prepare::AtFirstUse);
         assert_eq!(options.library.as_deref(), Some(c"/lib/x.so"));
         assert!(!options.statistics && !options.overload);
-        assert_eq!(
-            (options.prefer, options.measures_at_start),
-            (Prefer::Widelane, true)
-        );
-        assert_eq!(
-            options.calibration.as_deref(),
-            Some(Path::new("/var/cache/x"))
-        );
+        assert_eq!((options.prefer, options.measures_at_start), (Prefer::Widelane, true));
+        assert_eq!(options.calibration.as_deref(), Some(Path::new("/var/cache/x")));
         let wide = options.clock.wide;
         assert_eq!((wide.depth, wide.stall, wide.tail), (0.09, 11_000, 670_000));
         assert_eq!(options.clock.narrow, ClockPenalty::default());

@@ -100,9 +100,7 @@ impl PreparedKey {
 
     /// A signature begins: the key, if lanes make it.
     pub(crate) fn begin(&self) -> Option<KeyInUse<'_>> {
-        let is_due = || {
-            self.has_signed.load(Relaxed) || AT_FIRST_USE.load(Relaxed) || AT_ONCE.with(Cell::get)
-        };
+        let is_due = || self.has_signed.load(Relaxed) || AT_FIRST_USE.load(Relaxed) || AT_ONCE.with(Cell::get);
         let found = match self.key.get() {
             None if !is_due() => return None,
             found => found,

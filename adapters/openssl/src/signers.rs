@@ -60,9 +60,7 @@ impl Attempt {
             Ok(Ok(Ok(signature))) => Self::Signed(signature),
             // AWS-LC does not pad a value as it is: only a pass signs that, and where none is worth while,
             // OpenSSL does.
-            Err(Error::OnlyInLanes | Error::TooLong { .. }) | Ok(Ok(Err(Error::OnlyInLanes))) => {
-                Self::NotInLanes
-            }
+            Err(Error::OnlyInLanes | Error::TooLong { .. }) | Ok(Ok(Err(Error::OnlyInLanes))) => Self::NotInLanes,
             Err(error) | Ok(Ok(Err(error))) => Self::Withheld(error),
         }
     }
@@ -264,8 +262,7 @@ impl Settings {
             Salt::Bytes(bytes) => self.hash.map(Hash::output_len) == Some(bytes),
         };
         let fits = !self.is_pss || salt_fits && (self.mgf1.is_none() || self.mgf1 == self.hash);
-        let is_asked =
-            |scheme: &Scheme| fits && scheme.hash() == self.hash && scheme.is_pss() == self.is_pss;
+        let is_asked = |scheme: &Scheme| fits && scheme.hash() == self.hash && scheme.is_pss() == self.is_pss;
         algorithm.schemes().iter().copied().find(is_asked)
     }
 
@@ -318,25 +315,14 @@ mod tests {
         assert_eq!(scheme(pss()), None, "OpenSSL's default salt is the longest");
         let tls = |params: OwnParams| params.text(c"saltlen", "digest");
         assert_eq!(scheme(tls(pss())), Some(rsa::Scheme::PssSha256));
-        assert_eq!(
-            scheme(pss().text(c"saltlen", "32")),
-            Some(rsa::Scheme::PssSha256)
-        );
+        assert_eq!(scheme(pss().text(c"saltlen", "32")), Some(rsa::Scheme::PssSha256));
         assert_eq!(scheme(pss().signed(c"saltlen", 20)), None);
         assert_eq!(scheme(tls(pss()).text(c"mgf1-digest", "SHA1")), None);
         assert_eq!(scheme(tls(pss()).text(c"mgf1-digest", "SHA512")), None);
         assert_eq!(scheme(none().text(c"pad-mode", "x931")), None);
-        assert_eq!(
-            scheme(tls(none())),
-            None,
-            "OpenSSL wants a salt with PSS only"
-        );
+        assert_eq!(scheme(tls(none())), None, "OpenSSL wants a salt with PSS only");
         assert_eq!(scheme(tls(pss()).signed(c"pad-mode", 1)), None);
-        assert_eq!(
-            scheme(none().text(c"digest", "SHA512")),
-            None,
-            "fixed by the start"
-        );
+        assert_eq!(scheme(none().text(c"digest", "SHA512")), None, "fixed by the start");
     }
 
     #[test]
@@ -348,11 +334,7 @@ mod tests {
                 .text(c"mgf1-digest", "SHA2-256"),
         );
         assert_eq!(settings(said.unwrap().as_params()), said);
-        let said = settings(
-            OwnParams::default()
-                .signed(c"pad-mode", 6)
-                .text(c"saltlen", "32"),
-        );
+        let said = settings(OwnParams::default().signed(c"pad-mode", 6).text(c"saltlen", "32"));
         assert_eq!(said.unwrap().salt, Salt::Bytes(32));
         assert_eq!(settings(said.unwrap().as_params()), said);
     }

@@ -15,10 +15,7 @@ const VERIFY: &str = "dgst -sha256 -verify public.pem -signature signature text"
 fn keeping_in(plain: &Scratch, file: &str) -> Scratch {
     let file = plain.path(file);
     let scratch = plain.with(&format!("calibration = {}", file.display()));
-    for line in [
-        "genrsa -out rsa.pem 2048",
-        "rsa -in rsa.pem -pubout -out public.pem",
-    ] {
+    for line in ["genrsa -out rsa.pem 2048", "rsa -in rsa.pem -pubout -out public.pem"] {
         scratch.succeeds(With::Default, line);
     }
     scratch.write("text", "a message\n");

@@ -34,10 +34,7 @@ fn every_message_is_the_one_that_openssl_makes() {
             let line = format!("{} 40", scratch.libcrypto().display());
             let said = succeeds(&mut scratch.command(With::Widelane, &program, &line));
             let version = &scratch.version;
-            assert!(
-                said.contains("120 messages are the same"),
-                "{version} {form}: {said}"
-            );
+            assert!(said.contains("120 messages are the same"), "{version} {form}: {said}");
         }
     }
 }
@@ -62,9 +59,7 @@ fn the_cipher_can_be_left_out_and_mistakes_are_named() {
 /// Connections that carry records of all lengths, in both versions and both directions.
 #[test]
 fn connections_carry_their_data() {
-    let data: Vec<u8> = (0..600_000_u32)
-        .map(|i| (i.wrapping_mul(i) >> 7) as u8)
-        .collect();
+    let data: Vec<u8> = (0..600_000_u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
     for scratch in Scratch::all("chacha20poly1305 = auto") {
         scratch.keys();
         scratch.write("data", &data);
@@ -73,10 +68,7 @@ fn connections_carry_their_data() {
             "-tls1_3 -ciphersuites TLS_CHACHA20_POLY1305_SHA256",
             "-tls1_2 -cipher ECDHE-ECDSA-CHACHA20-POLY1305",
         ] {
-            for (server, client) in [
-                (With::Widelane, With::Default),
-                (With::Default, With::Widelane),
-            ] {
+            for (server, client) in [(With::Widelane, With::Default), (With::Default, With::Widelane)] {
                 let options = format!("-key p256.pem -cert p256.crt -WWW {version}");
                 let serving = scratch.serve(server, &options);
                 let address = serving.0.address;

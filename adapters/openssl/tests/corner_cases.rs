@@ -36,15 +36,9 @@ fn a_configuration_without_the_default_provider_is_an_error() {
     };
     key(&folder, "RSA -pkeyopt rsa_keygen_bits:2048");
     let list = folder.succeeds(With::Widelane, "list -providers");
-    assert!(
-        list.contains("widelane") && !list.contains("default"),
-        "{list}"
-    );
+    assert!(list.contains("widelane") && !list.contains("default"), "{list}");
     folder.fails_cleanly(With::Widelane, SIGN);
-    folder.fails_cleanly(
-        With::Widelane,
-        "s_server -key key.pem -cert key.pem -accept 0",
-    );
+    folder.fails_cleanly(With::Widelane, "s_server -key key.pem -cert key.pem -accept 0");
 }
 
 #[test]
@@ -78,12 +72,7 @@ fn default_properties_choose_among_providers() {
             folder.succeeds(With::Default, "pkey -in key.pem -pubout -out peer.pem");
             let line = "pkeyutl -derive -inkey key.pem -peerkey peer.pem -out secret";
             let agreed = folder.run(With::Widelane, line);
-            assert_eq!(
-                agreed.status.success(),
-                works,
-                "{properties}: {}",
-                text(&agreed)
-            );
+            assert_eq!(agreed.status.success(), works, "{properties}: {}", text(&agreed));
         }
     }
 }
@@ -141,16 +130,9 @@ fn rsa_keys_of_odd_sizes_sign_all_the_same() {
 fn keys_in_a_pkcs11_token_sign() {
     const MODULE: &str = "/usr/lib/softhsm/libsofthsm2.so";
     let engine = "/usr/lib/x86_64-linux-gnu/engines-3/pkcs11.so";
-    let lacks = [
-        MODULE,
-        engine,
-        "/usr/bin/softhsm2-util",
-        "/usr/bin/pkcs11-tool",
-    ];
+    let lacks = [MODULE, engine, "/usr/bin/softhsm2-util", "/usr/bin/pkcs11-tool"];
     if !lacks.iter().all(|file| Path::new(file).exists()) {
-        return println!(
-            "SKIP: softhsm2, libengine-pkcs11-openssl and opensc are not all installed"
-        );
+        return println!("SKIP: softhsm2, libengine-pkcs11-openssl and opensc are not all installed");
     }
     let engine = format!(
         "engines = engines\n[engines]\npkcs11 = pkcs11\n\
@@ -162,10 +144,7 @@ fn keys_in_a_pkcs11_token_sign() {
     };
     std::fs::create_dir(folder.path("tokens")).expect("our own folder");
     let tokens = folder.path("tokens");
-    folder.write(
-        "softhsm.conf",
-        format!("directories.tokendir = {}\n", tokens.display()),
-    );
+    folder.write("softhsm.conf", format!("directories.tokendir = {}\n", tokens.display()));
     let run = |program: &str, line: &str| {
         let mut command = folder.command(With::Widelane, program, line);
         succeeds(command.env("SOFTHSM2_CONF", folder.path("softhsm.conf")))
@@ -174,10 +153,7 @@ fn keys_in_a_pkcs11_token_sign() {
         "softhsm2-util",
         "--init-token --free --label t --pin 1234 --so-pin 1234",
     );
-    for (number, kind) in ["rsa:2048", "EC:prime256v1", "EC:secp384r1"]
-        .iter()
-        .enumerate()
-    {
+    for (number, kind) in ["rsa:2048", "EC:prime256v1", "EC:secp384r1"].iter().enumerate() {
         run(
             "pkcs11-tool",
             &format!(
@@ -195,10 +171,7 @@ fn keys_in_a_pkcs11_token_sign() {
 /// A key in a TPM, by another provider beside ours. Its private half cannot be copied.
 #[test]
 fn keys_in_a_tpm_sign() {
-    let lacks = [
-        "/usr/bin/swtpm",
-        "/usr/lib/x86_64-linux-gnu/ossl-modules/tpm2.so",
-    ];
+    let lacks = ["/usr/bin/swtpm", "/usr/lib/x86_64-linux-gnu/ossl-modules/tpm2.so"];
     if !lacks.iter().all(|file| Path::new(file).exists()) {
         return println!("SKIP: swtpm and tpm2-openssl are not installed");
     }
@@ -244,10 +217,7 @@ fn keys_in_a_tpm_sign() {
     }
     let config = folder.read("widelane.cnf");
     let preferred = "= ?provider=tpm2,tpm2.digest!=yes,tpm2.cipher!=yes,?widelane.batch=yes";
-    folder.write(
-        "widelane.cnf",
-        config.replace("= ?widelane.batch=yes", preferred),
-    );
+    folder.write("widelane.cnf", config.replace("= ?widelane.batch=yes", preferred));
     run(SIGN);
     folder.succeeds(With::Default, VERIFY);
 }

@@ -17,9 +17,7 @@ fn decisions(scratch: &Scratch) -> Vec<(String, String)> {
         let (operation, decision) = line.strip_prefix("widelane: ")?.split_once(": ")?;
         Some((operation.to_owned(), decision.to_owned()))
     });
-    let decisions: Vec<_> = lines
-        .filter(|(operation, _)| !operation.contains(' '))
-        .collect();
+    let decisions: Vec<_> = lines.filter(|(operation, _)| !operation.contains(' ')).collect();
     assert!(decisions.len() >= 17, "{said}");
     decisions
 }
@@ -73,13 +71,9 @@ fn what_is_clearly_faster_here_is_ours_without_lanes_too() {
         let first = decisions(&scratch);
         for (operation, decision) in &first {
             let is_measured = decision.ends_with("× OpenSSL")
-                && (decision.starts_with("AWS-LC, ")
-                    || decision.starts_with("OpenSSL, the fastest here is "));
+                && (decision.starts_with("AWS-LC, ") || decision.starts_with("OpenSSL, the fastest here is "));
             // Groups are not compared.
-            assert!(
-                is_measured || is_group(operation),
-                "{operation}: {decision}"
-            );
+            assert!(is_measured || is_group(operation), "{operation}: {decision}");
         }
         let kept = fs::read(&file).unwrap();
         assert_eq!(decisions(&scratch), first);
@@ -105,10 +99,7 @@ fn nothing_is_measured_where_nothing_can_be_kept() {
 fn a_provider_that_is_told_to_measures_when_it_starts() {
     for plain in Scratch::all("") {
         let file = plain.path("cache/calibration");
-        let options = format!(
-            "log = info\nmeasure = at-start\ncalibration = {}",
-            file.display()
-        );
+        let options = format!("log = info\nmeasure = at-start\ncalibration = {}", file.display());
         let scratch = plain.with(&options);
         for (operation, decision) in decisions(&scratch) {
             assert!(
@@ -119,10 +110,7 @@ fn a_provider_that_is_told_to_measures_when_it_starts() {
         // Another process knows it without measuring.
         let options = format!("log = info\ncalibration = {}", file.display());
         let next = decisions(&plain.with(&options));
-        assert!(
-            next.iter().any(|(_, decision)| decision.contains('×')),
-            "{next:?}"
-        );
+        assert!(next.iter().any(|(_, decision)| decision.contains('×')), "{next:?}");
     }
 }
 
@@ -149,17 +137,13 @@ fn a_setting_decides_who_computes() {
                     _ => "-rawin -digest sha256",
                 };
                 let files = format!("-inkey {key}.pem -in text {mode}");
-                scratch.succeeds(
-                    With::Widelane,
-                    &format!("pkeyutl -sign {files} -out signature"),
-                );
+                scratch.succeeds(With::Widelane, &format!("pkeyutl -sign {files} -out signature"));
                 let verify = format!("pkeyutl -verify {files} -sigfile signature");
                 scratch.succeeds(With::Default, &verify);
             }
             for key in ["p256", "rsa"] {
-                let certify = format!(
-                    "req -x509 -new -key {key}.pem -subj /CN=localhost -out {key}.crt -config default.cnf"
-                );
+                let certify =
+                    format!("req -x509 -new -key {key}.pem -subj /CN=localhost -out {key}.crt -config default.cnf");
                 scratch.succeeds(With::Default, &certify);
                 let options = format!("-key {key}.pem -cert {key}.crt");
                 let server = scratch.serve(With::Widelane, &options);
@@ -182,8 +166,7 @@ fn a_setting_decides_who_computes() {
             let of_lanes = |(_, decision): &(String, String)| *decision == lanes;
             assert!(decisions(&scratch).iter().any(of_lanes));
             let scratch = plain.with("log = info\nprefer = openssl");
-            let of_openssl =
-                |(_, decision): &(String, String)| decision == "OpenSSL, as configured";
+            let of_openssl = |(_, decision): &(String, String)| decision == "OpenSSL, as configured";
             assert!(decisions(&scratch).iter().any(of_openssl));
         }
     }

@@ -32,9 +32,7 @@ fn results_and_errors_are_those_of_the_default_provider() {
             let (ended, report) = watch(command);
             let said = text(&ended);
             assert!(ended.status.success(), "{} {name}: {said}", scratch.version);
-            let jobs: u64 = report.map_or(0, |report| {
-                report.operations.iter().map(|row| row.totals.jobs).sum()
-            });
+            let jobs: u64 = report.map_or(0, |report| report.operations.iter().map(|row| row.totals.jobs).sum());
             let in_lanes = has_lanes() && !matches!(*name, "rsa1024" | "p521");
             assert_eq!(jobs > 0, in_lanes, "{name}: {jobs} jobs, {said}");
         }
@@ -82,10 +80,7 @@ fn fills_lanes(scratch: &Scratch, algorithm: &str, operation: &str, said: &str) 
     let row = report.operations.iter().find(|row| row.name == operation);
     let totals = &row.expect("it ran").totals;
     let average = totals.lanes_filled as f64 / totals.passes as f64;
-    println!(
-        "{} {operation}: {average:.2} of {}",
-        scratch.version, totals.lanes
-    );
+    println!("{} {operation}: {average:.2} of {}", scratch.version, totals.lanes);
     assert!(
         totals.lanes > 1 && average > 0.75 * totals.lanes as f64,
         "{algorithm}: {totals:?}"
@@ -103,10 +98,7 @@ fn files_of_hash_values_verify_without_the_provider() {
             let value: Vec<u8> = (1..=len).collect();
             scratch.write("value", value);
             for (name, _) in KEYS.iter().filter(|(name, _)| *name != "ed25519") {
-                scratch.succeeds(
-                    With::Default,
-                    &format!("pkey -in {name}.pem -pubout -out pub.pem"),
-                );
+                scratch.succeeds(With::Default, &format!("pkey -in {name}.pem -pubout -out pub.pem"));
                 let mut options = vec![String::new()];
                 let hash = match len {
                     32 => Some("sha256"),
@@ -119,9 +111,7 @@ fn files_of_hash_values_verify_without_the_provider() {
                     if *name == "rsa" {
                         let pss = "-pkeyopt rsa_padding_mode:pss";
                         options.push(format!("{pss} -pkeyopt digest:{hash}"));
-                        options.push(format!(
-                            "{pss} -pkeyopt rsa_pss_saltlen:-1 -pkeyopt digest:{hash}"
-                        ));
+                        options.push(format!("{pss} -pkeyopt rsa_pss_saltlen:-1 -pkeyopt digest:{hash}"));
                         options.push(format!(
                             "{pss} -pkeyopt digest:{hash} -pkeyopt rsa_pss_saltlen:{len} \
                              -pkeyopt rsa_mgf1_md:{hash}"
@@ -136,9 +126,7 @@ fn files_of_hash_values_verify_without_the_provider() {
                         );
                         scratch.succeeds(
                             With::Default,
-                            &format!(
-                                "pkeyutl -verify -pubin -inkey pub.pem -in value -sigfile s {options}"
-                            ),
+                            &format!("pkeyutl -verify -pubin -inkey pub.pem -in value -sigfile s {options}"),
                         );
                         fs::read(scratch.path("s")).unwrap()
                     };
@@ -155,9 +143,7 @@ fn files_of_hash_values_verify_without_the_provider() {
                 scratch.write("value", [7; 31]);
                 scratch.fails_cleanly(
                     with,
-                    &format!(
-                        "pkeyutl -sign -inkey {key}.pem -in value -out s -pkeyopt digest:sha256"
-                    ),
+                    &format!("pkeyutl -sign -inkey {key}.pem -in value -out s -pkeyopt digest:sha256"),
                 );
             }
         }

@@ -40,17 +40,12 @@ fn expect_paused(what: &str, jobs: usize) {
         "RSA -pkeyopt rsa_keygen_bits:2048",
         "EC -pkeyopt ec_paramgen_curve:P-256",
     ] {
-        scratch.succeeds(
-            With::Widelane,
-            &format!("genpkey -algorithm {algorithm} -out key.pem"),
-        );
+        scratch.succeeds(With::Widelane, &format!("genpkey -algorithm {algorithm} -out key.pem"));
         for of in ["messages", "values"] {
             let line = format!("key.pem {what} {of}");
             let said = succeeds(&mut scratch.command(With::Widelane, &program, &line));
             let paused = said.split_whitespace().nth(1);
-            let paused: usize = paused
-                .and_then(|count| count.parse().ok())
-                .expect("a count");
+            let paused: usize = paused.and_then(|count| count.parse().ok()).expect("a count");
             match has_lanes() {
                 true => assert!(paused >= jobs / 2, "{what}, {algorithm}, {of}: {said}"),
                 false => assert_eq!(paused, 0, "without lanes nothing waits"),

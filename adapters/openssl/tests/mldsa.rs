@@ -43,10 +43,7 @@ fn handshakes_with_ml_dsa_certificates_are_signed_in_lanes() {
             );
             let said = text(&said);
             assert!(said.contains("Verification: OK"), "{size}: {said}");
-            assert!(
-                said.to_lowercase().contains(&format!("mldsa{size}")),
-                "{said}"
-            );
+            assert!(said.to_lowercase().contains(&format!("mldsa{size}")), "{said}");
             let after = server.jobs(&format!("mldsa{size}-sign"));
             assert_eq!(after - before, has_lanes().into(), "{size}");
         }
@@ -59,31 +56,22 @@ fn every_option_of_ml_dsa_signs_what_the_other_side_verifies() {
     for scratch in programs() {
         scratch.write("text", "a message\n".repeat(1000));
         for size in SIZES {
-            scratch.succeeds(
-                With::Default,
-                &format!("pkey -in {size}.pem -pubout -out {size}.pub"),
-            );
+            scratch.succeeds(With::Default, &format!("pkey -in {size}.pem -pubout -out {size}.pub"));
             for options in [
                 "",
                 "-pkeyopt deterministic:1",
                 "-pkeyopt context-string:a_context",
                 "-pkeyopt message-encoding:0",
             ] {
-                for (signer, verifier) in [
-                    (With::Widelane, With::Default),
-                    (With::Default, With::Widelane),
-                ] {
+                for (signer, verifier) in [(With::Widelane, With::Default), (With::Default, With::Widelane)] {
                     scratch.succeeds(
                         signer,
-                        &format!(
-                            "pkeyutl -sign -rawin -inkey {size}.pem -in text -out s {options}"
-                        ),
+                        &format!("pkeyutl -sign -rawin -inkey {size}.pem -in text -out s {options}"),
                     );
                     // How it was made is nothing that a verifier is told.
                     let options = options.replace("-pkeyopt deterministic:1", "");
-                    let verify = format!(
-                        "pkeyutl -verify -rawin -pubin -inkey {size}.pub -in text -sigfile s {options}"
-                    );
+                    let verify =
+                        format!("pkeyutl -verify -rawin -pubin -inkey {size}.pub -in text -sigfile s {options}");
                     scratch.succeeds(verifier, &verify);
                     let mut damaged = fs::read(scratch.path("s")).unwrap();
                     damaged[1000] ^= 1;
@@ -91,13 +79,10 @@ fn every_option_of_ml_dsa_signs_what_the_other_side_verifies() {
                     scratch.fails_cleanly(verifier, &verify);
                 }
             }
-            let sign = format!(
-                "pkeyutl -sign -rawin -inkey {size}.pem -in text -pkeyopt deterministic:1 -out"
-            );
+            let sign = format!("pkeyutl -sign -rawin -inkey {size}.pem -in text -pkeyopt deterministic:1 -out");
             scratch.succeeds(With::Widelane, &format!("{sign} ours"));
             scratch.succeeds(With::Default, &format!("{sign} theirs"));
-            let [ours, theirs] =
-                ["ours", "theirs"].map(|name| fs::read(scratch.path(name)).unwrap());
+            let [ours, theirs] = ["ours", "theirs"].map(|name| fs::read(scratch.path(name)).unwrap());
             assert_eq!(ours, theirs, "without random bytes there is one signature");
         }
     }
@@ -114,9 +99,7 @@ fn every_form_of_a_key_signs() {
             );
             scratch.succeeds(
                 With::Widelane,
-                &format!(
-                    "req -x509 -new -key {form}.pem -subj /CN=x -out {form}.crt -config default.cnf"
-                ),
+                &format!("req -x509 -new -key {form}.pem -subj /CN=x -out {form}.crt -config default.cnf"),
             );
             scratch.succeeds(
                 With::Default,

@@ -30,9 +30,7 @@ fn what_is_signed_on_an_old_cpu_verifies() {
     assert!(ours.contains("status: active"), "{list}");
     scratch.write("text", "a message\n");
     for algorithm in ["rsa:2048", "ec -pkeyopt ec_paramgen_curve:P-256", "ed25519"] {
-        let made = format!(
-            "req -x509 -nodes -newkey {algorithm} -keyout key.pem -subj /CN=old -out c.pem"
-        );
+        let made = format!("req -x509 -nodes -newkey {algorithm} -keyout key.pem -subj /CN=old -out c.pem");
         openssl(&made);
         scratch.succeeds(With::Default, "verify -CAfile c.pem c.pem");
     }

@@ -13,16 +13,9 @@ use common::{KEYS, POST_QUANTUM, Scratch, With, has_lanes, text};
 fn the_provider_is_loaded_beside_the_default_one() {
     for scratch in Scratch::all("log = info") {
         let list = scratch.succeeds(With::Widelane, "list -providers");
-        assert!(
-            list.contains("default") && list.contains("widelane"),
-            "{list}"
-        );
+        assert!(list.contains("default") && list.contains("widelane"), "{list}");
         let signatures = scratch.succeeds(With::Widelane, "list -signature-algorithms");
-        assert_eq!(
-            signatures.contains("ECDSA @ widelane"),
-            has_lanes(),
-            "{signatures}"
-        );
+        assert_eq!(signatures.contains("ECDSA @ widelane"), has_lanes(), "{signatures}");
     }
 }
 
@@ -30,11 +23,7 @@ fn the_provider_is_loaded_beside_the_default_one() {
 fn options_are_respected_and_mistakes_are_named() {
     for scratch in Scratch::all("operations = ecdsa") {
         let signatures = scratch.succeeds(With::Widelane, "list -signature-algorithms");
-        assert_eq!(
-            signatures.contains("ECDSA @ widelane"),
-            has_lanes(),
-            "{signatures}"
-        );
+        assert_eq!(signatures.contains("ECDSA @ widelane"), has_lanes(), "{signatures}");
         assert!(!signatures.contains("ED25519 } @ widelane"), "{signatures}");
         let wrong = scratch.with("operations = dsa");
         let said = text(&wrong.run(With::Widelane, "version"));
@@ -49,10 +38,7 @@ fn certificates_of_all_keys_verify_without_the_provider() {
     for scratch in Scratch::all("") {
         scratch.keys();
         for (name, _) in KEYS {
-            for (signer, verifier) in [
-                (With::Widelane, With::Default),
-                (With::Default, With::Widelane),
-            ] {
+            for (signer, verifier) in [(With::Widelane, With::Default), (With::Default, With::Widelane)] {
                 for options in [
                     "",
                     "-sha384",
@@ -67,9 +53,11 @@ fn certificates_of_all_keys_verify_without_the_provider() {
                         continue;
                     }
                     scratch.succeeds(
-                    signer,
-                    &format!("req -x509 -new -key {name}.pem -subj /CN={name} {options} -out c.pem -config default.cnf"),
-                );
+                        signer,
+                        &format!(
+                            "req -x509 -new -key {name}.pem -subj /CN={name} {options} -out c.pem -config default.cnf"
+                        ),
+                    );
                     scratch.succeeds(verifier, "verify -auth_level 0 -CAfile c.pem c.pem");
                 }
             }
@@ -92,23 +80,11 @@ fn what_lanes_do_not_sign_is_signed_all_the_same() {
         scratch.keys();
         scratch.write("text", "a message\n".repeat(1000));
         for (name, _) in KEYS.iter().filter(|(name, _)| *name != "ed25519") {
-            scratch.succeeds(
-                With::Default,
-                &format!("pkey -in {name}.pem -pubout -out pub.pem"),
-            );
+            scratch.succeeds(With::Default, &format!("pkey -in {name}.pem -pubout -out pub.pem"));
             for hash in ["sha1", "sha256", "sha512", "sha3-256"] {
-                for (signer, verifier) in [
-                    (With::Widelane, With::Default),
-                    (With::Default, With::Widelane),
-                ] {
-                    scratch.succeeds(
-                        signer,
-                        &format!("dgst -{hash} -sign {name}.pem -out s text"),
-                    );
-                    scratch.succeeds(
-                        verifier,
-                        &format!("dgst -{hash} -verify pub.pem -signature s text"),
-                    );
+                for (signer, verifier) in [(With::Widelane, With::Default), (With::Default, With::Widelane)] {
+                    scratch.succeeds(signer, &format!("dgst -{hash} -sign {name}.pem -out s text"));
+                    scratch.succeeds(verifier, &format!("dgst -{hash} -verify pub.pem -signature s text"));
                 }
             }
         }
@@ -128,10 +104,7 @@ fn what_lanes_do_not_sign_is_signed_all_the_same() {
             With::Widelane,
             "pkeyutl -encrypt -pubin -inkey pub.pem -in short -out e",
         );
-        scratch.succeeds(
-            With::Widelane,
-            "pkeyutl -decrypt -inkey rsa.pem -in e -out d",
-        );
+        scratch.succeeds(With::Widelane, "pkeyutl -decrypt -inkey rsa.pem -in e -out d");
         assert_eq!(fs::read(scratch.path("d")).unwrap(), b"secret");
     }
 }
@@ -142,10 +115,7 @@ fn streams_of_any_length_have_the_same_signature() {
     for scratch in Scratch::all("") {
         scratch.keys();
         for key in ["rsa", "p256"] {
-            scratch.succeeds(
-                With::Default,
-                &format!("pkey -in {key}.pem -pubout -out {key}.pub"),
-            );
+            scratch.succeeds(With::Default, &format!("pkey -in {key}.pem -pubout -out {key}.pub"));
         }
         for len in [0, 1, 8192, 65_536, 65_537, 300_000] {
             let text: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
@@ -157,14 +127,8 @@ fn streams_of_any_length_have_the_same_signature() {
             assert_eq!(ours, theirs, "{} {len}", scratch.version);
             for (key, options) in [
                 ("p256", ""),
-                (
-                    "rsa",
-                    "-sigopt rsa_padding_mode:pss -sigopt rsa_pss_saltlen:-1",
-                ),
-                (
-                    "rsa",
-                    "-sigopt rsa_padding_mode:pss -sigopt rsa_pss_saltlen:20",
-                ),
+                ("rsa", "-sigopt rsa_padding_mode:pss -sigopt rsa_pss_saltlen:-1"),
+                ("rsa", "-sigopt rsa_padding_mode:pss -sigopt rsa_pss_saltlen:20"),
             ] {
                 scratch.succeeds(
                     With::Widelane,
@@ -189,26 +153,15 @@ fn both_sides_agree_whoever_makes_the_keys() {
             "EC -pkeyopt ec_paramgen_curve:P-521",
             "EC -pkeyopt ec_paramgen_curve:secp256k1",
         ] {
-            for (one, other) in [
-                (With::Widelane, With::Default),
-                (With::Widelane, With::Widelane),
-            ] {
+            for (one, other) in [(With::Widelane, With::Default), (With::Widelane, With::Widelane)] {
                 for (with, name) in [(one, "one"), (other, "other")] {
-                    scratch.succeeds(
-                        with,
-                        &format!("genpkey -algorithm {algorithm} -out {name}.pem"),
-                    );
-                    scratch.succeeds(
-                        with,
-                        &format!("pkey -in {name}.pem -pubout -out {name}.pub"),
-                    );
+                    scratch.succeeds(with, &format!("genpkey -algorithm {algorithm} -out {name}.pem"));
+                    scratch.succeeds(with, &format!("pkey -in {name}.pem -pubout -out {name}.pub"));
                 }
                 let derive = |with, own: &str, peer: &str| {
                     scratch.succeeds(
                         with,
-                        &format!(
-                            "pkeyutl -derive -inkey {own}.pem -peerkey {peer}.pub -out secret"
-                        ),
+                        &format!("pkeyutl -derive -inkey {own}.pem -peerkey {peer}.pub -out secret"),
                     );
                     fs::read(scratch.path("secret")).unwrap()
                 };
@@ -231,16 +184,10 @@ fn wrong_keys_are_errors() {
             With::Widelane,
             "req -x509 -new -key damaged.pem -subj /CN=x -out c.pem -config default.cnf",
         );
-        scratch.fails_cleanly(
-            With::Widelane,
-            "pkeyutl -derive -inkey rsa.pem -peerkey rsa.pem -out s",
-        );
+        scratch.fails_cleanly(With::Widelane, "pkeyutl -derive -inkey rsa.pem -peerkey rsa.pem -out s");
         scratch.succeeds(With::Default, "genpkey -algorithm X25519 -out x.pem");
         scratch.succeeds(With::Default, "pkey -in p256.pem -pubout -out p256.pub");
-        scratch.fails_cleanly(
-            With::Widelane,
-            "pkeyutl -derive -inkey x.pem -peerkey p256.pub -out s",
-        );
+        scratch.fails_cleanly(With::Widelane, "pkeyutl -derive -inkey x.pem -peerkey p256.pub -out s");
     }
 }
 
@@ -258,18 +205,12 @@ fn unusual_keys_sign_all_the_same() {
             "EC -pkeyopt ec_paramgen_curve:P-256 -pkeyopt ec_param_enc:explicit",
             "ED448",
         ] {
-            scratch.succeeds(
-                With::Widelane,
-                &format!("genpkey -algorithm {algorithm} -out key.pem"),
-            );
+            scratch.succeeds(With::Widelane, &format!("genpkey -algorithm {algorithm} -out key.pem"));
             scratch.succeeds(
                 With::Widelane,
                 "req -x509 -new -key key.pem -subj /CN=x -out c.pem -config default.cnf",
             );
-            scratch.succeeds(
-                With::Default,
-                "verify -auth_level 0 -check_ss_sig -CAfile c.pem c.pem",
-            );
+            scratch.succeeds(With::Default, "verify -auth_level 0 -check_ss_sig -CAfile c.pem c.pem");
         }
     }
 }
@@ -282,14 +223,9 @@ fn signed_messages_verify_without_the_provider() {
         for key in ["rsa", "p256", "p384"] {
             scratch.succeeds(
                 With::Default,
-                &format!(
-                    "req -x509 -new -key {key}.pem -subj /CN=x -out {key}.crt -config default.cnf"
-                ),
+                &format!("req -x509 -new -key {key}.pem -subj /CN=x -out {key}.crt -config default.cnf"),
             );
-            for (signer, verifier) in [
-                (With::Widelane, With::Default),
-                (With::Default, With::Widelane),
-            ] {
+            for (signer, verifier) in [(With::Widelane, With::Default), (With::Default, With::Widelane)] {
                 scratch.succeeds(
                     signer,
                     &format!("cms -sign -in text -signer {key}.crt -inkey {key}.pem -out signed"),
@@ -354,15 +290,10 @@ fn handshakes_of_all_keys_groups_and_versions() {
                         let output = scratch.handshake(
                             With::Default,
                             &server,
-                            &format!(
-                                "{version} -groups {groups} -CAfile {key}.crt -verify_return_error"
-                            ),
+                            &format!("{version} -groups {groups} -CAfile {key}.crt -verify_return_error"),
                         );
                         let text = text(&output);
-                        assert!(
-                            output.status.success(),
-                            "{key} {group} {version} {mode}: {text}"
-                        );
+                        assert!(output.status.success(), "{key} {group} {version} {mode}: {text}");
                         assert!(text.contains("Verification: OK"), "{text}");
                         handshakes += 1;
                     }

@@ -29,20 +29,13 @@ fn the_rounding_of_a_program_changes_no_signature_and_stays() {
         };
         scratch.keys();
         for (target, disabled) in without() {
-            for (name, _) in KEYS
-                .iter()
-                .filter(|(name, _)| ["rsa", "p256"].contains(name))
-            {
+            for (name, _) in KEYS.iter().filter(|(name, _)| ["rsa", "p256"].contains(name)) {
                 let key = format!("{name}.pem");
                 let mut command = scratch.command(With::Widelane, &program, &key);
                 command.env(DISABLE_VARIABLE, disabled);
                 let (ended, report) = watch(command);
                 let said = text(&ended);
-                assert!(
-                    ended.status.success(),
-                    "{target}, {name}: {}: {said}",
-                    ended.status
-                );
+                assert!(ended.status.success(), "{target}, {name}: {}: {said}", ended.status);
                 let report = report.expect("the provider has counted");
                 let passes: u64 = report.operations.iter().map(|row| row.totals.passes).sum();
                 assert!(passes > 0, "{target}, {name}: no pass in lanes: {said}");

@@ -230,10 +230,7 @@ impl Handshake {
     ///
     /// A panic inside rustls, or inside a callback of its configuration, is passed on to the
     /// caller. The connection is gone; the driver and its other connections are unharmed.
-    pub async fn process<C, D>(
-        &mut self,
-        mut connection: Box<C>,
-    ) -> (Box<C>, Result<IoState, HandshakeError>)
+    pub async fn process<C, D>(&mut self, mut connection: Box<C>) -> (Box<C>, Result<IoState, HandshakeError>)
     where
         C: DerefMut<Target = ConnectionCommon<D>> + 'static,
         D: 'static,
@@ -292,9 +289,7 @@ impl Handshake {
         let stack = self.driver.stacks.take().map_err(HandshakeError::NoStack);
         let started = match stack {
             Ok(stack) => {
-                let step = self.suspendable(stack, move || {
-                    ClientConnection::new(config, name).map(Box::new)
-                });
+                let step = self.suspendable(stack, move || ClientConnection::new(config, name).map(Box::new));
                 self.finish(step).await.map_err(HandshakeError::from)
             }
             Err(error) => Err(error),
@@ -321,11 +316,7 @@ impl Handshake {
         .await
     }
 
-    fn suspendable<T>(
-        &self,
-        stack: GuardedStack,
-        step: impl FnOnce() -> T + 'static,
-    ) -> Suspendable<T> {
+    fn suspendable<T>(&self, stack: GuardedStack, step: impl FnOnce() -> T + 'static) -> Suspendable<T> {
         let Driver { stacks, worker, .. } = &*self.driver;
         let (driver, own) = (Rc::clone(&self.driver), usize::from(self.expected));
         Suspendable::new(stacks, stack, worker, move || driver.is_quiet(own), step)
@@ -420,9 +411,9 @@ impl From<rustls::Error> for HandshakeError {
                 Some(Failure::Job(JobError::Refused(SubmitError::Overloaded { .. }))) => {
                     return Self::Overloaded;
                 }
-                Some(Failure::Job(
-                    JobError::ShutDown | JobError::Refused(SubmitError::ShutDown),
-                )) => return Self::ShutDown,
+                Some(Failure::Job(JobError::ShutDown | JobError::Refused(SubmitError::ShutDown))) => {
+                    return Self::ShutDown;
+                }
                 _ => {}
             }
         }

@@ -36,18 +36,13 @@ impl Generation {
     /// The first call opens the device. Make it before the process gives up the rights to do so.
     pub(crate) fn now() -> Self {
         static SOURCES: OnceLock<Sources> = OnceLock::new();
-        SOURCES
-            .get_or_init(|| Sources::open(Path::new("/dev/sysgenid")))
-            .now()
+        SOURCES.get_or_init(|| Sources::open(Path::new("/dev/sysgenid"))).now()
     }
 
     /// A generation with this number, for tests.
     #[cfg(test)]
     pub(crate) const fn numbered(process: u64) -> Self {
-        Self {
-            process,
-            machine: 0,
-        }
+        Self { process, machine: 0 }
     }
 }
 
@@ -73,9 +68,7 @@ impl Sources {
             Some(word) => self.numbered(word),
             None => u64::from(std::process::id()),
         };
-        let machine = self
-            .machine
-            .map_or(0, |counter| counter.load(Ordering::Acquire));
+        let machine = self.machine.map_or(0, |counter| counter.load(Ordering::Acquire));
         Generation { process, machine }
     }
 
@@ -102,16 +95,7 @@ impl Sources {
 fn machine_counter(device: &Path) -> io::Result<&'static AtomicU32> {
     let file = File::open(device)?;
     // SAFETY: a new mapping at an address that the kernel chooses overlaps no memory in use.
-    let page = unsafe {
-        mmap(
-            ptr::null_mut(),
-            PAGE,
-            ProtFlags::READ,
-            MapFlags::SHARED,
-            &file,
-            0,
-        )?
-    };
+    let page = unsafe { mmap(ptr::null_mut(), PAGE, ProtFlags::READ, MapFlags::SHARED, &file, 0)? };
     let counter = NonNull::new(page.cast::<AtomicU32>()).ok_or(io::ErrorKind::OutOfMemory)?;
     // SAFETY: the mapping is aligned to a page, readable and never unmapped. The kernel changes the
     // counter at any time, which an atomic load allows; the program only loads from it, as the
@@ -167,11 +151,7 @@ mod tests {
             u8::from(again && child != parent && grandchild == 1)
         });
         assert_eq!(differs, 1);
-        assert_eq!(
-            sources.now(),
-            parent,
-            "a fork changes nothing in the parent"
-        );
+        assert_eq!(sources.now(), parent, "a fork changes nothing in the parent");
     }
 
     #[test]

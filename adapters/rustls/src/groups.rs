@@ -113,10 +113,7 @@ impl ActiveKeyExchange for Active {
         Some((curve.group().tls_number.into(), curve.share()))
     }
 
-    fn complete_hybrid_component(
-        self: Box<Self>,
-        server_share: &[u8],
-    ) -> Result<SharedSecret, Error> {
+    fn complete_hybrid_component(self: Box<Self>, server_share: &[u8]) -> Result<SharedSecret, Error> {
         self.finish(self.curve.as_ref().unwrap_or(&self.key), server_share)
     }
 

@@ -20,10 +20,7 @@ pub(crate) fn run<R: Request>(engine: &Engine, request: R) -> Result<R::Output, 
 
 /// Runs jobs that do not depend on one another. On a driver's stack all are submitted before the
 /// caller is suspended, once; elsewhere one runs after the other.
-pub(crate) fn run_all<R: Request>(
-    engine: &Engine,
-    requests: Vec<R>,
-) -> Result<Vec<R::Output>, Failure> {
+pub(crate) fn run_all<R: Request>(engine: &Engine, requests: Vec<R>) -> Result<Vec<R::Output>, Failure> {
     Frame::with_current(|frame| match frame {
         Some(frame) => Ok(frame.run(requests)??),
         None => Ok(engine.run_all(requests)?),
@@ -58,9 +55,7 @@ impl Failure {
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Agree(AgreeError::InvalidPeer(_) | AgreeError::WeakPeer) => {
-                PeerMisbehaved::InvalidKeyShare.into()
-            }
+            Failure::Agree(AgreeError::InvalidPeer(_) | AgreeError::WeakPeer) => PeerMisbehaved::InvalidKeyShare.into(),
             failure => Self::Other(OtherError(Arc::new(failure))),
         }
     }

@@ -25,11 +25,7 @@ impl Observed {
     }
 
     /// After each call: it may have ended the handshake.
-    pub fn stepped<D>(
-        &mut self,
-        connection: &ConnectionCommon<D>,
-        failure: Option<&rustls::Error>,
-    ) {
+    pub fn stepped<D>(&mut self, connection: &ConnectionCommon<D>, failure: Option<&rustls::Error>) {
         if self.0.is_under_way() {
             match failure {
                 None if connection.is_handshaking() => {}
@@ -72,17 +68,11 @@ impl Observed {
     }
 
     /// It has failed, perhaps before there was a connection.
-    pub(crate) fn failed<D>(
-        &mut self,
-        connection: Option<&ConnectionCommon<D>>,
-        error: &HandshakeError,
-    ) {
+    pub(crate) fn failed<D>(&mut self, connection: Option<&ConnectionCommon<D>>, error: &HandshakeError) {
         let (ending, alert) = match error {
             HandshakeError::Tls(error) => (Ending::Protocol, alert(error)),
             HandshakeError::Closed | HandshakeError::Io(_) => (Ending::Closed, None),
-            HandshakeError::Overloaded | HandshakeError::ShutDown | HandshakeError::NoStack(_) => {
-                (Ending::Own, None)
-            }
+            HandshakeError::Overloaded | HandshakeError::ShutDown | HandshakeError::NoStack(_) => (Ending::Own, None),
         };
         let agreed = connection.map(agreed).unwrap_or_default();
         self.end(agreed, ending, alert);

@@ -66,10 +66,7 @@ pub fn provider(engine: &Engine) -> CryptoProvider {
     CryptoProvider {
         cipher_suites: suites,
         kx_groups,
-        signature_verification_algorithms: verify::in_passes(
-            theirs.signature_verification_algorithms,
-            engine,
-        ),
+        signature_verification_algorithms: verify::in_passes(theirs.signature_verification_algorithms, engine),
         secure_random: Box::leak(Box::new(Stocked::new(theirs.secure_random))),
         key_provider: Box::leak(Box::new(Keys::new(engine))),
     }

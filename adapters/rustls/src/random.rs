@@ -143,9 +143,7 @@ mod tests {
         let mut out = [0; 4];
         let turns = [(FIRST, 1), (FIRST, 1), (SECOND, 2), (SECOND, 2), (FIRST, 3)];
         for (generation, made) in turns {
-            stock
-                .take(&mut out, generation, counting(&requests))
-                .unwrap();
+            stock.take(&mut out, generation, counting(&requests)).unwrap();
             assert_eq!(out, [made; 4]);
         }
     }
@@ -157,9 +155,7 @@ mod tests {
         let mut out = [0; LONG + 1];
         stock.take(&mut out, FIRST, counting(&requests)).unwrap();
         assert_eq!((out[LONG], stock.left), (1, 0));
-        stock
-            .take(&mut out[..LONG], FIRST, counting(&requests))
-            .unwrap();
+        stock.take(&mut out[..LONG], FIRST, counting(&requests)).unwrap();
         let left = stock.left;
         stock.take(&mut [], FIRST, counting(&requests)).unwrap();
         assert_eq!((requests.get(), stock.left), (2, left));

@@ -64,9 +64,7 @@ impl<S: Sha2> Hkdf for Schedule<S> {
 
 /// HKDF-Extract (RFC 5869, section 2.2), ready to expand.
 fn extract<S: Sha2>(salt: &[u8], secret: &[u8]) -> Expander<S> {
-    Expander(Hmac::new(
-        &Hmac::<S>::new(salt).mac(|hasher| hasher.update(secret)),
-    ))
+    Expander(Hmac::new(&Hmac::<S>::new(salt).mac(|hasher| hasher.update(secret))))
 }
 
 /// HMAC with a key that HKDF expands.
@@ -110,9 +108,7 @@ const ZEROS: [u8; Sha384::LEN] = [0; Sha384::LEN];
 #[cfg(test)]
 mod tests {
     use rustls::SupportedCipherSuite;
-    use rustls::crypto::aws_lc_rs::cipher_suite::{
-        TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384,
-    };
+    use rustls::crypto::aws_lc_rs::cipher_suite::{TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384};
 
     use super::*;
 
@@ -210,14 +206,10 @@ mod tests {
     /// RFC 8448, section 3: a whole handshake.
     #[test]
     fn published_trace_of_a_handshake() {
-        let hash_of_nothing =
-            hex("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-        let to_server_hello =
-            hex("860c06edc07858ee8e78f0e7428c58edd6b43f2ca3e6e95f02ed063cf0e1cad8");
-        let to_server_finished =
-            hex("9608102a0f1ccc6db6250b7b7e417b1a000eaada3daae4777a7686c9ff83df13");
-        let to_client_finished =
-            hex("209145a96ee8e2a122ff810047cc952684658d6049e86429426db87c54ad143d");
+        let hash_of_nothing = hex("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+        let to_server_hello = hex("860c06edc07858ee8e78f0e7428c58edd6b43f2ca3e6e95f02ed063cf0e1cad8");
+        let to_server_finished = hex("9608102a0f1ccc6db6250b7b7e417b1a000eaada3daae4777a7686c9ff83df13");
+        let to_client_finished = hex("209145a96ee8e2a122ff810047cc952684658d6049e86429426db87c54ad143d");
 
         let early = SHA256.extract_from_zero_ikm(None);
         let derived = label(&*early, "derived", &hash_of_nothing);
@@ -237,11 +229,7 @@ mod tests {
             &server,
             "b67b7d690cc16c4e75e54213cb2d37b4e9c912bcded9105d42befd59d391ad38",
         );
-        key_and_iv(
-            &server,
-            "3fce516009c21727d0f2e4e86ee403bc",
-            "5d313eb2671276ee13000b30",
-        );
+        key_and_iv(&server, "3fce516009c21727d0f2e4e86ee403bc", "5d313eb2671276ee13000b30");
         let finished = label(&*SHA256.expander_for_okm(&client), "finished", &[]);
         let verify_data = SHA256.hmac_sign(&finished, &to_server_finished);
         assert_eq!(
@@ -252,22 +240,14 @@ mod tests {
         let derived = label(&*handshake, "derived", &hash_of_nothing);
         let master = SHA256.extract_from_zero_ikm(Some(derived.as_ref()));
         let client = label(&*master, "c ap traffic", &to_server_finished);
-        key_and_iv(
-            &client,
-            "17422dda596ed5d9acd890e3c63f5051",
-            "5b78923dee08579033e523d9",
-        );
+        key_and_iv(&client, "17422dda596ed5d9acd890e3c63f5051", "5b78923dee08579033e523d9");
         let exporter = label(&*master, "exp master", &to_server_finished);
         is(
             &exporter,
             "fe22f881176eda18eb8f44529e6792c50c9a3f89452f68d8ae311b4309d3cf50",
         );
         let resumption = label(&*master, "res master", &to_client_finished);
-        let ticket = label(
-            &*SHA256.expander_for_okm(&resumption),
-            "resumption",
-            &[0, 0],
-        );
+        let ticket = label(&*SHA256.expander_for_okm(&resumption), "resumption", &[0, 0]);
         is(
             &ticket,
             "4ecd0eb6ec3b4d87f5d6028f922ca4c5851a277fd41311c9e62d2c9492e1c4f3",

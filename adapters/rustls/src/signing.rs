@@ -23,9 +23,7 @@ pub(crate) struct Keys {
 impl Keys {
     /// A loader whose keys sign through `engine`.
     pub(crate) fn new(engine: &Engine) -> Self {
-        Self {
-            engine: engine.clone(),
-        }
+        Self { engine: engine.clone() }
     }
 
     fn load(&self, der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, Error> {
@@ -36,17 +34,13 @@ impl Keys {
                 engine: self.engine.clone(),
             })),
             // If aws-lc-rs refuses it as well, ours is the better reason.
-            Err(refused) => aws_lc_rs::sign::any_supported_type(der)
-                .map_err(|_| Error::General(refused.to_string())),
+            Err(refused) => aws_lc_rs::sign::any_supported_type(der).map_err(|_| Error::General(refused.to_string())),
         }
     }
 }
 
 impl KeyProvider for Keys {
-    fn load_private_key(
-        &self,
-        mut der: PrivateKeyDer<'static>,
-    ) -> Result<Arc<dyn SigningKey>, Error> {
+    fn load_private_key(&self, mut der: PrivateKeyDer<'static>) -> Result<Arc<dyn SigningKey>, Error> {
         let loaded = self.load(&der);
         // rustls hands the bytes over and keeps none: this is their last owner.
         der.zeroize();

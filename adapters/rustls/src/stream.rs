@@ -10,10 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use rustls::{
-    ClientConfig, ClientConnection, ConnectionCommon, ProtocolVersion, ServerConfig,
-    ServerConnection,
-};
+use rustls::{ClientConfig, ClientConnection, ConnectionCommon, ProtocolVersion, ServerConfig, ServerConnection};
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -162,8 +159,7 @@ impl<IO> ServerStream<IO> {
     /// tickets only, which can go out together with the first data.
     fn owes_a_flight(&self) -> bool {
         let connection = self.connection();
-        connection.is_handshaking()
-            || connection.protocol_version() != Some(ProtocolVersion::TLSv1_3)
+        connection.is_handshaking() || connection.protocol_version() != Some(ProtocolVersion::TLSv1_3)
     }
 }
 
@@ -185,10 +181,7 @@ where
     /// One read of the transport into the TLS connection.
     fn poll_read_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let connection = self.connection.as_mut().expect(HELD);
-        or_pending(connection.read_tls(&mut Blocking {
-            io: &mut self.io,
-            cx,
-        }))
+        or_pending(connection.read_tls(&mut Blocking { io: &mut self.io, cx }))
     }
 
     /// Takes in what has arrived, with one read of the transport at most. The inner result is that
@@ -196,10 +189,7 @@ where
     ///
     /// rustls reads 4 KiB at a time. A buffer that all streams of a thread share takes in a record
     /// of full size in one system call.
-    fn poll_receive(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Result<(), rustls::Error>>> {
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Result<(), rustls::Error>>> {
         let connection = self.connection.as_mut().expect(HELD);
         if !self.unread.is_empty() {
             let received = take(&mut self.unread);
@@ -222,10 +212,7 @@ where
     fn poll_flush_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let connection = self.connection.as_mut().expect(HELD);
         while connection.wants_write() {
-            let written = connection.write_tls(&mut Blocking {
-                io: &mut self.io,
-                cx,
-            });
+            let written = connection.write_tls(&mut Blocking { io: &mut self.io, cx });
             if ready!(or_pending(written))? == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -270,11 +257,7 @@ where
     IO: AsyncRead + AsyncWrite + Unpin,
     C: DerefMut<Target = ConnectionCommon<D>>,
 {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
@@ -304,11 +287,7 @@ where
     IO: AsyncRead + AsyncWrite + Unpin,
     C: DerefMut<Target = ConnectionCommon<D>>,
 {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         if buf.is_empty() {
             return Poll::Ready(Ok(0));
         }

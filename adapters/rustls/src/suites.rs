@@ -6,14 +6,13 @@ use std::sync::OnceLock;
 use rustls::crypto::CipherSuiteCommon;
 use rustls::crypto::aws_lc_rs;
 use rustls::crypto::cipher::{
-    AeadKey, InboundOpaqueMessage, InboundPlainMessage, Iv, KeyBlockShape, MessageDecrypter,
-    MessageEncrypter, NONCE_LEN, Nonce, OutboundOpaqueMessage, OutboundPlainMessage,
-    PrefixedPayload, Tls12AeadAlgorithm, Tls13AeadAlgorithm, UnsupportedOperationError,
-    make_tls12_aad, make_tls13_aad,
+    AeadKey, InboundOpaqueMessage, InboundPlainMessage, Iv, KeyBlockShape, MessageDecrypter, MessageEncrypter,
+    NONCE_LEN, Nonce, OutboundOpaqueMessage, OutboundPlainMessage, PrefixedPayload, Tls12AeadAlgorithm,
+    Tls13AeadAlgorithm, UnsupportedOperationError, make_tls12_aad, make_tls13_aad,
 };
 use rustls::{
-    CipherSuite, ConnectionTrafficSecrets, ContentType, Error, ProtocolVersion,
-    SupportedCipherSuite, Tls12CipherSuite, Tls13CipherSuite,
+    CipherSuite, ConnectionTrafficSecrets, ContentType, Error, ProtocolVersion, SupportedCipherSuite, Tls12CipherSuite,
+    Tls13CipherSuite,
 };
 use widelane_crypto::chacha20poly1305::{Cipher, Form, Key, TAG_LEN};
 
@@ -46,10 +45,7 @@ pub fn cipher_suites(cipher: Cipher) -> Vec<SupportedCipherSuite> {
     let suites = &SUITES[place.expect("every form is in the list of all")];
     let ours = || {
         let theirs = aws_lc_rs::default_provider().cipher_suites;
-        theirs
-            .into_iter()
-            .map(|suite| with(cipher, suite))
-            .collect()
+        theirs.into_iter().map(|suite| with(cipher, suite)).collect()
     };
     suites.get_or_init(ours).clone()
 }
@@ -60,9 +56,7 @@ fn with(cipher: Cipher, suite: SupportedCipherSuite) -> SupportedCipherSuite {
         _ if cipher.form() == Form::AwsLc => None,
         CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
         | CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
-        | CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => {
-            Some(Box::leak(Box::new(Algorithm(cipher))))
-        }
+        | CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => Some(Box::leak(Box::new(Algorithm(cipher)))),
         _ => None,
     };
     let common = |theirs: &CipherSuiteCommon| CipherSuiteCommon {
@@ -123,11 +117,7 @@ impl Tls13AeadAlgorithm for Algorithm {
         KEY_LEN
     }
 
-    fn extract_keys(
-        &self,
-        key: AeadKey,
-        iv: Iv,
-    ) -> Result<ConnectionTrafficSecrets, UnsupportedOperationError> {
+    fn extract_keys(&self, key: AeadKey, iv: Iv) -> Result<ConnectionTrafficSecrets, UnsupportedOperationError> {
         Ok(ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv })
     }
 }
@@ -165,11 +155,7 @@ impl Tls12AeadAlgorithm for Algorithm {
 struct Tls13(Records);
 
 impl MessageEncrypter for Tls13 {
-    fn encrypt(
-        &mut self,
-        message: OutboundPlainMessage<'_>,
-        sequence: u64,
-    ) -> Result<OutboundOpaqueMessage, Error> {
+    fn encrypt(&mut self, message: OutboundPlainMessage<'_>, sequence: u64) -> Result<OutboundOpaqueMessage, Error> {
         let len = self.encrypted_payload_len(message.payload.len());
         let mut payload = PrefixedPayload::with_capacity(len);
         payload.extend_from_chunks(&message.payload);
@@ -203,21 +189,13 @@ impl MessageDecrypter for Tls13 {
 struct Tls12(Records);
 
 impl MessageEncrypter for Tls12 {
-    fn encrypt(
-        &mut self,
-        message: OutboundPlainMessage<'_>,
-        sequence: u64,
-    ) -> Result<OutboundOpaqueMessage, Error> {
+    fn encrypt(&mut self, message: OutboundPlainMessage<'_>, sequence: u64) -> Result<OutboundOpaqueMessage, Error> {
         let len = message.payload.len();
         let mut payload = PrefixedPayload::with_capacity(self.encrypted_payload_len(len));
         payload.extend_from_chunks(&message.payload);
         let aad = make_tls12_aad(sequence, message.typ, message.version, len);
         self.0.seal(sequence, &aad, &mut payload)?;
-        Ok(OutboundOpaqueMessage::new(
-            message.typ,
-            message.version,
-            payload,
-        ))
+        Ok(OutboundOpaqueMessage::new(message.typ, message.version, payload))
     }
 
     fn encrypted_payload_len(&self, payload_len: usize) -> usize {
@@ -258,12 +236,7 @@ impl Records {
     }
 
     /// Decrypts the payload in place and takes the tag off.
-    fn open(
-        &self,
-        sequence: u64,
-        aad: &[u8],
-        message: &mut InboundOpaqueMessage<'_>,
-    ) -> Result<(), Error> {
+    fn open(&self, sequence: u64, aad: &[u8], message: &mut InboundOpaqueMessage<'_>) -> Result<(), Error> {
         let Nonce(nonce) = Nonce::new(&self.iv, sequence);
         let opened = self.key.open_in_place(&nonce, aad, &mut message.payload);
         let len = opened.map_err(|_| Error::DecryptError)?.len();

@@ -106,8 +106,7 @@ impl<T: 'static> Drop for Suspendable<T> {
         // it returns, or the panic it ends with (whose message the hook has printed), has
         // no reader any more.
         while !coroutine.done() {
-            let _unread: Result<_, Box<dyn Any + Send>> =
-                catch_unwind(AssertUnwindSafe(|| resume(coroutine, None)));
+            let _unread: Result<_, Box<dyn Any + Send>> = catch_unwind(AssertUnwindSafe(|| resume(coroutine, None)));
         }
         self.release();
     }
@@ -135,10 +134,7 @@ impl Frame<'_> {
 
     /// Runs jobs of this call to their end: on the thread's own stack, if no other job can join
     /// them, else by suspending the call, once for all of them.
-    pub(crate) fn run<R: Request>(
-        &self,
-        requests: Vec<R>,
-    ) -> Result<Result<Vec<R::Output>, JobError>, Cancelled> {
+    pub(crate) fn run<R: Request>(&self, requests: Vec<R>) -> Result<Result<Vec<R::Output>, JobError>, Cancelled> {
         if !thread::panicking() && self.waker.borrow().is_some() && (self.alone)() {
             let engine = self.worker.engine();
             return Ok(self.on_thread_stack(|| engine.run_all_at_once(requests)));
@@ -278,13 +274,7 @@ pub(crate) mod tests {
         }
 
         fn call<T>(&self, step: impl FnOnce() -> T + 'static) -> Suspendable<T> {
-            Suspendable::new(
-                &self.stacks,
-                self.stacks.take().unwrap(),
-                &self.worker,
-                || false,
-                step,
-            )
+            Suspendable::new(&self.stacks, self.stacks.take().unwrap(), &self.worker, || false, step)
         }
     }
 
@@ -379,11 +369,7 @@ pub(crate) mod tests {
         assert!(resume(&mut call).is_pending());
         assert_eq!(Rc::strong_count(&held), 2);
         drop(call);
-        assert_eq!(
-            failures.get(),
-            3,
-            "each wait fails once the call is cancelled"
-        );
+        assert_eq!(failures.get(), 3, "each wait fails once the call is cancelled");
         assert_eq!(Rc::strong_count(&held), 1);
         assert_eq!(
             Rc::strong_count(&gate.0),

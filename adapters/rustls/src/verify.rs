@@ -16,10 +16,7 @@ use crate::jobs::{Failure, run};
 /// The algorithms of `theirs`, those that have lanes through `engine`.
 ///
 /// rustls wants them for ever (`&'static`), so each call leaks a few kilobytes.
-pub(crate) fn in_passes(
-    theirs: WebPkiSupportedAlgorithms,
-    engine: &Engine,
-) -> WebPkiSupportedAlgorithms {
+pub(crate) fn in_passes(theirs: WebPkiSupportedAlgorithms, engine: &Engine) -> WebPkiSupportedAlgorithms {
     let ours = |algorithms: &[Algorithm]| -> &'static [Algorithm] {
         let ours = algorithms.iter().map(|algorithm| ours(*algorithm, engine));
         ours.collect::<Vec<_>>().leak()
@@ -55,12 +52,7 @@ struct InPasses {
 }
 
 impl SignatureVerificationAlgorithm for InPasses {
-    fn verify_signature(
-        &self,
-        key: &[u8],
-        message: &[u8],
-        signature: &[u8],
-    ) -> Result<(), InvalidSignature> {
+    fn verify_signature(&self, key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), InvalidSignature> {
         // Also a key in a form that our types do not take.
         let Ok(request) = Request::new(self.scheme, key, message, signature) else {
             return self.theirs.verify_signature(key, message, signature);

@@ -56,18 +56,11 @@ fn a_lone_handshake_waits_for_nobody() {
             let mut io = pin!(served(&driver, &config));
             let mut cx = Context::from_waker(Waker::noop());
             // The very poll that brings the hello brings the answer, through every operation.
-            assert!(
-                io.as_mut().poll(&mut cx).is_pending(),
-                "it waits for the client"
-            );
+            assert!(io.as_mut().poll(&mut cx).is_pending(), "it waits for the client");
             assert_eq!(driver.stacks_in_use(), 0);
         });
         let (jobs, at_once) = at_once(&engine);
-        assert_eq!(
-            (jobs, at_once),
-            (3, 3),
-            "two of the exchange, and a signature"
-        );
+        assert_eq!((jobs, at_once), (3, 3), "two of the exchange, and a signature");
     }
 }
 
@@ -89,10 +82,7 @@ fn connections_past_their_first_flight_are_no_company() {
             let (driver, client) = (driver.clone(), client_config(&TLS13));
             async move { driver.connect(client, name, near).await.unwrap() }
         });
-        let _established = (
-            driver.accept(config.clone(), far).await.unwrap(),
-            client.await.unwrap(),
-        );
+        let _established = (driver.accept(config.clone(), far).await.unwrap(), client.await.unwrap());
         let (jobs, before) = at_once(&engine);
         let mut last = pin!(served(&driver, &config));
         assert!(last.as_mut().poll(&mut cx).is_pending());
@@ -118,11 +108,7 @@ fn handshakes_that_are_under_way_together_wait_for_each_other() {
     });
     assert_eq!(at_once(&engine), (6, 0));
     for operation in ["x25519-keygen", "x25519-derive", "rsa2048-sign"] {
-        assert_eq!(
-            counted(&engine, operation).fills,
-            [0, 0, 1, 0, 0],
-            "{operation}"
-        );
+        assert_eq!(counted(&engine, operation).fills, [0, 0, 1, 0, 0], "{operation}");
     }
 }
 
@@ -136,29 +122,19 @@ fn a_handshake_is_alone_again_when_the_other_has_vanished() {
     let silent = driver.handshake();
     let mut abandoned = driver.handshake();
     let mut step = Box::pin(abandoned.process(greeted(&config)));
-    assert!(
-        step.as_mut().poll(&mut cx).is_pending(),
-        "another job may join"
-    );
+    assert!(step.as_mut().poll(&mut cx).is_pending(), "another job may join");
     drop(step);
     drop(abandoned);
     let mut staying = driver.handshake();
     let mut step = Box::pin(staying.process(greeted(&config)));
-    assert!(
-        step.as_mut().poll(&mut cx).is_pending(),
-        "another job may join"
-    );
+    assert!(step.as_mut().poll(&mut cx).is_pending(), "another job may join");
     drop(silent);
     // What waits is left to the next turns; no other job can join the signature.
     assert_eq!((turns.turn(), turns.turn()), (1, 1));
     assert!(step.as_mut().poll(&mut cx).is_ready());
     assert_eq!(turns.turn(), 0);
     assert_eq!(at_once(&engine), (3, 1));
-    let cancelled = engine
-        .counters()
-        .iter()
-        .map(|one| one.cancelled)
-        .sum::<u64>();
+    let cancelled = engine.counters().iter().map(|one| one.cancelled).sum::<u64>();
     assert_eq!(cancelled, 2);
 }
 
@@ -175,10 +151,7 @@ fn a_job_that_panics_at_once_fails_its_handshake_only() {
         assert_eq!(driver.stacks_in_use(), 0);
     });
     let counters = counted(&engine, "mine");
-    assert_eq!(
-        (counters.at_once, counters.panicked, counters.jobs),
-        (1, 1, 0)
-    );
+    assert_eq!((counters.at_once, counters.panicked, counters.jobs), (1, 1, 0));
 }
 
 #[test]
@@ -237,9 +210,7 @@ fn handshakes_end_without_a_flusher() {
     let engine = four_lanes(Config::default());
     let config = signing_server(&engine, RSA_2048);
     without_flusher(&engine, async |driver| {
-        connect(&driver, &config, client_config(&TLS13))
-            .complete()
-            .await;
+        connect(&driver, &config, client_config(&TLS13)).complete().await;
     });
 }
 
@@ -386,20 +357,12 @@ fn a_vanished_connection_leaves_nothing_behind() {
         );
 
         // The others go on.
-        connect(&driver, &config, client_config(&TLS13))
-            .complete()
-            .await;
+        connect(&driver, &config, client_config(&TLS13)).complete().await;
         assert_eq!(driver.stacks_in_use(), 0);
         flusher.abort();
     });
     let counters = engine.counters();
-    assert_eq!(
-        counters
-            .iter()
-            .map(|counters| counters.cancelled)
-            .sum::<u64>(),
-        3
-    );
+    assert_eq!(counters.iter().map(|counters| counters.cancelled).sum::<u64>(), 3);
 }
 
 #[test]
@@ -409,11 +372,7 @@ fn neighbours_of_vanishing_connections_complete() {
     on_event_loop(&engine, async |driver| {
         let (mut staying, mut vanishing) = (Vec::new(), Vec::new());
         for number in 0..150_usize {
-            let pair = connect(
-                &driver,
-                &config,
-                client_config([&TLS12, &TLS13][number % 2]),
-            );
+            let pair = connect(&driver, &config, client_config([&TLS12, &TLS13][number % 2]));
             if number % 3 > 0 {
                 staying.push(pair);
             } else {
@@ -467,14 +426,7 @@ fn an_overloaded_engine_fails_the_handshake_and_says_so() {
         }
         assert_eq!(served + refused, 8);
         assert!(served >= 2, "{served} served");
-        assert_eq!(
-            refused,
-            engine
-                .counters()
-                .iter()
-                .map(|one| one.rejected)
-                .sum::<u64>()
-        );
+        assert_eq!(refused, engine.counters().iter().map(|one| one.rejected).sum::<u64>());
         assert_eq!(driver.stacks_in_use(), 0);
     });
 }
@@ -485,10 +437,7 @@ fn an_engine_that_is_shut_down_fails_handshakes_and_says_so() {
     let config = signing_server(&engine, RSA_2048);
     engine.shutdown();
     on_event_loop(&engine, async |driver| {
-        let error = connect(&driver, &config, client_config(&TLS13))
-            .server
-            .await
-            .unwrap();
+        let error = connect(&driver, &config, client_config(&TLS13)).server.await.unwrap();
         assert!(matches!(error, Err(HandshakeError::ShutDown)), "{error:?}");
     });
 }
@@ -511,9 +460,7 @@ fn a_panic_kills_its_connection_only() {
     let config = Arc::new(config);
     on_event_loop(&engine, async |driver| {
         for after_signing in [false, true] {
-            resolver
-                .after_signing
-                .store(after_signing, Ordering::Relaxed);
+            resolver.after_signing.store(after_signing, Ordering::Relaxed);
             let name = "boom.test";
             let before = connect(&driver, &config, client_config(&TLS13));
             let dead = connect_to(&driver, &config, client_config(&TLS13), name);
@@ -570,10 +517,7 @@ async fn suspended(driver: &Rc<Driver>, server: &Arc<ServerConfig>) -> Pair {
     let pair = connect(driver, server, client_config(&TLS13));
     let turns = Cell::new(0);
     while driver.stacks_in_use() == 0 {
-        assert!(
-            turns.replace(turns.get() + 1) < 100,
-            "the server never suspended"
-        );
+        assert!(turns.replace(turns.get() + 1) < 100, "the server never suspended");
         once_more().await;
     }
     pair
@@ -679,10 +623,7 @@ impl ResolvesServerCert for Trap {
         if hello.server_name() != Some("boom.test") {
             return Some(Arc::new(self.key.clone()));
         }
-        assert!(
-            self.after_signing.load(Ordering::Relaxed),
-            "the trap in the resolver"
-        );
+        assert!(self.after_signing.load(Ordering::Relaxed), "the trap in the resolver");
         let key = Arc::new(TrapKey(self.key.key.clone()));
         Some(Arc::new(CertifiedKey::new(self.key.cert.clone(), key)))
     }

@@ -16,14 +16,13 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use rustls::crypto::{
-    ActiveKeyExchange, CompletedKeyExchange, CryptoProvider, SharedSecret, SupportedKxGroup,
-    aws_lc_rs,
+    ActiveKeyExchange, CompletedKeyExchange, CryptoProvider, SharedSecret, SupportedKxGroup, aws_lc_rs,
 };
 use rustls::ffdhe_groups::FfdheGroup;
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    AlertDescription, ClientConfig, Error, HandshakeKind, NamedGroup, PeerMisbehaved,
-    ProtocolVersion, ServerConfig, ServerConnection,
+    AlertDescription, ClientConfig, Error, HandshakeKind, NamedGroup, PeerMisbehaved, ProtocolVersion, ServerConfig,
+    ServerConnection,
 };
 use widelane_engine::{Config, Engine};
 use widelane_rustls::{Driver, HandshakeError, kx_groups, provider};
@@ -127,10 +126,7 @@ fn the_hybrid_of_x25519_is_preferred_and_brings_x25519_along() {
     let both = server_config(theirs(), &identity);
     let old = server_config(with(theirs(), &[aws_lc_rs::kx_group::X25519]), &identity);
     on_event_loop(&engine, async |driver| {
-        for (server, group) in [
-            (both, NamedGroup::X25519MLKEM768),
-            (old, NamedGroup::X25519),
-        ] {
+        for (server, group) in [(both, NamedGroup::X25519MLKEM768), (old, NamedGroup::X25519)] {
             let facts = connect(&driver, &server, client.clone()).complete().await;
             assert_eq!(facts.group, Some(group));
             // The client had sent both shares, made of one X25519 key.
@@ -155,10 +151,7 @@ fn a_hello_retry_request_costs_one_more_round() {
             let first = usize::from(name == NamedGroup::secp384r1);
             let (first, their_first) = (
                 kx_groups(&engine)[3 - first],
-                [
-                    aws_lc_rs::kx_group::SECP384R1,
-                    aws_lc_rs::kx_group::SECP256R1,
-                ][first],
+                [aws_lc_rs::kx_group::SECP384R1, aws_lc_rs::kx_group::SECP256R1][first],
             );
             let server = server_config(with(provider(&engine), &[wanted]), &identity);
             let client = client_of(theirs(), &[their_first, their_wanted], &identity);
@@ -429,19 +422,13 @@ fn with(crypto: CryptoProvider, groups: &[&'static dyn SupportedKxGroup]) -> Cry
     }
 }
 
-fn client_of(
-    crypto: CryptoProvider,
-    groups: &[&'static dyn SupportedKxGroup],
-    server: &Identity,
-) -> Arc<ClientConfig> {
+fn client_of(crypto: CryptoProvider, groups: &[&'static dyn SupportedKxGroup], server: &Identity) -> Arc<ClientConfig> {
     checking_client_config(with(crypto, groups), &TLS13, server, None)
 }
 
 /// The groups of rustls with aws-lc-rs in the order of ours, and the one that it lacks.
 fn their_groups() -> [&'static dyn SupportedKxGroup; 8] {
-    use aws_lc_rs::kx_group::{
-        MLKEM768, MLKEM1024, SECP256R1, SECP256R1MLKEM768, SECP384R1, X25519, X25519MLKEM768,
-    };
+    use aws_lc_rs::kx_group::{MLKEM768, MLKEM1024, SECP256R1, SECP256R1MLKEM768, SECP384R1, X25519, X25519MLKEM768};
     [
         X25519MLKEM768,
         X25519,
@@ -487,11 +474,7 @@ fn bad_server_shares(group: &'static dyn SupportedKxGroup) -> Vec<Vec<u8>> {
 
 /// Of wrong lengths, and with bad points on the curve, if it has one.
 fn bad_shares(group: &dyn SupportedKxGroup, good: &[u8], kem_len: usize) -> Vec<Vec<u8>> {
-    let mut shares = vec![
-        vec![4],
-        good[..good.len() - 1].to_vec(),
-        [good, &[0]].concat(),
-    ];
+    let mut shares = vec![vec![4], good[..good.len() - 1].to_vec(), [good, &[0]].concat()];
     let kem = kem_part(group, good.len(), kem_len);
     let curve = if kem.start == 0 {
         kem.end..good.len()
@@ -680,6 +663,6 @@ impl Wake for Woken {
 /// The u-coordinate of a point of order 8 on Curve25519, little endian:
 /// 325606250916557431795983626356110631294008115727848805560023387167927233504.
 const ORDER_8: [u8; 32] = [
-    0xe0, 0xeb, 0x7a, 0x7c, 0x3b, 0x41, 0xb8, 0xae, 0x16, 0x56, 0xe3, 0xfa, 0xf1, 0x9f, 0xc4, 0x6a,
-    0xda, 0x09, 0x8d, 0xeb, 0x9c, 0x32, 0xb1, 0xfd, 0x86, 0x62, 0x05, 0x16, 0x5f, 0x49, 0xb8, 0x00,
+    0xe0, 0xeb, 0x7a, 0x7c, 0x3b, 0x41, 0xb8, 0xae, 0x16, 0x56, 0xe3, 0xfa, 0xf1, 0x9f, 0xc4, 0x6a, 0xda, 0x09, 0x8d,
+    0xeb, 0x9c, 0x32, 0xb1, 0xfd, 0x86, 0x62, 0x05, 0x16, 0x5f, 0x49, 0xb8, 0x00,
 ];

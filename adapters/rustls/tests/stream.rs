@@ -12,9 +12,7 @@ use std::task::{Context, Poll, ready};
 use common::*;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConnection, ServerConfig, SupportedProtocolVersion};
-use tokio::io::{
-    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
-};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{spawn_local, yield_now};
 use widelane_engine::Engine;
@@ -35,11 +33,7 @@ fn data_flows_both_ways_and_ends_with_close_notify() {
             assert_eq!(client.receive(4).await.unwrap(), b"pong");
 
             server.shutdown().await.unwrap();
-            assert_eq!(
-                client.receive(1).await.unwrap(),
-                b"",
-                "close_notify arrives"
-            );
+            assert_eq!(client.receive(1).await.unwrap(), b"", "close_notify arrives");
             let closed = server.write_all(b"late").await.unwrap_err();
             assert_eq!(closed.kind(), io::ErrorKind::BrokenPipe);
 
@@ -156,11 +150,7 @@ fn garbage_is_answered_with_an_alert() {
         assert!(matches!(error, HandshakeError::Tls(_)), "{error:?}");
         let mut alert = Vec::new();
         io.read_to_end(&mut alert).await.unwrap();
-        assert_eq!(
-            alert.first(),
-            Some(&21),
-            "a record of type alert: {alert:?}"
-        );
+        assert_eq!(alert.first(), Some(&21), "a record of type alert: {alert:?}");
     });
 }
 
@@ -295,11 +285,7 @@ struct Calls {
 }
 
 impl AsyncRead for Counted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
         self.calls.reads.set(self.calls.reads.get() + 1);
         Poll::Ready(Ok(()))
@@ -307,11 +293,7 @@ impl AsyncRead for Counted {
 }
 
 impl AsyncWrite for Counted {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.calls.writes.set(self.calls.writes.get() + 1);
         Pin::new(&mut self.io).poll_write(cx, buf)
     }

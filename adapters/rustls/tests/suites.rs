@@ -171,10 +171,7 @@ fn connect(
         .with_no_client_auth();
     let mut client = common::client(&Arc::new(config), "localhost");
     shake_hands(&mut client, &mut server);
-    for suite in [
-        client.negotiated_cipher_suite(),
-        server.negotiated_cipher_suite(),
-    ] {
+    for suite in [client.negotiated_cipher_suite(), server.negotiated_cipher_suite()] {
         assert!(is_chacha20(&suite.unwrap()));
     }
     (client, server)
@@ -226,10 +223,7 @@ fn sent<A: SideData>(connection: &mut ConnectionCommon<A>) -> Vec<u8> {
     bytes
 }
 
-fn received<A: SideData>(
-    connection: &mut ConnectionCommon<A>,
-    mut bytes: &[u8],
-) -> Result<(), Error> {
+fn received<A: SideData>(connection: &mut ConnectionCommon<A>, mut bytes: &[u8]) -> Result<(), Error> {
     while !bytes.is_empty() {
         connection.read_tls(&mut bytes).unwrap();
         connection.process_new_packets()?;

@@ -10,10 +10,7 @@ use rustls::client::ResolvesClientCert;
 use rustls::server::WebPkiClientVerifier;
 use rustls::sign::{CertifiedKey, Signer, SigningKey};
 use rustls::version::{TLS12, TLS13};
-use rustls::{
-    CertificateError, ClientConfig, Error, RootCertStore, ServerConfig, SignatureAlgorithm,
-    SignatureScheme,
-};
+use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig, SignatureAlgorithm, SignatureScheme};
 use rustls_pki_types::{PrivatePkcs8KeyDer, SignatureVerificationAlgorithm, alg_id};
 use widelane_engine::Engine;
 use widelane_rustls::{HandshakeError, provider};
@@ -29,8 +26,7 @@ fn clients_certificates_of_every_kind_are_verified_in_both_roles() {
             let versions = if kind.starts_with("mldsa") { 1 } else { 2 };
             on_event_loop(&engine, async |driver| {
                 for version in [&TLS13, &TLS12].into_iter().take(versions) {
-                    let client =
-                        |crypto| checking_client_config(crypto, version, &server, Some(&own));
+                    let client = |crypto| checking_client_config(crypto, version, &server, Some(&own));
                     for pair in [
                         connect(&driver, &our_server, client(theirs())),
                         connect(&driver, &their_server, client(provider(&engine))),
@@ -59,10 +55,7 @@ fn a_client_without_a_certificate_is_refused() {
         let client = checking_client_config(theirs(), &TLS13, &identity, None);
         let (refused, _) = connect(&driver, &config, client).ends().await;
         assert!(
-            matches!(
-                refused,
-                Err(HandshakeError::Tls(Error::NoCertificatesPresented))
-            ),
+            matches!(refused, Err(HandshakeError::Tls(Error::NoCertificatesPresented))),
             "{refused:?}"
         );
     });
@@ -106,9 +99,7 @@ fn forged_handshakes_are_refused_beside_good_ones() {
 fn forged_servers_are_refused_by_clients() {
     for engine in engines() {
         for (kind, identity) in each() {
-            let key = theirs()
-                .key_provider
-                .load_private_key(identity.key.clone_key());
+            let key = theirs().key_provider.load_private_key(identity.key.clone_key());
             let key = CertifiedKey::new(identity.chain.clone(), Arc::new(Forger(key.unwrap())));
             let config = ServerConfig::builder_with_provider(theirs().into())
                 .with_safe_default_protocol_versions()
@@ -136,17 +127,13 @@ fn chains_of_several_kinds_are_verified() {
     let leaf = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let authority = |name: &str| {
         let mut params = CertificateParams::new([name.to_string()]).unwrap();
-        params
-            .distinguished_name
-            .push(rcgen::DnType::CommonName, name);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params
     };
     let root_cert = authority("root").self_signed(&root).unwrap();
     let root_issuer = Issuer::new(authority("root"), &root);
-    let middle_cert = authority("middle")
-        .signed_by(&middle, &root_issuer)
-        .unwrap();
+    let middle_cert = authority("middle").signed_by(&middle, &root_issuer).unwrap();
     let middle_issuer = Issuer::new(authority("middle"), &middle);
     let low_cert = authority("low").signed_by(&low, &middle_issuer).unwrap();
     let low_issuer = Issuer::new(authority("low"), &low);
@@ -156,8 +143,7 @@ fn chains_of_several_kinds_are_verified() {
     let crypto = Arc::new(provider(&engine));
     let mut roots = RootCertStore::empty();
     roots.add(root_cert.der().clone()).unwrap();
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(roots.into(), crypto.clone()).build();
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), crypto.clone()).build();
     let config = ServerConfig::builder_with_provider(crypto)
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -169,10 +155,7 @@ fn chains_of_several_kinds_are_verified() {
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(server.as_root())
-        .with_client_auth_cert(
-            chain.to_vec(),
-            PrivatePkcs8KeyDer::from(leaf.serialize_der()).into(),
-        )
+        .with_client_auth_cert(chain.to_vec(), PrivatePkcs8KeyDer::from(leaf.serialize_der()).into())
         .unwrap();
     on_event_loop(&engine, async |driver| {
         let pair = connect(&driver, &Arc::new(config), Arc::new(client));
@@ -188,9 +171,7 @@ fn the_same_algorithms_are_offered_as_by_aws_lc() {
     let ours = provider(&engine()).signature_verification_algorithms;
     let theirs = theirs().signature_verification_algorithms;
     let ids = |algorithms: &[&dyn SignatureVerificationAlgorithm]| {
-        let ids = |one: &&dyn SignatureVerificationAlgorithm| {
-            (one.public_key_alg_id(), one.signature_alg_id())
-        };
+        let ids = |one: &&dyn SignatureVerificationAlgorithm| (one.public_key_alg_id(), one.signature_alg_id());
         algorithms.iter().map(ids).collect::<Vec<_>>()
     };
     assert_eq!(ids(ours.all), ids(theirs.all));
@@ -206,16 +187,9 @@ fn without_the_engine_aws_lc_verifies() {
     stopped.shutdown();
     for (kind, identity) in &each() {
         let (algorithm, key, signature) = specimen(&stopped, identity);
+        assert!(algorithm.verify_signature(&key, MESSAGE, &signature).is_ok(), "{kind}");
         assert!(
-            algorithm
-                .verify_signature(&key, MESSAGE, &signature)
-                .is_ok(),
-            "{kind}"
-        );
-        assert!(
-            algorithm
-                .verify_signature(&key, b"other", &signature)
-                .is_err(),
+            algorithm.verify_signature(&key, b"other", &signature).is_err(),
             "{kind}"
         );
     }
@@ -227,27 +201,15 @@ fn forms_of_keys_that_have_no_lanes_are_aws_lcs() {
     let engine = engine();
     let identity = generate(Kind::Ecdsa);
     let (algorithm, key, signature) = specimen(&engine, &identity);
-    assert!(
-        algorithm
-            .verify_signature(&key, MESSAGE, &signature)
-            .is_ok()
-    );
+    assert!(algorithm.verify_signature(&key, MESSAGE, &signature).is_ok());
     assert_eq!(counted(&engine, "p256-ecdsa-verify").jobs, 1);
     // A compressed point (SEC 1, section 2.3.3) is lawful in a certificate.
     let sign = 2 + (key[64] & 1);
     let compressed = [&[sign], &key[1..33]].concat();
-    assert!(
-        algorithm
-            .verify_signature(&compressed, MESSAGE, &signature)
-            .is_ok()
-    );
+    assert!(algorithm.verify_signature(&compressed, MESSAGE, &signature).is_ok());
     // What is no key at all is refused by both.
     for bad in [&key[..64], &key[1..], &[0], &[]] {
-        assert!(
-            algorithm
-                .verify_signature(bad, MESSAGE, &signature)
-                .is_err()
-        );
+        assert!(algorithm.verify_signature(bad, MESSAGE, &signature).is_err());
     }
     assert_eq!(counted(&engine, "p256-ecdsa-verify").jobs, 1);
 }
@@ -276,14 +238,7 @@ fn rsa_keys_of_other_sizes_are_aws_lcs() {
 const MESSAGE: &[u8] = b"a message";
 
 /// The algorithm of `identity` through `engine`, its public key and a signature of [`MESSAGE`].
-fn specimen(
-    engine: &Engine,
-    identity: &Identity,
-) -> (
-    &'static dyn SignatureVerificationAlgorithm,
-    Vec<u8>,
-    Vec<u8>,
-) {
+fn specimen(engine: &Engine, identity: &Identity) -> (&'static dyn SignatureVerificationAlgorithm, Vec<u8>, Vec<u8>) {
     let key = theirs()
         .key_provider
         .load_private_key(identity.key.clone_key())
@@ -291,9 +246,7 @@ fn specimen(
     let algorithms = provider(engine).signature_verification_algorithms;
     let signer = key.choose_scheme(&algorithms.supported_schemes()).unwrap();
     let mut mapping = algorithms.mapping.iter();
-    let (_, algorithms) = mapping
-        .find(|(scheme, _)| *scheme == signer.scheme())
-        .unwrap();
+    let (_, algorithms) = mapping.find(|(scheme, _)| *scheme == signer.scheme()).unwrap();
     let info = key.public_key().unwrap();
     let key_len = match algorithms[0].public_key_alg_id() {
         // Behind the headers of two sequences and a bit string, and the algorithm.
@@ -320,10 +273,7 @@ fn assert_forged(result: Result<(), HandshakeError>, kind: &str) {
 
 /// `config` with a key whose signatures are wrong by a bit.
 fn forging(config: &Arc<ClientConfig>, own: &Identity) -> Arc<ClientConfig> {
-    let key = theirs()
-        .key_provider
-        .load_private_key(own.key.clone_key())
-        .unwrap();
+    let key = theirs().key_provider.load_private_key(own.key.clone_key()).unwrap();
     let key = CertifiedKey::new(own.chain.clone(), Arc::new(Forger(key)));
     let mut config = config.as_ref().clone();
     config.client_auth_cert_resolver = Arc::new(Single(key));

@@ -146,10 +146,7 @@ mod tests {
             let error = program().try_get_matches_from(words).expect_err("an error");
             unknown_command(&error).map(str::to_owned)
         };
-        assert_eq!(
-            unknown(&["x", "other", "--json", "a"]),
-            Some("other".into())
-        );
+        assert_eq!(unknown(&["x", "other", "--json", "a"]), Some("other".into()));
         assert_eq!(unknown(&["x", "help", "other"]), Some("other".into()));
         assert_eq!(unknown(&["x", "known", "--json"]), None);
     }
@@ -157,9 +154,6 @@ mod tests {
     #[test]
     fn causes_are_appended_once() {
         assert_eq!(text("cannot read x"), "cannot read x: disk on fire");
-        assert_eq!(
-            text("cannot read x: disk on fire"),
-            "cannot read x: disk on fire"
-        );
+        assert_eq!(text("cannot read x: disk on fire"), "cannot read x: disk on fire");
     }
 }

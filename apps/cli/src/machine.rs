@@ -18,10 +18,7 @@ pub fn kept(groups: &[Vec<PathBuf>], machine: &Machine) -> Result<(PathBuf, Prof
             let fault = match Profile::load(file) {
                 Ok(profile) => match fault(&profile, machine) {
                     None => {
-                        if best
-                            .as_ref()
-                            .is_none_or(|(_, best)| best.taken < profile.taken)
-                        {
+                        if best.as_ref().is_none_or(|(_, best)| best.taken < profile.taken) {
                             best = Some((file.clone(), profile));
                         }
                         continue;

@@ -74,9 +74,7 @@ fn write_all(mut to: impl Write, text: &str) -> Result<(), Failure> {
     match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::ReaderGone),
-        Err(error) => Err(Failure::Failed(format!(
-            "cannot write to standard output: {error}"
-        ))),
+        Err(error) => Err(Failure::Failed(format!("cannot write to standard output: {error}"))),
     }
 }
 

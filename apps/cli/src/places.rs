@@ -100,14 +100,9 @@ fn has_more_rights_than_its_caller() -> bool {
     // Pairs of machine words.
     let told = widelane_files::kernel("/proc/self/auxv").unwrap_or_default();
     let words = told.as_chunks::<{ size_of::<usize>() }>().0;
-    let words: Vec<usize> = words
-        .iter()
-        .map(|word| usize::from_ne_bytes(*word))
-        .collect();
+    let words: Vec<usize> = words.iter().map(|word| usize::from_ne_bytes(*word)).collect();
     let pairs = words.as_chunks::<2>().0;
-    !pairs
-        .iter()
-        .any(|[kind, value]| *kind == AT_SECURE && *value == 0)
+    !pairs.iter().any(|[kind, value]| *kind == AT_SECURE && *value == 0)
 }
 
 /// The file with the profile of the machine; under a brake (`widelane-lab emulate`), of what it emulates.
@@ -165,10 +160,7 @@ mod tests {
     fn a_service_reads_what_root_measured_and_keeps_its_own_files() {
         // Places as under the unit: its user has no home that it could see.
         let service = places(NOBODY, &[("STATE_DIRECTORY", "/var/lib/widelane")]);
-        assert_eq!(
-            service.to_read(PROFILE),
-            [group(&["/var/lib/widelane/profile.json"])]
-        );
+        assert_eq!(service.to_read(PROFILE), [group(&["/var/lib/widelane/profile.json"])]);
         assert_eq!(
             service.to_write(CALIBRATION),
             Some(PathBuf::from("/var/lib/widelane/calibration"))
@@ -191,10 +183,7 @@ mod tests {
     #[test]
     fn root_keeps_files_for_the_machine() {
         let root = places(0, &[("HOME", "/root")]);
-        assert_eq!(
-            root.to_write("x"),
-            Some(PathBuf::from("/var/lib/widelane/x"))
-        );
+        assert_eq!(root.to_write("x"), Some(PathBuf::from("/var/lib/widelane/x")));
     }
 
     #[test]
@@ -226,10 +215,7 @@ mod tests {
         assert_eq!(user.runtime(), Path::new("/t/tmp/widelane-65534"));
         let root = places(0, &variables);
         assert_eq!(root.to_write("x"), Some(PathBuf::from(expected[0])));
-        assert_eq!(
-            [root.runtime(), root.roots()],
-            [Path::new("/t/run/widelane"); 2]
-        );
+        assert_eq!([root.runtime(), root.roots()], [Path::new("/t/run/widelane"); 2]);
         // A named folder stays where it is, and a relative root is none.
         let given = places(NOBODY, &[("STATE_DIRECTORY", "/srv/a"), (ROOT, "/t")]);
         assert_eq!(given.to_write("x"), Some(PathBuf::from("/srv/a/x")));

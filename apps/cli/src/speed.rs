@@ -113,9 +113,7 @@ impl Told {
 impl From<SpeedError> for Failure {
     fn from(error: SpeedError) -> Self {
         match error {
-            SpeedError::UnknownOperation { .. } | SpeedError::CpuNotAllowed { .. } => {
-                Self::Usage(error.to_string())
-            }
+            SpeedError::UnknownOperation { .. } | SpeedError::CpuNotAllowed { .. } => Self::Usage(error.to_string()),
             error => Self::from_error(&error),
         }
     }

@@ -24,9 +24,6 @@ mod tests {
     #[test]
     fn each_part_has_a_sign() {
         let text = long_version("0123", &[("one", true), ("two", false)]);
-        assert!(
-            text.ends_with("\ncommit: 0123\nfeatures: +one -two"),
-            "{text}"
-        );
+        assert!(text.ends_with("\ncommit: 0123\nfeatures: +one -two"), "{text}");
     }
 }

@@ -116,8 +116,7 @@ impl Connection {
         .map_err(|errno| Fault::from_errno(errno, Stage::Connect))?;
         // A ClientHello with a post-quantum key share is longer than a packet. Its last part must
         // not wait for an acknowledgement.
-        sockopt::set_tcp_nodelay(&socket, true)
-            .map_err(|errno| Fault::from_errno(errno, Stage::Connect))?;
+        sockopt::set_tcp_nodelay(&socket, true).map_err(|errno| Fault::from_errno(errno, Stage::Connect))?;
         let connected = match rustix::net::connect(&socket, &config.address) {
             Ok(()) => true,
             Err(Errno::INPROGRESS) => false,
@@ -288,10 +287,7 @@ impl Connection {
         };
         self.processed(returned, &mut scratch.plain)?;
         let unread = std::mem::take(&mut self.unread);
-        if self
-            .take(&unread, &mut scratch.plain, Some(context))?
-            .is_pending()
-        {
+        if self.take(&unread, &mut scratch.plain, Some(context))?.is_pending() {
             return Ok(Some(Step::Suspended));
         }
         self.progress(config)?;
@@ -307,19 +303,16 @@ impl Connection {
 
     /// Passes bytes from the network to rustls, and decrypted bytes to the answer. Keeps the rest
     /// if a step is suspended.
-    fn take(
-        &mut self,
-        mut wire: &[u8],
-        plain: &mut [u8],
-        context: Option<StepContext<'_>>,
-    ) -> Result<Poll<()>, Fault> {
+    fn take(&mut self, mut wire: &[u8], plain: &mut [u8], context: Option<StepContext<'_>>) -> Result<Poll<()>, Fault> {
         if self.done.is_some() {
             self.confirmed = true;
         }
         while !wire.is_empty() {
-            let taken = self.tls.connection().read_tls(&mut wire).map_err(|_| {
-                Fault::Tls(rustls::Error::General("the receive buffer is full".into()))
-            })?;
+            let taken = self
+                .tls
+                .connection()
+                .read_tls(&mut wire)
+                .map_err(|_| Fault::Tls(rustls::Error::General("the receive buffer is full".into())))?;
             if taken == 0 {
                 // After a close_notify rustls reads no more, and we need no more.
                 break;
@@ -441,9 +434,7 @@ impl Connection {
         match (&self.state, errno) {
             // A server that closes without reading our close_notify sends a reset. That is no
             // failure.
-            (State::Closing, Errno::CONNRESET | Errno::PIPE) if self.confirmed => {
-                Ok(Step::Ended(Ok(())))
-            }
+            (State::Closing, Errno::CONNRESET | Errno::PIPE) if self.confirmed => Ok(Step::Ended(Ok(()))),
             (State::Closing, Errno::CONNRESET | Errno::PIPE) => Err(Fault::ResetUnconfirmed),
             (State::Answering(_), Errno::CONNRESET) => Err(Fault::Truncated),
             (State::Held, Errno::CONNRESET) => Err(Fault::ClosedIdle),
@@ -454,11 +445,7 @@ impl Connection {
     /// Writes what rustls wants to send. False if the socket does not take all of it yet.
     fn flush(&mut self) -> Result<bool, Fault> {
         while self.tls.connection().wants_write() {
-            match self
-                .tls
-                .connection()
-                .write_tls(&mut Wire(self.socket.as_fd()))
-            {
+            match self.tls.connection().write_tls(&mut Wire(self.socket.as_fd())) {
                 Ok(_) => {
                     if let State::Handshaking { connected } = &mut self.state {
                         *connected = true;

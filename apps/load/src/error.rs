@@ -178,9 +178,7 @@ impl Fault {
             (errno, Stage::Connect) => Self::Connect(errno),
             (Errno::CONNRESET | Errno::PIPE, _) => Self::Reset,
             // From a write on a connection that was never established.
-            (Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH, _) => {
-                Self::Connect(errno)
-            }
+            (Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH, _) => Self::Connect(errno),
             (errno, _) => Self::Socket(errno),
         }
     }
@@ -241,11 +239,9 @@ impl Fault {
                 handshake(format!("{}; the server's log may say why", fault.kind()))
             }
             // The handshake worked, so a run gives useful results.
-            Self::Timeout(Stage::Answer)
-            | Self::Http(_)
-            | Self::HttpMalformed
-            | Self::Truncated
-            | Self::ClosedIdle => None,
+            Self::Timeout(Stage::Answer) | Self::Http(_) | Self::HttpMalformed | Self::Truncated | Self::ClosedIdle => {
+                None
+            }
         }
     }
 }
@@ -260,12 +256,8 @@ fn describe(errno: Errno) -> String {
 fn certificate_reason(error: &CertificateError) -> String {
     match error {
         CertificateError::UnknownIssuer => "its issuer is unknown".into(),
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "it has expired".into()
-        }
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "it is not valid yet".into()
-        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired".into(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "it is not valid yet".into(),
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             "it is for other names".into()
         }
@@ -293,9 +285,7 @@ fn alert_name(alert: AlertDescription) -> String {
 
 fn alert_remedy(alert: AlertDescription) -> &'static str {
     match alert {
-        AlertDescription::ProtocolVersion => {
-            ": it does not speak the version offered; try another with --tls"
-        }
+        AlertDescription::ProtocolVersion => ": it does not speak the version offered; try another with --tls",
         AlertDescription::HandshakeFailure | AlertDescription::InsufficientSecurity => {
             ": it shares no group, cipher suite or signature algorithm with what was offered; \
              try others with --group (in TLS 1.2 it must include the curve of an ECDSA \
@@ -304,9 +294,7 @@ fn alert_remedy(alert: AlertDescription) -> &'static str {
         AlertDescription::UnrecognisedName => {
             ": it does not know the name asked for; name one it knows with --server-name"
         }
-        AlertDescription::NoApplicationProtocol => {
-            ": it speaks none of the protocols offered with --alpn"
-        }
+        AlertDescription::NoApplicationProtocol => ": it speaks none of the protocols offered with --alpn",
         AlertDescription::CertificateRequired | AlertDescription::NoCertificate => {
             ": it asks for a client certificate; give one with --certificate and --key"
         }
@@ -314,9 +302,7 @@ fn alert_remedy(alert: AlertDescription) -> &'static str {
         | AlertDescription::BadCertificate
         | AlertDescription::CertificateRevoked
         | AlertDescription::CertificateExpired
-        | AlertDescription::CertificateUnknown => {
-            ": it does not take the client certificate given with --certificate"
-        }
+        | AlertDescription::CertificateUnknown => ": it does not take the client certificate given with --certificate",
         _ => "; the server's log may say why",
     }
 }
@@ -327,10 +313,7 @@ mod tests {
 
     #[test]
     fn alerts_have_their_standard_names() {
-        assert_eq!(
-            alert_name(AlertDescription::HandshakeFailure),
-            "handshake_failure"
-        );
+        assert_eq!(alert_name(AlertDescription::HandshakeFailure), "handshake_failure");
         assert_eq!(alert_name(AlertDescription::UnknownCA), "unknown_ca");
         assert_eq!(alert_name(AlertDescription::BadRecordMac), "bad_record_mac");
     }

@@ -155,10 +155,7 @@ mod tests {
 
     #[test]
     fn answers_end_by_length_or_by_close() {
-        assert_eq!(
-            outcome("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"),
-            Ok(true)
-        );
+        assert_eq!(outcome("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"), Ok(true));
         assert_eq!(
             outcome("HTTP/1.1 304 Not Modified\r\ncontent-length: 9\r\n\r\n"),
             Ok(true)
@@ -174,10 +171,7 @@ mod tests {
         let missing = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
         assert_eq!(outcome(missing), Err("http 404".into()));
         assert_eq!(outcome("HTTP/1.1 502 Bad\r\n\r\n"), Err("http 502".into()));
-        assert_eq!(
-            outcome("SSH-2.0-x\r\n\r\n"),
-            Err(Fault::HttpMalformed.kind())
-        );
+        assert_eq!(outcome("SSH-2.0-x\r\n\r\n"), Err(Fault::HttpMalformed.kind()));
         let length = "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n";
         assert_eq!(outcome(length), Err(Fault::HttpMalformed.kind()));
     }
@@ -215,10 +209,7 @@ mod tests {
     #[test]
     fn requests_name_the_host() {
         let text = String::from_utf8(request("/a", "::1")).expect("text");
-        assert!(
-            text.starts_with("GET /a HTTP/1.1\r\nHost: [::1]\r\n"),
-            "{text}"
-        );
+        assert!(text.starts_with("GET /a HTTP/1.1\r\nHost: [::1]\r\n"), "{text}");
         assert!(text.ends_with("\r\n\r\n"));
     }
 }

@@ -2,10 +2,7 @@
 
 use rustls::crypto::SupportedKxGroup;
 use rustls::crypto::aws_lc_rs;
-use rustls::{
-    NamedGroup, ProtocolVersion, SignatureScheme as Scheme, SupportedCipherSuite,
-    SupportedProtocolVersion,
-};
+use rustls::{NamedGroup, ProtocolVersion, SignatureScheme as Scheme, SupportedCipherSuite, SupportedProtocolVersion};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
@@ -74,10 +71,7 @@ impl Group {
     }
 
     /// Implementation of the group: one of `preferred` if it is among them.
-    pub(crate) fn of(
-        self,
-        preferred: &[&'static dyn SupportedKxGroup],
-    ) -> Option<&'static dyn SupportedKxGroup> {
+    pub(crate) fn of(self, preferred: &[&'static dyn SupportedKxGroup]) -> Option<&'static dyn SupportedKxGroup> {
         // For the groups that only we have. rustls wants them `'static`, so they are made once.
         static OURS: LazyLock<Vec<&'static dyn SupportedKxGroup>> =
             LazyLock::new(|| widelane_rustls::kx_groups(Engine::global()));
@@ -170,11 +164,7 @@ impl FromStr for Suite {
 }
 
 impl UnknownName {
-    fn new<N: fmt::Display>(
-        what: &'static str,
-        name: &str,
-        known: impl IntoIterator<Item = N>,
-    ) -> Self {
+    fn new<N: fmt::Display>(what: &'static str, name: &str, known: impl IntoIterator<Item = N>) -> Self {
         let known: Vec<String> = known.into_iter().map(|name| name.to_string()).collect();
         Self {
             what,
@@ -205,9 +195,7 @@ pub(crate) fn group_name(group: NamedGroup) -> String {
 
 /// The spelling of `--sigalg`.
 pub(crate) fn signature_name(scheme: Scheme) -> String {
-    let known = SIGNATURE_ALGORITHMS
-        .iter()
-        .find(|(_, known)| *known == scheme);
+    let known = SIGNATURE_ALGORITHMS.iter().find(|(_, known)| *known == scheme);
     known.map_or_else(|| format!("{scheme:?}"), |(name, _)| (*name).to_owned())
 }
 
@@ -260,10 +248,7 @@ mod tests {
             assert_eq!(name.parse(), Ok(SignatureAlgorithm(scheme)));
             assert_eq!(SignatureAlgorithm(scheme).to_string(), name);
         }
-        assert_eq!(
-            "P-256".parse::<Group>().expect("a spelling").to_string(),
-            "p256"
-        );
+        assert_eq!("P-256".parse::<Group>().expect("a spelling").to_string(), "p256");
         assert_eq!(
             "ecdhe-rsa-aes128-gcm-sha256"
                 .parse::<Suite>()
@@ -277,10 +262,7 @@ mod tests {
     fn suites_have_the_names_that_openssl_gives_them() {
         let ours = |name: &str| name.parse::<Suite>().map(|suite| suite.to_string());
         for (openssl, iana) in [
-            (
-                "ECDHE-RSA-AES256-GCM-SHA384",
-                "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-            ),
+            ("ECDHE-RSA-AES256-GCM-SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"),
             (
                 "ECDHE-RSA-CHACHA20-POLY1305",
                 "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
@@ -296,14 +278,8 @@ mod tests {
 
     #[test]
     fn unknown_names_list_the_known_ones() {
-        let error = "x448"
-            .parse::<Group>()
-            .expect_err("not offered")
-            .to_string();
-        assert!(
-            error.contains("x448") && error.contains("x25519mlkem768"),
-            "{error}"
-        );
+        let error = "x448".parse::<Group>().expect_err("not offered").to_string();
+        assert!(error.contains("x448") && error.contains("x25519mlkem768"), "{error}");
         assert!(
             "1.1"
                 .parse::<Version>()

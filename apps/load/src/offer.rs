@@ -39,13 +39,9 @@ impl Default for Offer {
     fn default() -> Self {
         Self {
             version: None,
-            groups: [
-                NamedGroup::X25519,
-                NamedGroup::secp256r1,
-                NamedGroup::secp384r1,
-            ]
-            .map(Group)
-            .into(),
+            groups: [NamedGroup::X25519, NamedGroup::secp256r1, NamedGroup::secp384r1]
+                .map(Group)
+                .into(),
             signature_algorithms: Vec::new(),
             suites: Vec::new(),
             alpn: Vec::new(),
@@ -65,30 +61,18 @@ impl Offer {
         }
         if let Some(version) = self.version {
             let protocol = version.protocol().version;
-            if let Some(suite) = self
-                .suites
-                .iter()
-                .find(|s| s.0.version().version != protocol)
-            {
-                return wrong(format!(
-                    "--cipher {suite} does not belong to --tls {version}"
-                ));
+            if let Some(suite) = self.suites.iter().find(|s| s.0.version().version != protocol) {
+                return wrong(format!("--cipher {suite} does not belong to --tls {version}"));
             }
             if let Some(group) = self
                 .groups
                 .iter()
                 .find(|g| !g.of(&[]).is_some_and(|g| g.usable_for_version(protocol)))
             {
-                return wrong(format!(
-                    "--group {group} cannot be used with --tls {version}"
-                ));
+                return wrong(format!("--group {group} cannot be used with --tls {version}"));
             }
         }
-        if self
-            .alpn
-            .iter()
-            .any(|name| name.is_empty() || name.len() > 255)
-        {
+        if self.alpn.iter().any(|name| name.is_empty() || name.len() > 255) {
             return wrong("--alpn takes names of 1 to 255 bytes".into());
         }
         Ok(())
@@ -107,18 +91,13 @@ impl Offer {
             Trust::Unchecked => (None, Vec::new()),
             trust => {
                 let (roots, certificates) = trust.certificates()?;
-                let builder =
-                    WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
+                let builder = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
                 let inner = builder.build();
                 let inner = inner.map_err(|error| LoadError::Plan(error.to_string()))?;
                 (Some(inner), certificates)
             }
         };
-        let verifier = Arc::new(Verifier {
-            inner,
-            schemes,
-            pinned,
-        });
+        let verifier = Arc::new(Verifier { inner, schemes, pinned });
         let mut versions = match self.version {
             Some(version) => vec![version.protocol()],
             None => vec![&rustls::version::TLS13, &rustls::version::TLS12],
@@ -140,11 +119,7 @@ impl Offer {
         } else {
             Resumption::disabled()
         };
-        config.alpn_protocols = self
-            .alpn
-            .iter()
-            .map(|name| name.clone().into_bytes())
-            .collect();
+        config.alpn_protocols = self.alpn.iter().map(|name| name.clone().into_bytes()).collect();
         Ok(Arc::new(config))
     }
 
@@ -169,14 +144,10 @@ impl Offer {
             None => aws_lc_rs::default_provider(),
         };
         let groups = self.groups.iter();
-        provider.kx_groups = groups
-            .filter_map(|group| group.of(&provider.kx_groups))
-            .collect();
+        provider.kx_groups = groups.filter_map(|group| group.of(&provider.kx_groups)).collect();
         if !self.suites.is_empty() {
             let suites = self.suites.iter();
-            provider.cipher_suites = suites
-                .map(|suite| suite.of(&provider.cipher_suites))
-                .collect();
+            provider.cipher_suites = suites.map(|suite| suite.of(&provider.cipher_suites)).collect();
         }
         provider
     }

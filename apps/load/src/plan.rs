@@ -177,9 +177,7 @@ impl Plan {
                     self.threads
                 ));
             }
-            Arrivals::Rate {
-                per_second, storm, ..
-            } => {
+            Arrivals::Rate { per_second, storm, .. } => {
                 let storm = storm.map(|storm| ("--storm", storm.per_second));
                 for (option, rate) in [("--rate", per_second)].into_iter().chain(storm) {
                     if !(LOWEST_RATE..=HIGHEST_RATE).contains(&rate) {
@@ -199,9 +197,7 @@ impl Plan {
             ));
         }
         if self.max_in_flight < self.threads {
-            return wrong(
-                "the limit of connections in flight is lower than the number of threads".into(),
-            );
+            return wrong("the limit of connections in flight is lower than the number of threads".into());
         }
         if let After::Get(path) = &self.after {
             if !path.starts_with('/') || path.bytes().any(|b| b <= b' ' || b == 0x7f) {
@@ -216,10 +212,7 @@ impl Plan {
         }
         if self.close == Close::Abrupt {
             if self.after != After::Close {
-                return wrong(
-                    "--close abrupt ends a connection with its handshake; remove --get and --hold"
-                        .into(),
-                );
+                return wrong("--close abrupt ends a connection with its handshake; remove --get and --hold".into());
             }
             if self.offer.resume {
                 return wrong(

@@ -179,10 +179,7 @@ pub struct Negotiated {
 
 impl Report {
     pub(crate) fn new(plan: &Plan, tally: &Tally, window: Window, interrupted: bool) -> Self {
-        let seconds = window
-            .to
-            .saturating_duration_since(window.from)
-            .as_secs_f64();
+        let seconds = window.to.saturating_duration_since(window.from).as_secs_f64();
         let per_second = |count: u64| (seconds > 0.0).then(|| count as f64 / seconds);
         let (mode, concurrency, rate, spacing, storm) = match plan.arrivals {
             Arrivals::Concurrency(n) => ("closed", Some(n), None, None, None),
@@ -249,8 +246,7 @@ impl Report {
             mean_us: pick(|p| p.mean_us),
             answer: Percentiles::of(&tally.answers),
             resumed: tally.resumed,
-            resumed_share: (tally.completed > 0)
-                .then(|| tally.resumed as f64 / tally.completed as f64),
+            resumed_share: (tally.completed > 0).then(|| tally.resumed as f64 / tally.completed as f64),
             hello_retries: tally.hello_retries,
             version: negotiated.first().map(|first| first.version),
             cipher: negotiated.first().map(|first| first.cipher.clone()),
@@ -259,16 +255,13 @@ impl Report {
             negotiated,
             unclosed: tally.unclosed,
             cpu_s,
-            cpu_us_per_handshake: (tally.done_in_window > 0)
-                .then(|| cpu_s * 1e6 / tally.done_in_window as f64),
+            cpu_us_per_handshake: (tally.done_in_window > 0).then(|| cpu_s * 1e6 / tally.done_in_window as f64),
             busiest_thread: (seconds > 0.0).then(|| tally.busiest.as_secs_f64() / seconds),
             cpu_wait: tally
                 .waited
                 .filter(|_| seconds > 0.0)
                 .map(|waited| waited.as_secs_f64() / seconds),
-            lateness: (mode == "open")
-                .then(|| Percentiles::of(&tally.lateness))
-                .flatten(),
+            lateness: (mode == "open").then(|| Percentiles::of(&tally.lateness)).flatten(),
             not_started: tally.not_started,
             notes: Vec::new(),
         };
@@ -316,10 +309,7 @@ impl Report {
                 share * 100.0
             ));
         }
-        let late = self
-            .lateness
-            .as_ref()
-            .is_some_and(|lateness| lateness.p99_us > LATE_US);
+        let late = self.lateness.as_ref().is_some_and(|lateness| lateness.p99_us > LATE_US);
         if late || self.not_started > 0 {
             notes.push(format!(
                 "the generator itself was late ({} connections never started): the latencies \
@@ -356,9 +346,7 @@ impl Report {
             ));
         }
         if plan.offer.resume && self.completed > 0 && self.resumed == 0 {
-            notes.push(
-                "no session was resumed: the server sends no tickets, or accepts none".into(),
-            );
+            notes.push("no session was resumed: the server sends no tickets, or accepts none".into());
         }
         notes
     }
@@ -421,12 +409,7 @@ impl fmt::Display for Report {
             writeln!(f, ": {}", agreed.count)?;
         }
         writeln!(f)?;
-        writeln!(
-            f,
-            "{:<18}{:>12}",
-            "handshakes/s",
-            or_na(self.handshakes_per_s)
-        )?;
+        writeln!(f, "{:<18}{:>12}", "handshakes/s", or_na(self.handshakes_per_s))?;
         writeln!(
             f,
             "{:<18}{:>12}  within {} s",

@@ -129,10 +129,7 @@ fn with_descriptors(plan: &Plan) -> Result<Plan, LoadError> {
     }
     let needed = plan.most_in_flight() as u64 + spare;
     if needed > hard {
-        return Err(LoadError::Descriptors {
-            needed,
-            limit: hard,
-        });
+        return Err(LoadError::Descriptors { needed, limit: hard });
     }
     if limit.current.is_some_and(|soft| soft < needed) {
         let raised = Rlimit {
@@ -171,11 +168,7 @@ fn preflight(plan: &Plan, watch: &Watch) -> Result<(), LoadError> {
     error.map_or(Ok(()), Err)
 }
 
-fn run_threads(
-    plan: &Plan,
-    batching: Option<&Batching>,
-    watch: &Watch,
-) -> Result<(Tally, Window), LoadError> {
+fn run_threads(plan: &Plan, batching: Option<&Batching>, watch: &Watch) -> Result<(Tally, Window), LoadError> {
     thread::scope(|scope| {
         // Every thread reports when it is ready. Then all start at the same instant.
         let (ready, readies) = mpsc::channel();
@@ -184,8 +177,7 @@ fn run_threads(
             let ready = ready.clone();
             let (start, started) = mpsc::sync_channel::<Instant>(1);
             let body = move || {
-                let worker =
-                    pin(plan, index).and_then(|()| Worker::new(plan, index, batching, watch));
+                let worker = pin(plan, index).and_then(|()| Worker::new(plan, index, batching, watch));
                 let worker = match worker {
                     Ok(worker) => worker,
                     Err(error) => {
@@ -280,13 +272,8 @@ mod tests {
             return;
         };
         plan.arrivals = Arrivals::Concurrency(hard as usize);
-        let error = with_descriptors(&plan)
-            .expect_err("beyond the limit")
-            .to_string();
-        assert!(
-            error.contains("ulimit") && error.contains("--concurrency"),
-            "{error}"
-        );
+        let error = with_descriptors(&plan).expect_err("beyond the limit").to_string();
+        assert!(error.contains("ulimit") && error.contains("--concurrency"), "{error}");
     }
 
     #[test]

@@ -51,11 +51,7 @@ impl Rate {
         if position <= before {
             return position / self.calm;
         }
-        let first = if storm.ramp {
-            self.calm
-        } else {
-            storm.per_second
-        };
+        let first = if storm.ramp { self.calm } else { storm.per_second };
         let within = (first + storm.per_second) / 2.0 * length;
         let position = position - before;
         if position >= within {
@@ -268,10 +264,7 @@ mod tests {
         let due: Vec<_> = std::iter::from_fn(|| schedule.take_due(late)).collect();
         let meant: Vec<_> = (0..6).map(|k| origin + Duration::from_millis(k)).collect();
         assert_eq!(due, meant);
-        assert_eq!(
-            schedule.next_due(late),
-            Some(origin + Duration::from_millis(6))
-        );
+        assert_eq!(schedule.next_due(late), Some(origin + Duration::from_millis(6)));
     }
 
     #[test]

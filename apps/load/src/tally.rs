@@ -77,8 +77,8 @@ pub(crate) struct Agreement {
 impl Tally {
     pub(crate) fn new() -> Self {
         let histogram = || {
-            let mut histogram = Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS)
-                .expect("constant bounds are valid");
+            let mut histogram =
+                Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS).expect("constant bounds are valid");
             histogram.auto(true);
             histogram
         };
@@ -107,13 +107,7 @@ impl Tally {
     }
 
     /// A connection that was due at `intended` started at `started`.
-    pub(crate) fn started(
-        &mut self,
-        window: Window,
-        intended: Instant,
-        started: Instant,
-        again: bool,
-    ) {
+    pub(crate) fn started(&mut self, window: Window, intended: Instant, started: Instant, again: bool) {
         if window.contains(intended) {
             self.attempted += 1;
             self.retries += u64::from(again);
@@ -122,12 +116,7 @@ impl Tally {
     }
 
     /// Counts a success. `patience` is the time limit of the connection's client.
-    pub(crate) fn succeeded(
-        &mut self,
-        window: Window,
-        connection: &Connection,
-        patience: Duration,
-    ) {
+    pub(crate) fn succeeded(&mut self, window: Window, connection: &Connection, patience: Duration) {
         let Some(done) = connection.done else { return };
         if window.contains(done) {
             self.done_in_window += 1;
@@ -185,8 +174,7 @@ impl Tally {
             (&mut self.answers, &other.answers),
             (&mut self.lateness, &other.lateness),
         ] {
-            ours.add(theirs)
-                .expect("an auto-resizing histogram takes everything");
+            ours.add(theirs).expect("an auto-resizing histogram takes everything");
         }
         for (agreement, count) in &other.negotiated {
             self.count_agreement(agreement.clone(), *count);
@@ -198,14 +186,11 @@ impl Tally {
 
     fn agreed(&mut self, connection: &Connection) {
         let Some(tls) = connection.tls() else { return };
-        let (Some(version), Some(suite)) = (tls.protocol_version(), tls.negotiated_cipher_suite())
-        else {
+        let (Some(version), Some(suite)) = (tls.protocol_version(), tls.negotiated_cipher_suite()) else {
             return;
         };
         let signature = connection.signature();
-        let group = tls
-            .negotiated_key_exchange_group()
-            .map(|group| group.name());
+        let group = tls.negotiated_key_exchange_group().map(|group| group.name());
         // Nearly always the first one matches. So it compares before it copies.
         for (known, count) in &mut self.negotiated {
             if known.version == version
@@ -229,11 +214,7 @@ impl Tally {
     }
 
     fn count_agreement(&mut self, agreement: Agreement, more: u64) {
-        match self
-            .negotiated
-            .iter_mut()
-            .find(|(known, _)| *known == agreement)
-        {
+        match self.negotiated.iter_mut().find(|(known, _)| *known == agreement) {
             Some((_, count)) => *count += more,
             None => self.negotiated.push((agreement, more)),
         }

@@ -73,10 +73,7 @@ impl Tls {
 
     /// Processes what was read. With a context, a step of the handshake may be suspended; then
     /// [`Tls::poll`] ends it.
-    pub(crate) fn process(
-        &mut self,
-        context: Option<StepContext<'_>>,
-    ) -> Poll<Result<IoState, Fault>> {
+    pub(crate) fn process(&mut self, context: Option<StepContext<'_>>) -> Poll<Result<IoState, Fault>> {
         let Some(context) = context.filter(|_| self.connection().is_handshaking()) else {
             let result = self.connection().process_new_packets();
             self.note_signature();
@@ -91,15 +88,11 @@ impl Tls {
             let (tls, result) = handshake.process(tls).await;
             (Some(tls), handshake, result.map(Some))
         }));
-        self.poll(context)
-            .map(|result| Ok(result?.expect(PROCESSED)))
+        self.poll(context).map(|result| Ok(result?.expect(PROCESSED)))
     }
 
     /// Goes on with the suspended step. `None` if it was the first, which makes the ClientHello.
-    pub(crate) fn poll(
-        &mut self,
-        context: StepContext<'_>,
-    ) -> Poll<Result<Option<IoState>, Fault>> {
+    pub(crate) fn poll(&mut self, context: StepContext<'_>) -> Poll<Result<Option<IoState>, Fault>> {
         let State::Suspended(step) = &mut self.state else {
             unreachable!("polled without a suspended step");
         };
@@ -144,9 +137,7 @@ impl Tls {
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Tls");
-        debug
-            .field("suspended", &self.is_suspended())
-            .finish_non_exhaustive()
+        debug.field("suspended", &self.is_suspended()).finish_non_exhaustive()
     }
 }
 

@@ -45,8 +45,7 @@ impl Identity {
         let chain = widelane_pem::chain(&read(&self.certificate)?)
             .map_err(|fault| wrong(&self.certificate, fault.to_string()))?;
         let chain = chain.into_iter().map(|one| one.value).collect();
-        let key = widelane_pem::private_key(&read(&self.key)?)
-            .map_err(|fault| wrong(&self.key, fault.to_string()))?;
+        let key = widelane_pem::private_key(&read(&self.key)?).map_err(|fault| wrong(&self.key, fault.to_string()))?;
         builder
             .with_client_auth_cert(chain, key.clone_key())
             .map_err(|error| match error {

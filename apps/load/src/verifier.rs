@@ -20,10 +20,7 @@ pub(crate) struct Verifier {
 
 impl Verifier {
     /// Notes the algorithm of a signature, and returns what checks it, if anything does.
-    fn checks(
-        &self,
-        dss: &DigitallySignedStruct,
-    ) -> Result<Option<&WebPkiServerVerifier>, TlsError> {
+    fn checks(&self, dss: &DigitallySignedStruct) -> Result<Option<&WebPkiServerVerifier>, TlsError> {
         let inner = self.inner.as_deref();
         if inner.is_some() && !self.schemes.contains(&dss.scheme) {
             return Err(TlsError::InvalidCertificate(CertificateError::BadSignature));

@@ -121,11 +121,7 @@ impl Worker {
     }
 
     /// Runs until the window is over and all connections that started in it have ended.
-    pub(crate) fn run(
-        mut self,
-        mut schedule: Schedule,
-        window: Window,
-    ) -> Result<(Tally, Window), LoadError> {
+    pub(crate) fn run(mut self, mut schedule: Schedule, window: Window) -> Result<(Tally, Window), LoadError> {
         self.window = window;
         let mut events: Vec<Event> = Vec::with_capacity(MOST_EVENTS);
         let mut meter = CpuMeter::default();
@@ -216,17 +212,14 @@ impl Worker {
             Schedule::Closed(_) => started,
             Schedule::Open(_) => intended,
         };
-        self.tally
-            .started(self.window, intended, started, client.failed > 0);
+        self.tally.started(self.window, intended, started, client.failed > 0);
         self.watch.count_start();
         let key = self.next;
         self.next += 1;
         let waker = self.batcher.as_ref().map(|batcher| batcher.waker(key));
         let context = context(&self.batcher, &waker);
         match Connection::start(&self.config, intended, context) {
-            Ok((connection, Step::Ended(outcome))) => {
-                self.count_and_close(schedule, connection, client, outcome)
-            }
+            Ok((connection, Step::Ended(outcome))) => self.count_and_close(schedule, connection, client, outcome),
             Ok((connection, step)) => {
                 let interest = match step {
                     Step::Wait(interest) => interest,
@@ -277,9 +270,7 @@ impl Worker {
         let closed = happened.contains(EventFlags::RDHUP) && !happened.contains(EventFlags::ERR);
         let was_suspended = entry.connection.is_suspended();
         let context = context(&self.batcher, &entry.waker);
-        let step = entry
-            .connection
-            .ready(&self.config, closed, &mut self.scratch, context);
+        let step = entry.connection.ready(&self.config, closed, &mut self.scratch, context);
         self.follow(schedule, key, step);
         !was_suspended
     }
@@ -300,9 +291,7 @@ impl Worker {
             if entry.connection.is_suspended()
                 && let Some(context) = context(&self.batcher, &entry.waker)
             {
-                let step = entry
-                    .connection
-                    .resume(&self.config, &mut self.scratch, context);
+                let step = entry.connection.resume(&self.config, &mut self.scratch, context);
                 self.follow(schedule, key, step);
             }
         }
@@ -321,8 +310,7 @@ impl Worker {
                 if interest != entry.interest {
                     entry.interest = interest;
                     let data = EventData::new_u64(key);
-                    let changed =
-                        epoll::modify(&self.epoll, &entry.connection, data, flags(interest));
+                    let changed = epoll::modify(&self.epoll, &entry.connection, data, flags(interest));
                     if let Err(errno) = changed {
                         self.end(schedule, key, Err(Fault::Socket(errno)));
                         return;
@@ -330,8 +318,7 @@ impl Worker {
                 }
                 if entry.connection.is_closing() && !entry.lingering {
                     entry.lingering = true;
-                    self.lingers
-                        .push_back((Instant::now() + CLOSE_TIMEOUT, key));
+                    self.lingers.push_back((Instant::now() + CLOSE_TIMEOUT, key));
                 }
             }
             Step::Ended(outcome) => self.end(schedule, key, outcome),
@@ -462,8 +449,7 @@ impl Worker {
 
     fn succeed_early(&mut self, entry: Entry) {
         self.watch.count_end(false);
-        self.tally
-            .succeeded(self.window, &entry.connection, self.timeout);
+        self.tally.succeeded(self.window, &entry.connection, self.timeout);
         entry.connection.finish(Close::Reset);
     }
 
@@ -530,10 +516,7 @@ impl CpuMeter {
             return (Duration::ZERO, None);
         };
         let to = self.to.unwrap_or_else(Reading::now);
-        let waited = to
-            .waited
-            .zip(from.waited)
-            .map(|(to, from)| to.saturating_sub(from));
+        let waited = to.waited.zip(from.waited).map(|(to, from)| to.saturating_sub(from));
         (to.used.saturating_sub(from.used), waited)
     }
 }
@@ -579,10 +562,7 @@ fn flags(interest: Interest) -> EventFlags {
 }
 
 /// Timeout for a look at the sockets without a wait.
-const NO_WAIT: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
+const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// A stop is noticed within this time.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 /// Longest wait for the server's close after our close_notify.

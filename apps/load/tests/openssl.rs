@@ -27,10 +27,7 @@ fn every_group_and_every_kind_of_certificate_on_either_side() {
     };
     let folder = Folder::new();
     let kinds = KINDS.map(|(name, kind)| {
-        let file = folder.write(
-            name,
-            certificates::Identity::new(kind, &["localhost"]).both(),
-        );
+        let file = folder.write(name, certificates::Identity::new(kind, &["localhost"]).both());
         (name, file.display().to_string())
     });
     for (place, (signature, file)) in kinds.iter().enumerate() {

@@ -14,8 +14,7 @@ use std::thread;
 use std::time::Duration;
 use widelane_affinity::Cpus;
 use widelane_load::{
-    After, Arrivals, Close, LoadError, Plan, Report, Spacing, Trust, Version, Watch, run,
-    run_watched,
+    After, Arrivals, Close, LoadError, Plan, Report, Spacing, Trust, Version, Watch, run, run_watched,
 };
 use widelane_testkit::certificates;
 use widelane_testkit::clients::server_config;
@@ -32,10 +31,7 @@ fn a_closed_loop_makes_as_many_as_it_says_and_the_server_agrees() {
             plan.close = close;
             plan.offer.version = Some(version);
             let report = run(&plan).expect("a run");
-            assert_eq!(
-                (report.attempted, report.completed, report.errors),
-                (41, 41, 0)
-            );
+            assert_eq!((report.attempted, report.completed, report.errors), (41, 41, 0));
             assert_eq!(report.resumed, 0);
             assert_eq!(report.mode, "closed");
             assert_eq!(report.version, Some(version.to_string()).as_deref());
@@ -156,12 +152,7 @@ fn groups_and_versions_are_what_was_asked_for() {
     let server = Server::tls(Identity::new().config_for_every_group());
     for (tls, group, suite, seen_suite) in [
         ("1.3", "x25519", None, "TLS_AES_256_GCM_SHA384"),
-        (
-            "1.3",
-            "p256",
-            Some("TLS_AES_128_GCM_SHA256"),
-            "TLS_AES_128_GCM_SHA256",
-        ),
+        ("1.3", "p256", Some("TLS_AES_128_GCM_SHA256"), "TLS_AES_128_GCM_SHA256"),
         (
             "1.3",
             "p384",
@@ -184,10 +175,7 @@ fn groups_and_versions_are_what_was_asked_for() {
             plan.arrivals = Arrivals::Concurrency(concurrency);
             plan.offer.version = Some(tls.parse().expect("a version"));
             plan.offer.groups = vec![group.parse().expect("a group")];
-            plan.offer.suites = suite
-                .into_iter()
-                .map(|s| s.parse().expect("a suite"))
-                .collect();
+            plan.offer.suites = suite.into_iter().map(|s| s.parse().expect("a suite")).collect();
             let report = run(&plan).expect("a run");
             assert_eq!(report.completed, 20, "{report}");
             assert_eq!(report.batching, batching && concurrency > 1);
@@ -294,11 +282,7 @@ fn sessions_are_resumed_when_asked_and_only_then() {
         plan.offer.resume = true;
         let report = run(&plan).expect("a run");
         // The first has nothing to resume.
-        assert_eq!(
-            (report.completed, report.resumed),
-            (12, 11),
-            "TLS {version}"
-        );
+        assert_eq!((report.completed, report.resumed), (12, 11), "TLS {version}");
         assert!(report.resumed_share.is_some_and(|share| share > 0.9));
     }
 }
@@ -321,10 +305,7 @@ fn a_request_is_answered_or_counted_by_status() {
     for (text, kind) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", None),
         ("HTTP/1.1 200 OK\r\n\r\nuntil the end", None),
-        (
-            "HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n",
-            Some("http 503"),
-        ),
+        ("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", Some("http 503")),
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi",
             Some("http: answer cut short"),
@@ -396,11 +377,7 @@ fn failures_are_told_apart() {
     let kind = failing(plain.plan());
     assert!(kind.starts_with("tls: "), "{kind}");
 
-    let silent = Server::new(
-        |mut stream, _| {
-            while matches!(stream.read(&mut [0; 4096]), Ok(1..)) {}
-        },
-    );
+    let silent = Server::new(|mut stream, _| while matches!(stream.read(&mut [0; 4096]), Ok(1..)) {});
     let mut plan = silent.plan();
     plan.timeout = Duration::from_millis(100);
     assert_eq!(failing(plan), "timeout: handshake");
@@ -434,11 +411,7 @@ fn a_server_too_busy_to_accept_is_a_timeout_of_the_connect() {
     use rustix::net::{AddressFamily, SocketType, bind, connect, getsockname, listen, socket};
     let new = || socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     let listener = new();
-    bind(
-        &listener,
-        &"127.0.0.1:0".parse::<SocketAddr>().expect("an address"),
-    )
-    .expect("a port");
+    bind(&listener, &"127.0.0.1:0".parse::<SocketAddr>().expect("an address")).expect("a port");
     // Room for one, which is taken; the kernel drops the next ones.
     listen(&listener, 0).expect("a listener");
     let address: SocketAddr = getsockname(&listener)
@@ -451,10 +424,7 @@ fn a_server_too_busy_to_accept_is_a_timeout_of_the_connect() {
     plan.timeout = Duration::from_millis(100);
     assert_eq!(failing(plan.clone()), "timeout: connect");
     let text = run(&plan).expect_err("no answer").to_string();
-    assert!(
-        text.contains("no answer") && text.contains("--timeout"),
-        "{text}"
-    );
+    assert!(text.contains("no answer") && text.contains("--timeout"), "{text}");
 }
 
 #[test]
@@ -500,19 +470,13 @@ fn what_fails_at_once_is_an_error_that_names_the_remedy() {
     let mut plan = server.plan();
     plan.offer.version = Some(Version::Tls12);
     let text = run(&plan).expect_err("no common version").to_string();
-    assert!(
-        text.contains("protocol_version") && text.contains("--tls"),
-        "{text}"
-    );
+    assert!(text.contains("protocol_version") && text.contains("--tls"), "{text}");
 
     let stranger = write_pem(&Identity::new().pem);
     let mut plan = server.plan();
     plan.offer.trust = Trust::File(stranger.path().to_owned());
     let text = run(&plan).expect_err("not trusted").to_string();
-    assert!(
-        text.contains("--ca") && text.contains("--insecure"),
-        "{text}"
-    );
+    assert!(text.contains("--ca") && text.contains("--insecure"), "{text}");
 
     let mut plan = server.plan();
     plan.cpus = Cpus::from_iter([1023]);
@@ -523,9 +487,7 @@ fn what_fails_at_once_is_an_error_that_names_the_remedy() {
     let unused = TcpListener::bind("127.0.0.2:0").expect("a port");
     let address = unused.local_addr().expect("an address");
     drop(unused);
-    let text = run(&plan_for(address))
-        .expect_err("no server is there")
-        .to_string();
+    let text = run(&plan_for(address)).expect_err("no server is there").to_string();
     assert!(
         text.contains(&address.to_string()) && text.contains("refused"),
         "{text}"
@@ -728,16 +690,8 @@ fn a_stopped_run_reports_what_it_has() {
     assert!(report.interrupted);
     assert!(report.completed >= 10);
     assert!(report.duration_s < plan.duration.as_secs_f64());
-    assert_eq!(
-        report.attempted,
-        report.completed + report.errors + report.unfinished
-    );
-    assert!(
-        report
-            .notes
-            .iter()
-            .any(|note| note.starts_with("stopped early"))
-    );
+    assert_eq!(report.attempted, report.completed + report.errors + report.unfinished);
+    assert!(report.notes.iter().any(|note| note.starts_with("stopped early")));
 }
 
 #[test]
@@ -763,27 +717,15 @@ fn a_stalled_server_leaves_unfinished_connections_in_a_stopped_run() {
         });
         run_watched(&plan, &watch).expect("a run")
     });
-    assert_eq!(
-        (report.attempted, report.completed, report.unfinished),
-        (3, 0, 3)
-    );
+    assert_eq!((report.attempted, report.completed, report.unfinished), (3, 0, 3));
     assert_eq!(report.p50_us, None);
-    assert!(
-        report
-            .notes
-            .iter()
-            .any(|note| note.starts_with("latencies n/a"))
-    );
+    assert!(report.notes.iter().any(|note| note.starts_with("latencies n/a")));
     assert!(report.to_string().contains("n/a"));
 }
 
 #[test]
 fn a_server_slower_than_the_warm_up_leaves_nothing_to_measure_and_the_report_says_so() {
-    let silent = Server::new(
-        |mut stream, _| {
-            while matches!(stream.read(&mut [0; 4096]), Ok(1..)) {}
-        },
-    );
+    let silent = Server::new(|mut stream, _| while matches!(stream.read(&mut [0; 4096]), Ok(1..)) {});
     let mut plan = silent.plan();
     plan.preflight = false;
     plan.warmup = Duration::from_millis(50);
@@ -791,10 +733,7 @@ fn a_server_slower_than_the_warm_up_leaves_nothing_to_measure_and_the_report_say
     plan.timeout = Duration::from_millis(500);
     let report = run(&plan).expect("a run");
     assert_eq!((report.attempted, report.completed), (0, 0));
-    let note = report
-        .notes
-        .iter()
-        .find(|note| note.starts_with("latencies n/a"));
+    let note = report.notes.iter().find(|note| note.starts_with("latencies n/a"));
     assert!(
         note.is_some_and(|note| note.contains("timeout: handshake")),
         "{:?}",
@@ -857,12 +796,7 @@ fn failing(mut plan: Plan) -> String {
 }
 
 fn only_kind(report: &Report) -> (&str, u64) {
-    assert_eq!(
-        report.errors_by_kind.len(),
-        1,
-        "{:?}",
-        report.errors_by_kind
-    );
+    assert_eq!(report.errors_by_kind.len(), 1, "{:?}", report.errors_by_kind);
     let (kind, count) = report.errors_by_kind.first_key_value().expect("one kind");
     assert_eq!(report.errors, *count);
     (kind, *count)

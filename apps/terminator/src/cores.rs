@@ -54,8 +54,7 @@ impl Cores {
                 "set `vector_cpus` (--vector-cpus), for example \"3\", or placement \"inline\"",
             ));
         }
-        let has_passes =
-            batching.enabled && batching.backend != Preference::Exactly(Backend::AwsLc);
+        let has_passes = batching.enabled && batching.backend != Preference::Exactly(Backend::AwsLc);
         let choice = match has_passes {
             true => batching.placement,
             false => PlacementChoice::Inline,
@@ -236,17 +235,11 @@ mod tests {
             cpus: cpus("0,2,9"),
             ..Config::default()
         };
-        assert_eq!(
-            decide_at_full_clock(&config, "2,3,9"),
-            pinned("2,9", Placement::Inline)
-        );
+        assert_eq!(decide_at_full_clock(&config, "2,3,9"), pinned("2,9", Placement::Inline));
         let fault = fault(&config, "3");
         assert!(fault.key == "cpus" && fault.problem.contains("CPUs 3"));
         // The system does not say.
-        assert_eq!(
-            decide_at_full_clock(&config, ""),
-            pinned("0,2,9", Placement::Inline)
-        );
+        assert_eq!(decide_at_full_clock(&config, ""), pinned("0,2,9", Placement::Inline));
         config.cpus = Cpus::default();
         assert_eq!(decide_at_full_clock(&config, "3"), inline());
     }
@@ -263,11 +256,7 @@ mod tests {
         assert_eq!(decide(&auto, "0-1"), beside("0", "1"));
         let many = decide(&auto, "0-7");
         assert_eq!(many, beside("0-5", "6-7"));
-        assert_eq!(
-            many.suited_workers(&cpus("0-7")),
-            Some(8),
-            "all that can ever run"
-        );
+        assert_eq!(many.suited_workers(&cpus("0-7")), Some(8), "all that can ever run");
         assert_eq!(many.regular_workers(8), 6);
         assert_eq!(many.regular_workers(3), 3);
         assert_eq!(decide(&auto, "5"), inline(), "no core to spare");
@@ -350,11 +339,7 @@ mod tests {
         assert_eq!(fault(&fixed, "0-1").key, "batching.placement");
         fixed.batching.vector_cpus = cpus("1");
         assert_eq!(decide_at_full_clock(&fixed, "0-1"), beside("0", "1"));
-        assert_eq!(
-            decide_at_full_clock(&fixed, "1"),
-            shared("1"),
-            "no other CPU"
-        );
+        assert_eq!(decide_at_full_clock(&fixed, "1"), shared("1"), "no other CPU");
         let on_workers = config(PlacementChoice::Inline);
         assert_eq!(decide(&on_workers, "0-1"), inline());
     }

@@ -188,9 +188,7 @@ impl Crypto {
         encode::plain(encoder, counters)?;
         let operations = engine.counters();
         for (name, help, value) in SERIES {
-            let values = operations
-                .iter()
-                .map(|one| ([("operation", one.name)], value(one)));
+            let values = operations.iter().map(|one| ([("operation", one.name)], value(one)));
             encode::counters(encoder, name, help, values)?;
         }
         Ok(())
@@ -202,10 +200,7 @@ impl Crypto {
 struct Wiping;
 
 impl KeyProvider for Wiping {
-    fn load_private_key(
-        &self,
-        der: PrivateKeyDer<'static>,
-    ) -> Result<Arc<dyn SigningKey>, rustls::Error> {
+    fn load_private_key(&self, der: PrivateKeyDer<'static>) -> Result<Arc<dyn SigningKey>, rustls::Error> {
         aws_lc_rs::sign::any_supported_type(&Zeroizing::new(der))
     }
 }

@@ -100,9 +100,7 @@ fn serve_page(name: &str) -> io::Result<(oneshot::Sender<()>, JoinHandle<()>)> {
     let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
     let socket = std::os::unix::net::UnixListener::bind_addr(&address)?;
     socket.set_nonblocking(true)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (stop, stopped) = oneshot::channel();
     let thread = std::thread::Builder::new()
         .name("widelane-demo".into())

@@ -174,9 +174,7 @@ impl From<HandshakeError> for ProcessFailure {
     fn from(error: HandshakeError) -> Self {
         match error {
             HandshakeError::Overloaded => Self::Overloaded,
-            HandshakeError::Tls(error @ rustls::Error::Other(_)) => {
-                Self::Internal(error.to_string())
-            }
+            HandshakeError::Tls(error @ rustls::Error::Other(_)) => Self::Internal(error.to_string()),
             HandshakeError::Tls(error) => Self::Tls(error),
             error => Self::Internal(error.to_string()),
         }

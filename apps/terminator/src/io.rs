@@ -13,11 +13,7 @@ pub(crate) trait PollSocket {
     fn poll_receive(&mut self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>>;
 
     /// Writes once, as much as the socket takes.
-    fn poll_send(
-        &mut self,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>>;
+    fn poll_send(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> PollSocket for S {
@@ -28,11 +24,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> PollSocket for S {
     }
 
     /// One slice alone takes `send`, which costs less than `writev` of a list.
-    fn poll_send(
-        &mut self,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_send(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         match slices {
             [one] => Pin::new(self).poll_write(cx, one),
             several => Pin::new(self).poll_write_vectored(cx, several),

@@ -37,10 +37,9 @@ mod worker;
 mod worker_state;
 
 pub use config::{
-    Backend, BackendTls, Batching, Certificate, CheckKind, ClientAuth, ClientAuthMode, Config,
-    ConfigError, Document, Drain, HealthCheck, HostPort, KeyKind, Limits, Listener, LogFormat,
-    LogTarget, Metrics, Network, OcspSource, PerSource, ProxyVersion, Route, Tickets, TlsVersion,
-    UnknownNames,
+    Backend, BackendTls, Batching, Certificate, CheckKind, ClientAuth, ClientAuthMode, Config, ConfigError, Document,
+    Drain, HealthCheck, HostPort, KeyKind, Limits, Listener, LogFormat, LogTarget, Metrics, Network, OcspSource,
+    PerSource, ProxyVersion, Route, Tickets, TlsVersion, UnknownNames,
 };
 pub use demo::{Demo, DemoError};
 pub use material::ticket_files::{TicketDirectory, TicketFile, TicketFilesError};
@@ -65,11 +64,7 @@ pub mod fuzzing {
 
     /// An OCSP response about the first certificate of a chain, at a time in seconds since 1970: since when
     /// and until when it is good, and whether it says revoked.
-    pub fn ocsp_response(
-        chain: &[&'static [u8]],
-        response: &[u8],
-        now: u64,
-    ) -> Result<(u64, u64, bool), String> {
+    pub fn ocsp_response(chain: &[&'static [u8]], response: &[u8], now: u64) -> Result<(u64, u64, bool), String> {
         let chain: Vec<_> = chain.iter().map(|one| CertificateDer::from(*one)).collect();
         let subject = Subject::of(&chain).map_err(|error| error.to_string())?;
         let now = UnixTime::since_unix_epoch(Duration::from_secs(now));

@@ -19,10 +19,7 @@ impl Number for AtomicU64 {
 }
 
 /// Replaces a number by what `next` makes of it, if that is something, and returns that.
-pub(crate) fn update(
-    number: &impl Number,
-    mut next: impl FnMut(u64) -> Option<u64>,
-) -> Option<u64> {
+pub(crate) fn update(number: &impl Number, mut next: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
     let mut current = number.now();
     while let Some(new) = next(current) {
         match number.exchange(current, new) {

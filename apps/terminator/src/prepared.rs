@@ -52,15 +52,10 @@ impl Prepared {
         let mut sites = Vec::new();
         for (index, (listener, mut files)) in config.listeners.iter().zip(files).enumerate() {
             let key = format!("listener[{index}]");
-            let find =
-                |pair| stapling::find(pair, store.as_ref(), &before.staples, &mut kept.staples);
+            let find = |pair| stapling::find(pair, store.as_ref(), &before.staples, &mut kept.staples);
             let staples = files.certificates.iter_mut().filter_map(find).collect();
             let in_use = FilesInUse {
-                certificates: files
-                    .certificates
-                    .iter()
-                    .map(CertificateFile::from)
-                    .collect(),
+                certificates: files.certificates.iter().map(CertificateFile::from).collect(),
                 ticket_keys: TicketKeyFile::all(&files.ticket_keys),
                 staples,
             };
@@ -114,9 +109,8 @@ fn tls_configs(
     let all = std::iter::once(own).chain(routes).zip(read);
     all.map(|((key, wanted), files)| {
         let wanted = wanted.as_ref().zip(files);
-        let built = wanted.map(|(wanted, files)| {
-            BackendTlsConfig::build(&key, wanted, files, &shared.crypto, shared.stats.len())
-        });
+        let built = wanted
+            .map(|(wanted, files)| BackendTlsConfig::build(&key, wanted, files, &shared.crypto, shared.stats.len()));
         built.transpose()
     })
     .collect()

@@ -7,9 +7,7 @@
 use std::ffi::CString;
 
 use nix::errno::Errno;
-use nix::unistd::{
-    Gid, Group, Uid, User, getegid, geteuid, initgroups, setresgid, setresuid, setuid,
-};
+use nix::unistd::{Gid, Group, Uid, User, getegid, geteuid, initgroups, setresgid, setresuid, setuid};
 
 use crate::config::{Config, Fault};
 
@@ -31,17 +29,15 @@ pub(crate) fn current() -> String {
 pub(crate) fn lookup(config: &Config) -> Result<Option<Account>, Fault> {
     let account = find(config)?;
     match &account {
-        Some(Account { name, uid, .. }) if !geteuid().is_root() && geteuid() != *uid => {
-            Err(Fault::new(
-                "user",
-                format!(
-                    "only root can become `{}`, and this is {}",
-                    name.to_string_lossy(),
-                    current()
-                ),
-                "start as root, or remove `user` and let the service manager choose it",
-            ))
-        }
+        Some(Account { name, uid, .. }) if !geteuid().is_root() && geteuid() != *uid => Err(Fault::new(
+            "user",
+            format!(
+                "only root can become `{}`, and this is {}",
+                name.to_string_lossy(),
+                current()
+            ),
+            "start as root, or remove `user` and let the service manager choose it",
+        )),
         _ => Ok(account),
     }
 }

@@ -136,10 +136,7 @@ impl Server {
         let log = shared.access_log.prepare(config).map_err(locate)?;
         let prepared = Prepared::new(document, files, log, &Kept::default(), &shared)?;
         let mut state = State::new(document, fingerprint, inherited, &shared, resolver);
-        state
-            .names
-            .follow(HostNames::by(config))
-            .map_err(no_names_thread)?;
+        state.names.follow(HostNames::by(config)).map_err(no_names_thread)?;
         log_missing_later(document, &shared)?;
         state.begin_checks(config, &shared)?;
         let run_on = |index: usize| match (&cores.workers, &borrowers) {
@@ -195,9 +192,7 @@ impl Server {
         prepared.kept.staples.take_waiting(UnixTime::now());
         shared.set_files(&prepared.sites);
         let mut names = Names::new(shared.upstreams.clone(), resolver);
-        names
-            .follow(HostNames::by(config))
-            .map_err(no_names_thread)?;
+        names.follow(HostNames::by(config)).map_err(no_names_thread)?;
         let then = "a start would go on, and look it up again";
         log_missing(document, &shared.upstreams, then);
         Ok(())
@@ -370,12 +365,7 @@ impl Server {
         }
     }
 
-    fn replace(
-        &self,
-        state: &mut State,
-        document: &Document,
-        whole: bool,
-    ) -> Result<(), ServerError> {
+    fn replace(&self, state: &mut State, document: &Document, whole: bool) -> Result<(), ServerError> {
         let config = document.config();
         let locate = |fault| document.locate(fault);
         // From before they are read, so that a change meanwhile is noticed.
@@ -408,12 +398,7 @@ impl Server {
     }
 
     /// Uses a configuration from now on, with these sockets for its new addresses. Cannot fail.
-    fn commit(
-        &self,
-        state: &mut State,
-        prepared: Prepared,
-        mut sockets: HashMap<SlotName, Sockets>,
-    ) {
+    fn commit(&self, state: &mut State, prepared: Prepared, mut sockets: HashMap<SlotName, Sockets>) {
         let Prepared {
             document,
             sites,
@@ -473,9 +458,7 @@ impl Server {
         };
         counter.fetch_add(1, Relaxed);
         state.refused = refused;
-        self.shared
-            .is_current
-            .store(refused == Refused::default(), Relaxed);
+        self.shared.is_current.store(refused == Refused::default(), Relaxed);
     }
 
     pub(crate) fn begin_drain(&self) {
@@ -491,9 +474,7 @@ impl Server {
     }
 
     pub(crate) fn drained(&self) -> bool {
-        self.workers
-            .iter()
-            .all(|worker| worker.thread.is_finished())
+        self.workers.iter().all(|worker| worker.thread.is_finished())
     }
 
     pub(crate) fn abort(&mut self) {
@@ -546,13 +527,7 @@ struct Refused {
 
 impl State {
     /// The state before the first configuration, `document`, is in use.
-    fn new(
-        document: &Document,
-        files: Fingerprint,
-        inherited: Inherited,
-        shared: &Shared,
-        resolver: Resolver,
-    ) -> Self {
+    fn new(document: &Document, files: Fingerprint, inherited: Inherited, shared: &Shared, resolver: Resolver) -> Self {
         Self {
             names: Names::new(shared.upstreams.clone(), resolver),
             checks: Checks::default(),
@@ -573,9 +548,7 @@ impl State {
             return Ok(());
         }
         let begun = self.checks.begin(&shared.upstreams);
-        begun.map_err(ServerError::no_thread(
-            "start the thread that checks backends",
-        ))
+        begun.map_err(ServerError::no_thread("start the thread that checks backends"))
     }
 
     fn open(&mut self, workers: &[Worker], name: SlotName, site: Arc<Site>, sockets: Sockets) {
@@ -637,24 +610,14 @@ fn fixed_keys_changed(before: &Config, after: &Config) -> Vec<&'static str> {
         ("group", before.group == after.group),
         ("core_files", before.core_files == after.core_files),
         ("batching", before.batching == after.batching),
-        (
-            "chacha20poly1305",
-            before.chacha20poly1305 == after.chacha20poly1305,
-        ),
+        ("chacha20poly1305", before.chacha20poly1305 == after.chacha20poly1305),
         ("metrics", before.metrics == after.metrics),
     ];
-    same.into_iter()
-        .filter(|(_, same)| !same)
-        .map(|(key, _)| key)
-        .collect()
+    same.into_iter().filter(|(_, same)| !same).map(|(key, _)| key).collect()
 }
 
 /// Checks what has changed and takes effect at the next start only: a fault in it would not be noticed until then.
-fn check_next_start(
-    before: &Config,
-    after: &Config,
-    environment: &Environment,
-) -> Result<(), Fault> {
+fn check_next_start(before: &Config, after: &Config, environment: &Environment) -> Result<(), Fault> {
     if (&before.user, &before.group) != (&after.user, &after.group) {
         privileges::find(after)?;
     }
@@ -662,10 +625,7 @@ fn check_next_start(
         Cores::decide(after, &Machine::here(environment))?;
     }
     // At a port of our own, only the next start can tell.
-    let own = before
-        .listeners
-        .iter()
-        .flat_map(|listener| &listener.listen);
+    let own = before.listeners.iter().flat_map(|listener| &listener.listen);
     let mut own = own.chain(&before.metrics.listen).map(|one| one.port());
     match after.metrics.listen {
         Some(address) if !own.any(|own| own == address.port()) => bind_metrics(after).map(drop),
@@ -773,9 +733,7 @@ mod tests {
         let server = Server::start_with(&document(&config), resolver).unwrap();
         config.listeners[0].backend = vec!["slow.test:1".parse().unwrap()];
         let mut is_cut_off = || questions.try_recv().is_ok();
-        let error = server
-            .reload_unless(&document(&config), &mut is_cut_off)
-            .unwrap_err();
+        let error = server.reload_unless(&document(&config), &mut is_cut_off).unwrap_err();
         assert!(error.is_passing(), "{error}");
         assert!(error.to_string().contains("no answer in time"), "{error}");
         drop(server);
@@ -815,10 +773,7 @@ mod tests {
             change(&mut after);
             check_next_start(&before, &after, &Environment::default()).map_err(|fault| fault.key)
         };
-        assert_eq!(
-            key(|config| config.user = Some("no user".into())),
-            Err("user".into())
-        );
+        assert_eq!(key(|config| config.user = Some("no user".into())), Err("user".into()));
         let group = |config: &mut Config| {
             (config.user, config.group) = (Some("root".into()), Some("no group".into()));
         };

@@ -76,10 +76,7 @@ impl Shared {
     }
 
     pub(crate) fn overloaded_workers(&self) -> usize {
-        let overloaded = self
-            .stats
-            .iter()
-            .filter(|stats| stats.overloaded.load(Relaxed));
+        let overloaded = self.stats.iter().filter(|stats| stats.overloaded.load(Relaxed));
         overloaded.count()
     }
 

@@ -56,11 +56,7 @@ impl Signals {
     /// the configuration that `reread` returns, or keeps the old one if that is an error. SIGUSR1 opens
     /// the access log's file anew. When files of the configuration in use change, the server takes them,
     /// or keeps those from before if they are not good. Tells the service manager about all of this.
-    pub fn serve(
-        mut self,
-        mut server: Server,
-        mut reread: impl FnMut() -> Result<Document, ConfigError>,
-    ) {
+    pub fn serve(mut self, mut server: Server, mut reread: impl FnMut() -> Result<Document, ConfigError>) {
         let mut watch = Watch::new();
         watch.follow(server.document().config());
         notify(&[NotifyState::Ready]);
@@ -158,9 +154,7 @@ impl Signals {
         let patience = patience.map(|patience| patience + Duration::from_millis(1));
         let timeout = patience.and_then(|patience| Timespec::try_from(patience).ok());
         let signals = PollFd::new(self.caught.get_read(), PollFlags::IN);
-        let files = watch
-            .events()
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let files = watch.events().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let mut both: Vec<_> = std::iter::once(signals).chain(files).collect();
         match poll(&mut both, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -243,12 +237,7 @@ fn is_last(signal: i32) -> bool {
 
 /// Takes the configuration that `reread` returns, without it the files of the one in use; or keeps what
 /// is in use and says why. Gives up waiting for names when the server is to stop.
-fn reload(
-    server: &Server,
-    reread: Option<Reread<'_>>,
-    again: &mut Again,
-    is_to_stop: &mut dyn FnMut() -> bool,
-) {
+fn reload(server: &Server, reread: Option<Reread<'_>>, again: &mut Again, is_to_stop: &mut dyn FnMut() -> bool) {
     let whole = reread.is_some();
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         notify(&[NotifyState::Reloading, now]);

@@ -36,10 +36,7 @@ use crate::worker_state::{Alive, WorkerState};
 /// What the server tells a worker to do.
 pub(crate) enum Command {
     /// Accept from this socket.
-    Listen {
-        socket: TcpListener,
-        slot: Arc<Slot>,
-    },
+    Listen { socket: TcpListener, slot: Arc<Slot> },
     /// Accept the connections that wait in this slot's sockets, then close the sockets.
     Close { slot: Arc<Slot> },
     /// Close all sockets in this way, and end after the last connection.
@@ -113,12 +110,7 @@ pub(crate) fn start(index: usize, run_on: RunOn, shared: Arc<Shared>) -> io::Res
     Ok(Worker { commands, thread })
 }
 
-async fn run(
-    index: usize,
-    spare: Option<Spare>,
-    shared: Arc<Shared>,
-    mut inbox: mpsc::UnboundedReceiver<Command>,
-) {
+async fn run(index: usize, spare: Option<Spare>, shared: Arc<Shared>, mut inbox: mpsc::UnboundedReceiver<Command>) {
     let worker = Rc::new(WorkerState::new(&shared, index));
     spawn_local(give_back_memory(worker.clone(), shared.clone()));
     spawn_local(worker.gate.clone().tend(index));
@@ -237,11 +229,7 @@ fn queue(socket: &TcpListener, most: i32) {
 }
 
 /// The next connection, when there is one and the worker has room for it.
-async fn next(
-    socket: &AsyncFd<TcpListener>,
-    number: usize,
-    gate: &Gate,
-) -> io::Result<(Client, SocketAddr)> {
+async fn next(socket: &AsyncFd<TcpListener>, number: usize, gate: &Gate) -> io::Result<(Client, SocketAddr)> {
     gate.room().await;
     let mut accepted = pin!(socket.async_io(Interest::READABLE, Client::accept));
     poll_fn(|cx| {
@@ -265,16 +253,11 @@ fn watch(socket: TcpListener) -> io::Result<AsyncFd<TcpListener>> {
 
 /// Accepts what the kernel has queued, but at most `most`: new connections can come as fast as
 /// these are accepted. Lets the worker's other tasks run in between.
-async fn accept_queued(
-    socket: &TcpListener,
-    most: usize,
-    mut welcome: impl FnMut(Client, SocketAddr),
-) {
+async fn accept_queued(socket: &TcpListener, most: usize, mut welcome: impl FnMut(Client, SocketAddr)) {
     for turn in 1..=most {
         match Client::accept(socket) {
             Ok((client, peer)) => welcome(client, peer),
-            Err(error)
-                if pause_after(&error).is_none() && error.kind() != io::ErrorKind::WouldBlock => {}
+            Err(error) if pause_after(&error).is_none() && error.kind() != io::ErrorKind::WouldBlock => {}
             Err(_) => return,
         }
         if turn % ACCEPTS_A_TURN == 0 {
@@ -311,13 +294,7 @@ async fn give_back_memory(worker: Rc<WorkerState>, shared: Arc<Shared>) {
 
 /// Starts a connection's task. If a limit is reached, closes this connection or another one that can make
 /// room.
-fn welcome(
-    client: Client,
-    peer: SocketAddr,
-    slot: &Slot,
-    shared: &Arc<Shared>,
-    worker: &Rc<WorkerState>,
-) {
+fn welcome(client: Client, peer: SocketAddr, slot: &Slot, shared: &Arc<Shared>, worker: &Rc<WorkerState>) {
     worker.stats.accepted.fetch_add(1, Relaxed);
     let site = slot.site.load_full();
     let source = Some(peer.ip()).filter(|peer| !site.has_proxy(*peer));

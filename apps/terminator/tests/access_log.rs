@@ -17,9 +17,7 @@ use common::*;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustls::ClientConnection;
 use serde_json::{Value, json};
-use widelane_terminator::{
-    ClientAuth, ClientAuthMode, Config, LogFormat, LogTarget, Server, TlsVersion,
-};
+use widelane_terminator::{ClientAuth, ClientAuthMode, Config, LogFormat, LogTarget, Server, TlsVersion};
 
 fn logging(files: &Files, path: &Path) -> Config {
     let mut config = simple(files, Kind::Ecdsa, echo());
@@ -58,11 +56,7 @@ fn a_line_tells_of_full_and_of_resumed_handshakes_in_both_versions() {
     let path = files.path("access.log");
     let (ca, identity) = files.client_authority("the device of a client");
     let hash = digest::digest(&digest::SHA256, &identity.chain[0]);
-    let hash: String = hash
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     let identity = Some(Arc::new(identity));
     let mut config = logging(&files, &path);
     config.listeners[0].client_auth = Some(ClientAuth::new(ClientAuthMode::Required, ca));
@@ -88,10 +82,7 @@ fn a_line_tells_of_full_and_of_resumed_handshakes_in_both_versions() {
     assert_eq!(mode & 0o777, 0o640);
     let lines = lines(&path);
     assert_eq!(lines.len(), 4, "{lines:#?}");
-    let (modern, old) = (
-        "TLS_AES_128_GCM_SHA256",
-        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-    );
+    let (modern, old) = ("TLS_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256");
     // No key exchange in a session of TLS 1.2 that is resumed.
     let expected = [
         ("1.3", false, modern, json!("X25519MLKEM768")),
@@ -124,12 +115,9 @@ fn a_line_tells_of_full_and_of_resumed_handshakes_in_both_versions() {
                 "alert_received": null,
             }),
         );
-        let from = clients
-            .iter()
-            .any(|client| line["client"] == client.to_string());
+        let from = clients.iter().any(|client| line["client"] == client.to_string());
         assert!(from, "{line}");
-        let [handshake, duration] =
-            ["handshake_ms", "duration_ms"].map(|key| line[key].as_f64().expect("a number"));
+        let [handshake, duration] = ["handshake_ms", "duration_ms"].map(|key| line[key].as_f64().expect("a number"));
         assert!(0.0 < handshake && handshake <= duration, "{line}");
         let time = line["time"].as_str().expect("a time");
         let shape: String = time
@@ -233,9 +221,7 @@ fn a_server_name_cannot_break_out_of_its_line() {
         let mut client = ClientConnection::new(Wish::default().config(), name).expect("a client");
         let mut hello = Vec::new();
         client.write_tls(&mut hello).expect("a ClientHello");
-        let place = hello
-            .windows(plain.len())
-            .position(|part| part == plain.as_bytes());
+        let place = hello.windows(plain.len()).position(|part| part == plain.as_bytes());
         let place = place.expect("the name");
         hello[place..][..hostile.len()].copy_from_slice(hostile);
         let mut socket = TcpStream::connect(server.addresses()[0]).expect("a connection");
@@ -272,10 +258,7 @@ fn behind_a_balancer_the_line_names_the_real_client() {
     let mut stream = rustls::StreamOwned::new(tls, socket);
     ping(&mut stream).expect("an answer");
     finish(&mut stream).expect("an orderly end");
-    assert_has(
-        &only_line(&path),
-        &json!({"client": "192.0.2.1:1000", "end": "clean"}),
-    );
+    assert_has(&only_line(&path), &json!({"client": "192.0.2.1:1000", "end": "clean"}));
 }
 
 #[test]
@@ -386,10 +369,7 @@ fn a_reload_turns_the_log_on_and_off_and_to_another_file() {
         count(path, expected);
     }
     config.access_log = LogTarget::File(files.path("missing/access.log"));
-    let error = server
-        .reload(&document(&config))
-        .expect_err("no directory")
-        .to_string();
+    let error = server.reload(&document(&config)).expect_err("no directory").to_string();
     assert!(error.contains("--access-log: cannot open"), "{error}");
     serve_one(address, &client);
     count(&first, 3);
@@ -424,10 +404,7 @@ fn a_file_that_cannot_be_opened_is_an_error_at_the_start_and_kept_later() {
     }
     fs::create_dir(&folder).expect("a directory");
     Server::check(&document(&config)).expect("a place for the log");
-    assert!(
-        !folder.join("access.log").exists(),
-        "a check makes no files"
-    );
+    assert!(!folder.join("access.log").exists(), "a check makes no files");
     let server = start(&config);
     let address = server.addresses()[0];
     // The file is still open, but its path is gone.
@@ -436,9 +413,7 @@ fn a_file_that_cannot_be_opened_is_an_error_at_the_start_and_kept_later() {
     server.reopen_access_log();
     serve_one(address, &Wish::default().config());
     config.limits.idle = Duration::from_secs(77);
-    server
-        .reload(&document(&config))
-        .expect("a reload that keeps the file");
+    server.reload(&document(&config)).expect("a reload that keeps the file");
     serve_one(address, &Wish::default().config());
     let log = moved.join("access.log");
     eventually("lines go into the old file", || lines(&log).len() == 2);
@@ -466,19 +441,14 @@ fn a_reader_who_stands_still_stops_no_client() {
     let mode = Mode::from_raw_mode(0o600);
     mknodat(CWD, &path, FileType::Fifo, mode, 0).expect("a FIFO");
     let config = logging(&files, &path);
-    let error = Server::start(&document(&config))
-        .expect_err("no reader")
-        .to_string();
+    let error = Server::start(&document(&config)).expect_err("no reader").to_string();
     assert!(
         error.contains("start the program that reads this FIFO first"),
         "{error}"
     );
     let open = || -> File {
         let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let reader = OpenOptions::new()
-            .read(true)
-            .custom_flags(flags)
-            .open(&path);
+        let reader = OpenOptions::new().read(true).custom_flags(flags).open(&path);
         reader.expect("the FIFO")
     };
     let reader = open();

@@ -85,17 +85,11 @@ fn echo_in_tls(mut stream: Served) {
 
 fn handshakes(server: &Server, backend: &Backend, result: &str) -> u64 {
     let labels = format!(r#"{{backend="{backend}",result="{result}"}}"#);
-    metric(
-        server,
-        &format!("widelane_backend_tls_handshakes_total{labels}"),
-    )
+    metric(server, &format!("widelane_backend_tls_handshakes_total{labels}"))
 }
 
 fn up(server: &Server, backend: &Backend) -> u64 {
-    metric(
-        server,
-        &format!(r#"widelane_backend_up{{backend="{backend}"}}"#),
-    )
+    metric(server, &format!(r#"widelane_backend_up{{backend="{backend}"}}"#))
 }
 
 #[test]
@@ -132,10 +126,7 @@ fn what_is_wrong_with_a_backend_is_told_and_another_one_is_taken() {
     let from = |identity| backend(server(identity), echo_in_tls);
     let cases = [
         ("unknown_ca", from(stranger.server(&["127.0.0.1"], 10))),
-        (
-            "wrong_name",
-            from(world.authority.server(&["b.example"], 10)),
-        ),
+        ("wrong_name", from(world.authority.server(&["b.example"], 10))),
         ("expired", from(world.authority.server(&["127.0.0.1"], -1))),
         ("not_tls", plain),
         (
@@ -197,10 +188,7 @@ fn a_backend_that_does_not_agree_on_the_clients_protocol_does_not_get_its_bytes(
     let world = World::new();
     let speaking = |protocols: &[&str]| {
         let mut tls = world.good();
-        tls.alpn_protocols = protocols
-            .iter()
-            .map(|name| name.as_bytes().to_vec())
-            .collect();
+        tls.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         backend(tls, echo_in_tls)
     };
     let (none, other, good) = (speaking(&[]), speaking(&["http/1.1"]), speaking(&["h2"]));
@@ -219,8 +207,7 @@ fn a_backend_that_does_not_agree_on_the_clients_protocol_does_not_get_its_bytes(
         ping(&mut stream).expect("an answer");
         finish(&mut stream).expect("an orderly end");
     }
-    let full =
-        |backend| handshakes(&server, backend, "full") + handshakes(&server, backend, "resumed");
+    let full = |backend| handshakes(&server, backend, "full") + handshakes(&server, backend, "resumed");
     assert_eq!((full(&none), full(&other), full(&good)), (0, 0, 4));
     assert!(handshakes(&server, &none, "alpn") > 0 && handshakes(&server, &other, "alpn") > 0);
     assert_eq!(
@@ -305,9 +292,7 @@ fn large_bodies_pass_whole_and_each_side_may_end_first() {
         let mut down = Vec::new();
         stream.read_to_end(&mut down).expect("close_notify");
         assert!(down == pattern(8 << 20));
-        stream
-            .write_all(&pattern(8 << 20))
-            .expect("our side is still open");
+        stream.write_all(&pattern(8 << 20)).expect("our side is still open");
         close_sending(&mut stream).expect("closed");
         let up = received.recv_timeout(PATIENCE).expect("a body");
         assert!(up == pattern(8 << 20));
@@ -351,11 +336,7 @@ fn a_client_that_is_cut_off_is_not_passed_on_as_one_that_has_ended() {
     let report = Mutex::new(report);
     let tls = backend(world.good(), move |mut stream| {
         let end = stream.read_to_end(&mut Vec::new());
-        report
-            .lock()
-            .expect("a lock")
-            .send(end.is_err())
-            .expect("reported");
+        report.lock().expect("a lock").send(end.is_err()).expect("reported");
     });
     let server = start(&world.config(vec![tls], world.tls()));
     let mut stream = hello(server.addresses()[0]).expect("TLS");
@@ -409,10 +390,7 @@ fn names_protocols_and_client_certificates_reach_the_backend() {
     wanted.server_name = Some("app.example".into());
     wanted.cert = Some(cert);
     wanted.key = Some(key);
-    for (pass_alpn, expected) in [
-        (true, "app.example http/1.1 true"),
-        (false, "app.example - true"),
-    ] {
+    for (pass_alpn, expected) in [(true, "app.example http/1.1 true"), (false, "app.example - true")] {
         wanted.pass_alpn = pass_alpn;
         let mut config = world.config(vec![tls.clone()], wanted.clone());
         config.listeners[0].alpn = vec!["http/1.1".into()];

@@ -41,16 +41,12 @@ fn connections_go_to_the_address_with_the_fewest() {
     for (_, mut stream) in leaving {
         finish(&mut stream).expect("an orderly end");
     }
-    eventually("b has none", || {
-        gauge(&server, "connections", &backends[1]) == 0
-    });
+    eventually("b has none", || gauge(&server, "connections", &backends[1]) == 0);
     for _ in 0..2 {
         let (by, stream) = served_by(address, "a.example", &[]);
         assert_eq!(by, 'b');
         drop(stream);
-        eventually("b has none", || {
-            gauge(&server, "connections", &backends[1]) == 0
-        });
+        eventually("b has none", || gauge(&server, "connections", &backends[1]) == 0);
     }
     drop(staying);
 }
@@ -165,17 +161,12 @@ fn all_addresses_are_tried_before_a_client_is_sent_away() {
     }
     // While all are left out, none is given up.
     fails();
-    let tries: u64 = backends
-        .iter()
-        .map(|one| connects(&server, one, "failed"))
-        .sum();
+    let tries: u64 = backends.iter().map(|one| connects(&server, one, "failed")).sum();
     assert_eq!(tries, 6);
     let again = Named::at(named[1].address, b'b');
     assert_eq!(served_by(address, "a.example", &[]).0, 'b');
     drop(again);
-    eventually("it is counted", || {
-        ended(&server, "backend_unreachable") == 2
-    });
+    eventually("it is counted", || ended(&server, "backend_unreachable") == 2);
 }
 
 /// A client that breaks the protocol may stay for a while to read why. The backend has lost it by then.
@@ -187,10 +178,7 @@ fn a_connection_counts_for_its_backend_no_longer_than_it_lasts_there() {
     let (_, mut stream) = served_by(server.addresses()[0], "a.example", &[]);
     assert_eq!(gauge(&server, "connections", &named.backend()), 1);
     stream.sock.write_all(b"no record").expect("sent");
-    let at_backend = format!(
-        "widelane_backend_connections{{backend=\"{}\"}} 0\n",
-        named.backend()
-    );
+    let at_backend = format!("widelane_backend_connections{{backend=\"{}\"}} 0\n", named.backend());
     let mut page = String::new();
     eventually("it has left the backend", || {
         page = metrics(&server);
@@ -240,21 +228,14 @@ fn names_and_protocols_have_their_backends() {
     let [default, a, wildcard, h2] = &named;
     let mut config = with_backends(&files, vec![default.backend()]);
     let route = |names: &[&str], backend: &Named| {
-        Route::new(
-            names.iter().map(|&name| name.into()).collect(),
-            vec![backend.backend()],
-        )
+        Route::new(names.iter().map(|&name| name.into()).collect(), vec![backend.backend()])
     };
     let mut for_h2 = route(&[], h2);
     for_h2.alpn = vec!["h2".into()];
     let one = &mut config.listeners[0];
     one.alpn = vec!["h2".into(), "http/1.1".into()];
     one.proxy_protocol_to = None;
-    one.routes = vec![
-        route(&["A.example"], a),
-        route(&["*.w.example"], wildcard),
-        for_h2,
-    ];
+    one.routes = vec![route(&["A.example"], a), route(&["*.w.example"], wildcard), for_h2];
     let server = start(&config);
     let address = server.addresses()[0];
     for (name, alpn, expected) in [
@@ -266,11 +247,7 @@ fn names_and_protocols_have_their_backends() {
         ("b.example", &[], 'd'),
         ("127.0.0.1", &[], 'd'),
     ] {
-        assert_eq!(
-            served_by(address, name, alpn).0,
-            expected,
-            "{name} {alpn:?}"
-        );
+        assert_eq!(served_by(address, name, alpn).0, expected, "{name} {alpn:?}");
     }
 
     // Without a default, there is none for other names.
@@ -298,16 +275,12 @@ fn a_reload_changes_the_addresses_and_keeps_what_is_known() {
     let mut config = with_backends(&files, vec![a.backend(), b.backend()]);
     let server = start(&config);
     let address = server.addresses()[0];
-    let mut open: Vec<_> = (0..2)
-        .map(|_| served_by(address, "a.example", &[]))
-        .collect();
+    let mut open: Vec<_> = (0..2).map(|_| served_by(address, "a.example", &[])).collect();
     config.listeners[0].backend = vec![b.backend(), c.backend()];
     server.reload(&document(&config)).expect("a reload");
     // One connection is at b already.
     assert_eq!(gauge(&server, "connections", &b.backend()), 1);
-    let next: Vec<_> = (0..3)
-        .map(|_| served_by(address, "a.example", &[]))
-        .collect();
+    let next: Vec<_> = (0..3).map(|_| served_by(address, "a.example", &[])).collect();
     let mut letters: Vec<char> = next.iter().map(|(letter, _)| *letter).collect();
     letters.sort();
     assert_eq!(letters, ['b', 'c', 'c']);
@@ -323,10 +296,7 @@ fn a_reload_changes_the_addresses_and_keeps_what_is_known() {
     let mut bad = config.clone();
     bad.listeners[0].backend.clear();
     let error = widelane_terminator::Document::from_flags(bad).expect_err("no backend");
-    assert!(
-        error.to_string().contains("--backend: no backend"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("--backend: no backend"), "{error}");
 }
 
 /// The header is part of what an address gets; a connection that is refused got none of it.

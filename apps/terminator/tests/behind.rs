@@ -74,8 +74,7 @@ fn only_a_trusted_balancer_may_speak_for_others_and_it_must() {
     let server = start(&behind_a_balancer(&files));
     ping(&mut tls(client_from(OTHER, &server))).expect("a client that comes by itself");
     let mut liar = client_from(OTHER, &server);
-    liar.write_all(header("192.0.2.1").as_bytes())
-        .expect("sent");
+    liar.write_all(header("192.0.2.1").as_bytes()).expect("sent");
     eventually("the header of a stranger is no TLS", || {
         failed(&server, "protocol") == 1
     });
@@ -111,9 +110,7 @@ fn limits_count_the_real_client_and_not_the_balancer() {
     is_closed(open("192.0.2.1"));
     assert_eq!(refused(&server, "source_handshakes"), 1);
     drop(held);
-    eventually("the places are given back", || {
-        metric(&server, pending) == 0
-    });
+    eventually("the places are given back", || metric(&server, pending) == 0);
     let mut socket = client_from(BALANCER, &server);
     let client = header("192.0.2.1");
     socket.write_all(client.as_bytes()).expect("sent");
@@ -134,9 +131,7 @@ fn a_client_that_is_silent_behind_a_balancer_makes_room_and_has_its_time() {
         socket.write_all(client.as_bytes()).expect("sent");
         socket
     });
-    eventually("both wait", || {
-        metric(&server, "widelane_handshakes_pending") == 2
-    });
+    eventually("both wait", || metric(&server, "widelane_handshakes_pending") == 2);
     let mut socket = client_from(BALANCER, &server);
     let client = header("192.0.2.2");
     socket.write_all(client.as_bytes()).expect("sent");
@@ -158,10 +153,7 @@ fn a_client_that_is_silent_behind_a_balancer_makes_room_and_has_its_time() {
 fn the_backend_is_told_what_the_balancer_has_said() {
     let files = Files::new();
     for (version, expected) in [
-        (
-            ProxyVersion::V1,
-            &b"PROXY TCP4 192.0.2.1 192.0.2.200 1000 443\r\n"[..],
-        ),
+        (ProxyVersion::V1, &b"PROXY TCP4 192.0.2.1 192.0.2.200 1000 443\r\n"[..]),
         (ProxyVersion::V2, b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"),
         (ProxyVersion::V2Records, b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0"),
     ] {
@@ -178,9 +170,7 @@ fn the_backend_is_told_what_the_balancer_has_said() {
         config.listeners[0].proxy_protocol_to = Some(version);
         let server = start(&config);
         let mut socket = client_from(BALANCER, &server);
-        socket
-            .write_all(header("192.0.2.1").as_bytes())
-            .expect("sent");
+        socket.write_all(header("192.0.2.1").as_bytes()).expect("sent");
         tls(socket).write_all(b"data~").expect("sent");
         let bytes = told.recv_timeout(PATIENCE).expect("told");
         assert!(bytes.starts_with(expected), "{}", bytes.escape_ascii());
@@ -232,13 +222,7 @@ fn haproxy_in_front_and_behind() {
         let mut stream = tls(socket);
         ping(&mut stream).expect("an answer");
         let [from, to] = ends;
-        let expected = format!(
-            "PROXY TCP4 {} {} {} {}\r\n",
-            from.ip(),
-            to.ip(),
-            from.port(),
-            to.port()
-        );
+        let expected = format!("PROXY TCP4 {} {} {} {}\r\n", from.ip(), to.ip(), from.port(), to.port());
         assert_eq!(told.recv_timeout(PATIENCE).expect("told"), expected);
     }
 }

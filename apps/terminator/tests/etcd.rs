@@ -209,10 +209,7 @@ fn servers_resume_each_others_sessions_whatever_happens_to_etcd() {
     let agents: Vec<_> = (0..3)
         .map(|_| Following::start(options(member.endpoint(), key.clone())))
         .collect();
-    let configs: Vec<_> = agents
-        .iter()
-        .map(|agent| with_keys_in(agent.keys(), &files))
-        .collect();
+    let configs: Vec<_> = agents.iter().map(|agent| with_keys_in(agent.keys(), &files)).collect();
     let servers: Vec<_> = configs.iter().map(start).collect();
     let all_are = |name: &str, value| agents.iter().all(|one| one.gauge(name) == Some(value));
     // As the program does when the files have changed.
@@ -231,10 +228,7 @@ fn servers_resume_each_others_sessions_whatever_happens_to_etcd() {
     member.ctl(&["put", "/widelane/tickets/keys", "damaged"]);
     assert!(all_resume());
     eventually("the value is right again", || {
-        member
-            .ctl(&["get", "/widelane/tickets/keys", "-w", "json"])
-            .len()
-            > 300
+        member.ctl(&["get", "/widelane/tickets/keys", "-w", "json"]).len() > 300
     });
     assert!(all_resume());
 
@@ -247,10 +241,7 @@ fn servers_resume_each_others_sessions_whatever_happens_to_etcd() {
     let stranger = start(&with_keys_in(alone.keys(), &files));
     let client = Wish::default().config();
     kind(stranger.addresses()[0], &client);
-    assert_eq!(
-        kind(stranger.addresses()[0], &client),
-        HandshakeKind::Resumed
-    );
+    assert_eq!(kind(stranger.addresses()[0], &client), HandshakeKind::Resumed);
     drop((stranger, alone));
 
     // No etcd: it is told, and nothing else changes.
@@ -310,31 +301,17 @@ fn what_a_real_etcd_answers_is_told_with_its_remedy() {
     }
     let parts = ["refuses the password of user `app`", "--password-file"];
     is_told("a wrong password", with_user("app", "wrong"), &parts);
-    is_told(
-        "an unknown user",
-        with_user("none", "right"),
-        &["user `none`"],
-    );
-    let parts = [
-        "gives user `app` too few rights",
-        "etcdctl role grant-permission",
-    ];
+    is_told("an unknown user", with_user("none", "right"), &["user `none`"]);
+    let parts = ["gives user `app` too few rights", "etcdctl role grant-permission"];
     is_told("no rights", with_user("app", "right"), &parts);
-    is_told(
-        "no user",
-        at(plain.endpoint()),
-        &["wants a user", "give --user"],
-    );
+    is_told("no user", at(plain.endpoint()), &["wants a user", "give --user"]);
 
     let with_ca = |endpoint: String, ca: &PathBuf| {
         let mut etcd = at(endpoint);
         etcd.ca = Some(ca.clone());
         etcd
     };
-    let parts = [
-        "an authority that is not in the file of --ca",
-        "put the authority",
-    ];
+    let parts = ["an authority that is not in the file of --ca", "put the authority"];
     is_told("a wrong CA", with_ca(secure.endpoint(), &wrong), &parts);
     let parts = ["does not speak TLS", "write http://"];
     let as_tls = plain.endpoint().replace("http:", "https:");
@@ -379,14 +356,7 @@ fn may_not_write(but: &[&str], most: usize) {
         &["user", "add", "root:root"][..],
         &["user", "grant-role", "root", "root"],
         &["role", "add", "reads"],
-        &[
-            "role",
-            "grant-permission",
-            "reads",
-            "read",
-            "--prefix=true",
-            "/",
-        ],
+        &["role", "grant-permission", "reads", "read", "--prefix=true", "/"],
         &["user", "add", "app:right"],
         &["user", "grant-role", "app", "reads"],
     ] {

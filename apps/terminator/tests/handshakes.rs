@@ -38,12 +38,7 @@ fn curl_with_both_versions() {
                 .args(["-sk", "--tls-max", version, &url])
                 .output()
                 .expect("curl");
-            assert_eq!(
-                output.stdout,
-                b"hello",
-                "{}",
-                String::from_utf8_lossy(&output.stderr)
-            );
+            assert_eq!(output.stdout, b"hello", "{}", String::from_utf8_lossy(&output.stderr));
         }
         assert_eq!(metric(&server, OK_12), 1);
         assert_eq!(metric(&server, OK_13), 1);
@@ -106,20 +101,11 @@ fn a_dot_at_the_end_of_the_host_name_does_not_count() {
 fn several_keys_for_one_name_go_by_preference_and_by_what_the_client_verifies() {
     let files = Files::new();
     // In an order that must not decide which certificate is chosen.
-    let kinds = [
-        Kind::MlDsa65,
-        Kind::Rsa,
-        Kind::Ed25519,
-        Kind::EcdsaP384,
-        Kind::Ecdsa,
-    ];
+    let kinds = [Kind::MlDsa65, Kind::Rsa, Kind::Ed25519, Kind::EcdsaP384, Kind::Ecdsa];
     let certificates = kinds.map(|kind| files.certificate(kind, &["a.example"]));
     let [ml_dsa, rsa, ed25519, p384, p256] = &certificates;
     let other = files.certificate(Kind::Ecdsa, &["b.example"]);
-    let mut one = listener(
-        echo(),
-        [&certificates[..], std::slice::from_ref(&other)].concat(),
-    );
+    let mut one = listener(echo(), [&certificates[..], std::slice::from_ref(&other)].concat());
     let server = start(&config(vec![one.clone()]));
     let shown = |server: &Server, name: &str, schemes: &[SignatureScheme]| {
         let wish = Wish {
@@ -135,14 +121,8 @@ fn several_keys_for_one_name_go_by_preference_and_by_what_the_client_verifies() 
             // What current browsers and OpenSSL offer first: of the same kind, as written.
             (&Wish::default().schemes[..], p384),
             (&[SignatureScheme::ECDSA_NISTP256_SHA256], p256),
-            (
-                &[SignatureScheme::ED25519, SignatureScheme::RSA_PSS_SHA256],
-                ed25519,
-            ),
-            (
-                &[SignatureScheme::ML_DSA_65, SignatureScheme::RSA_PSS_SHA256],
-                rsa,
-            ),
+            (&[SignatureScheme::ED25519, SignatureScheme::RSA_PSS_SHA256], ed25519),
+            (&[SignatureScheme::ML_DSA_65, SignatureScheme::RSA_PSS_SHA256], rsa),
             (&[SignatureScheme::ML_DSA_65], ml_dsa),
         ] {
             let shown = shown(&server, name, schemes);
@@ -150,22 +130,13 @@ fn several_keys_for_one_name_go_by_preference_and_by_what_the_client_verifies() 
         }
     }
     one.certificate_preference = vec![KeyKind::MlDsa, KeyKind::Rsa];
-    server
-        .reload(&document(&config(vec![one])))
-        .expect("a reload");
+    server.reload(&document(&config(vec![one]))).expect("a reload");
     for (schemes, expected) in [
         (&Wish::default().schemes[..], ml_dsa),
-        (
-            &[SignatureScheme::ED25519, SignatureScheme::RSA_PSS_SHA256],
-            rsa,
-        ),
+        (&[SignatureScheme::ED25519, SignatureScheme::RSA_PSS_SHA256], rsa),
         (&[SignatureScheme::ED25519], ed25519),
     ] {
-        assert_eq!(
-            shown(&server, "a.example", schemes),
-            leaf(expected),
-            "{schemes:?}"
-        );
+        assert_eq!(shown(&server, "a.example", schemes), leaf(expected), "{schemes:?}");
     }
 }
 
@@ -199,17 +170,9 @@ fn a_client_without_a_known_name_gets_the_names_of_the_first_certificate() {
 fn no_common_signature_algorithm_is_an_alert() {
     let files = Files::new();
     for (kind, scheme, versions) in [
-        (
-            Kind::Ed25519,
-            SignatureScheme::RSA_PSS_SHA256,
-            Wish::default(),
-        ),
+        (Kind::Ed25519, SignatureScheme::RSA_PSS_SHA256, Wish::default()),
         // rustls has no alert for a suitable algorithm with an unsuitable hash.
-        (
-            Kind::Ecdsa,
-            SignatureScheme::ECDSA_NISTP384_SHA384,
-            Wish::tls12(),
-        ),
+        (Kind::Ecdsa, SignatureScheme::ECDSA_NISTP384_SHA384, Wish::tls12()),
     ] {
         let certificate = files.certificate(kind, &["a.example"]);
         let server = start(&config(vec![listener(echo(), vec![certificate])]));
@@ -288,11 +251,7 @@ fn client_certificates_none_optional_required() {
         one.client_auth = Some(ClientAuth::new(mode, &ca));
         let server = start(&config(vec![one]));
         for versions in [Wish::default().versions, Wish::tls12().versions] {
-            for (identity, accepted) in [
-                (None, without),
-                (Some(&identity), with),
-                (Some(&stranger), wrong),
-            ] {
+            for (identity, accepted) in [(None, without), (Some(&identity), with), (Some(&stranger), wrong)] {
                 let wish = Wish {
                     versions: versions.clone(),
                     identity: identity.cloned(),
@@ -301,11 +260,7 @@ fn client_certificates_none_optional_required() {
                 // In TLS 1.3 the client learns of the refusal only after its own handshake.
                 let served = connect(server.addresses()[0], "a.example", &wish.config())
                     .and_then(|mut stream| ping(&mut stream));
-                assert_eq!(
-                    served.is_ok(),
-                    accepted,
-                    "{mode:?} {versions:?}: {served:?}"
-                );
+                assert_eq!(served.is_ok(), accepted, "{mode:?} {versions:?}: {served:?}");
             }
         }
         let refused = if without { 2 } else { 4 };
@@ -341,10 +296,7 @@ fn refused_client_certificates_get_their_alert() {
     for (identity, alert) in [
         (None, "CertificateRequired"),
         (Some(identity(&other, "somebody")), "UnknownCA"),
-        (
-            Some(identity(&authority, "the thief")),
-            "CertificateRevoked",
-        ),
+        (Some(identity(&authority, "the thief")), "CertificateRevoked"),
     ] {
         let error = refusal(identity);
         assert!(error.contains(alert), "{alert}: {error}");
@@ -360,9 +312,7 @@ fn refused_client_certificates_get_their_alert() {
     eventually("all counted", || metric(&server, REFUSED) == 4);
 
     std::fs::write(&list, "nothing").expect("written");
-    let error = server
-        .reload(&document(&config))
-        .expect_err("no list in it");
+    let error = server.reload(&document(&config)).expect_err("no list in it");
     let error = error.to_string();
     assert!(
         error.contains("has no revocation list; give a PEM file with"),
@@ -382,13 +332,7 @@ fn a_client_that_does_not_have_its_key_is_refused_and_its_neighbours_are_not() {
     config.workers = std::num::NonZeroUsize::new(1);
     let server = start(&config);
     let address = server.addresses()[0];
-    for kind in [
-        Kind::Rsa,
-        Kind::Ecdsa,
-        Kind::EcdsaP384,
-        Kind::Ed25519,
-        Kind::MlDsa65,
-    ] {
+    for kind in [Kind::Rsa, Kind::Ecdsa, Kind::EcdsaP384, Kind::Ed25519, Kind::MlDsa65] {
         let good = Arc::new(authority.client(kind, "good"));
         let forged = Arc::new(Identity {
             key: authority.client(kind, "another key").key,
@@ -441,11 +385,7 @@ fn sessions_resume_also_after_a_reload_but_not_under_another_client_policy() {
 
         config.listeners[0].client_auth = Some(ClientAuth::new(ClientAuthMode::Optional, &ca));
         server.reload(&document(&config)).expect("a reload");
-        assert_eq!(
-            kind(),
-            Some(HandshakeKind::Full),
-            "a ticket of a laxer policy"
-        );
+        assert_eq!(kind(), Some(HandshakeKind::Full), "a ticket of a laxer policy");
         config.listeners[0].client_auth = None;
         server.reload(&document(&config)).expect("a reload");
     }
@@ -484,19 +424,14 @@ fn a_reload_with_a_new_revocation_list_ends_only_the_sessions_that_it_names() {
         let server = start(&config);
         let client = |versions: Wish, name| {
             let identity = Some(Arc::new(authority.client(Kind::Ecdsa, name)));
-            Wish {
-                identity,
-                ..versions
-            }
-            .config()
+            Wish { identity, ..versions }.config()
         };
         let kind = |client| {
             let mut stream = connect(server.addresses()[0], "a.example", client)?;
             ping(&mut stream)?;
             Ok::<_, std::io::Error>(stream.conn.handshake_kind())
         };
-        let clients = [Wish::default(), Wish::tls12()]
-            .map(|wish| (client(wish.clone(), "good"), client(wish, "bad")));
+        let clients = [Wish::default(), Wish::tls12()].map(|wish| (client(wish.clone(), "good"), client(wish, "bad")));
         for client in clients.iter().flat_map(|(good, bad)| [good, bad]) {
             assert_eq!(kind(client).expect("TLS"), Some(HandshakeKind::Full));
             assert_eq!(kind(client).expect("TLS"), Some(HandshakeKind::Resumed));
@@ -516,10 +451,7 @@ fn a_reload_with_a_new_revocation_list_ends_only_the_sessions_that_it_names() {
 fn a_client_certificate_that_is_listed_itself_is_taken_if_all_else_is_right() {
     let files = Files::new();
     let log = files.path("access.log");
-    let both = [
-        ExtendedKeyUsagePurpose::ServerAuth,
-        ExtendedKeyUsagePurpose::ClientAuth,
-    ];
+    let both = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     let identities = [
         Identity::as_authority("plain", 1, &[]),
         Identity::as_authority("both", 1, &both),
@@ -553,8 +485,7 @@ fn a_client_certificate_that_is_listed_itself_is_taken_if_all_else_is_right() {
             let client = wish.config();
             let served = || {
                 let stream = connect(server.addresses()[0], "a.example", &client);
-                stream
-                    .and_then(|mut stream| ping(&mut stream).map(|()| stream.conn.handshake_kind()))
+                stream.and_then(|mut stream| ping(&mut stream).map(|()| stream.conn.handshake_kind()))
             };
             match refusal {
                 None => {
@@ -567,12 +498,9 @@ fn a_client_certificate_that_is_listed_itself_is_taken_if_all_else_is_right() {
                     expected += 1;
                     eventually(reason, || {
                         let log = std::fs::read_to_string(&log).unwrap_or_default();
-                        let refused = log
-                            .lines()
-                            .filter(|line| line.contains(r#""end":"certificate""#));
+                        let refused = log.lines().filter(|line| line.contains(r#""end":"certificate""#));
                         let refused: Vec<_> = refused.collect();
-                        refused.len() == expected
-                            && refused.last().is_some_and(|line| line.contains(reason))
+                        refused.len() == expected && refused.last().is_some_and(|line| line.contains(reason))
                     });
                 }
             }
@@ -589,11 +517,7 @@ fn a_client_certificate_that_is_listed_itself_is_taken_if_all_else_is_right() {
             identity: Some(Arc::new(thief)),
             ..Wish::default()
         };
-        let stolen = connect(
-            server.addresses()[0],
-            "a.example",
-            &wish.config_with_any_key(),
-        );
+        let stolen = connect(server.addresses()[0], "a.example", &wish.config_with_any_key());
         assert!(stolen.and_then(|mut stream| ping(&mut stream)).is_err());
         expected += 1;
     }
@@ -650,9 +574,7 @@ fn ticket_nonces_have_eight_bytes_and_sessions_resume() {
     // So that a ticket has more than one record.
     let filler = files.path("filler.pem");
     let filler = Authority::in_file("filler", &filler).client(Kind::MlDsa87, "filler");
-    identity
-        .chain
-        .extend(std::iter::repeat_n(filler.chain[0].clone(), 7));
+    identity.chain.extend(std::iter::repeat_n(filler.chain[0].clone(), 7));
     let identity = Arc::new(identity);
     for enabled in [true, false] {
         for client_auth in [None, Some(ClientAuth::new(ClientAuthMode::Required, &ca))] {
@@ -682,13 +604,8 @@ fn ticket_nonces_have_eight_bytes_and_sessions_resume() {
                     ..Wish::default()
                 };
                 let client = wish.config();
-                for kind in [
-                    HandshakeKind::Full,
-                    HandshakeKind::Resumed,
-                    HandshakeKind::Resumed,
-                ] {
-                    let mut stream =
-                        connect(server.addresses()[0], "a.example", &client).expect("TLS");
+                for kind in [HandshakeKind::Full, HandshakeKind::Resumed, HandshakeKind::Resumed] {
+                    let mut stream = connect(server.addresses()[0], "a.example", &client).expect("TLS");
                     ping(&mut stream).expect("an answer");
                     assert_eq!(stream.conn.handshake_kind(), Some(kind));
                     let nonces = std::mem::take(&mut *NONCES.lock().expect("a lock"));
@@ -758,19 +675,13 @@ fn aes_128_comes_first_unless_the_client_does_not_offer_it() {
         wish.suites.sort_by_key(|s| s.suite() == suite);
         wish
     };
-    assert_eq!(
-        agreed(last(TLS13_AES_128_GCM_SHA256)),
-        TLS13_AES_128_GCM_SHA256
-    );
+    assert_eq!(agreed(last(TLS13_AES_128_GCM_SHA256)), TLS13_AES_128_GCM_SHA256);
     let without = |suite| {
         let mut wish = Wish::default();
         wish.suites.retain(|s| s.suite() != suite);
         wish
     };
-    assert_eq!(
-        agreed(without(TLS13_AES_128_GCM_SHA256)),
-        TLS13_AES_256_GCM_SHA384
-    );
+    assert_eq!(agreed(without(TLS13_AES_128_GCM_SHA256)), TLS13_AES_256_GCM_SHA384);
 }
 
 #[test]
@@ -783,17 +694,9 @@ fn versions_suites_and_groups_can_be_restricted() {
     one.groups = vec!["secp384r1".into()];
     let server = start(&config(vec![one.clone()]));
     let stream = hello(server.addresses()[0]).expect("TLS");
-    let suite = stream
-        .conn
-        .negotiated_cipher_suite()
-        .expect("a suite")
-        .suite();
+    let suite = stream.conn.negotiated_cipher_suite().expect("a suite").suite();
     assert_eq!(suite, rustls::CipherSuite::TLS13_CHACHA20_POLY1305_SHA256);
-    let group = stream
-        .conn
-        .negotiated_key_exchange_group()
-        .expect("a group")
-        .name();
+    let group = stream.conn.negotiated_key_exchange_group().expect("a group").name();
     assert_eq!(group, rustls::NamedGroup::secp384r1);
     let old = connect(server.addresses()[0], "a.example", &Wish::tls12().config());
     assert!(old.is_err(), "TLS 1.2 is not allowed");
@@ -801,9 +704,7 @@ fn versions_suites_and_groups_can_be_restricted() {
     one.groups = vec!["X448".into()];
     let error = Server::check(&document(&config(vec![one]))).expect_err("an unknown group");
     assert!(
-        error
-            .to_string()
-            .contains("`X448` is not known; choose from"),
+        error.to_string().contains("`X448` is not known; choose from"),
         "{error}"
     );
 }
@@ -846,8 +747,7 @@ fn a_listener_on_whose_versions_no_client_could_agree_is_refused() {
              set versions = [\"1.3\"]",
         ),
     ] {
-        let error =
-            check(certificate, versions, suites, groups).expect_err("no handshake possible");
+        let error = check(certificate, versions, suites, groups).expect_err("no handshake possible");
         let error = error.to_string();
         assert!(error.contains(expected), "{error}");
     }

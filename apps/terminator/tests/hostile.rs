@@ -33,11 +33,7 @@ fn last_words(socket: &mut TcpStream) -> Vec<u8> {
 }
 
 /// Groups of one curve, which TLS 1.2 has as well.
-const CURVES: [NamedGroup; 3] = [
-    NamedGroup::X25519,
-    NamedGroup::secp256r1,
-    NamedGroup::secp384r1,
-];
+const CURVES: [NamedGroup; 3] = [NamedGroup::X25519, NamedGroup::secp256r1, NamedGroup::secp384r1];
 
 #[test]
 fn garbage_is_answered_by_an_alert_and_an_end() {
@@ -111,17 +107,15 @@ impl ActiveKeyExchange for ForgedShare {
 /// Shares that every server must refuse (RFC 8446, section 4.2.8.2; RFC 7748, section 6.1; FIPS
 /// 203, section 7.2), by group.
 fn invalid_shares() -> Vec<Forged> {
-    let good =
-        |group: &'static dyn SupportedKxGroup| group.start().expect("a key").pub_key().to_vec();
+    let good = |group: &'static dyn SupportedKxGroup| group.start().expect("a key").pub_key().to_vec();
     let mut forged = Vec::new();
     let mut add = |group: NamedGroup, shares: Vec<Vec<u8>>| {
         forged.extend(shares.into_iter().map(|share| Forged { group, share }));
     };
     // The x coordinate of a point of order 8: like 0 and 1, it gives an all-zero secret.
     let order_8 = vec![
-        0xe0, 0xeb, 0x7a, 0x7c, 0x3b, 0x41, 0xb8, 0xae, 0x16, 0x56, 0xe3, 0xfa, 0xf1, 0x9f, 0xc4,
-        0x6a, 0xda, 0x09, 0x8d, 0xeb, 0x9c, 0x32, 0xb1, 0xfd, 0x86, 0x62, 0x05, 0x16, 0x5f, 0x49,
-        0xb8, 0x00,
+        0xe0, 0xeb, 0x7a, 0x7c, 0x3b, 0x41, 0xb8, 0xae, 0x16, 0x56, 0xe3, 0xfa, 0xf1, 0x9f, 0xc4, 0x6a, 0xda, 0x09,
+        0x8d, 0xeb, 0x9c, 0x32, 0xb1, 0xfd, 0x86, 0x62, 0x05, 0x16, 0x5f, 0x49, 0xb8, 0x00,
     ];
     let mut one = vec![0; 32];
     one[0] = 1;
@@ -329,9 +323,7 @@ fn a_client_that_begins_with_close_notify_is_closed_at_once() {
     config.limits.handshake = PATIENCE * 10;
     let server = start(&config);
     let mut socket = raw(server.addresses()[0]);
-    socket
-        .write_all(&[21, 3, 1, 0, 2, 1, 0])
-        .expect("close_notify");
+    socket.write_all(&[21, 3, 1, 0, 2, 1, 0]).expect("close_notify");
     assert!(last_words(&mut socket).is_empty());
     eventually("counted", || failed(&server, "closed") == 1);
 }
@@ -343,14 +335,8 @@ const UNEXPECTED_MESSAGE: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
 fn records_in_the_wrong_place_are_unexpected() {
     let files = Files::new();
     let server = start(&simple(&files, Kind::Rsa, echo()));
-    let fragment = |record: &[u8], length: u8| {
-        [
-            &record[..3],
-            &[0, length],
-            &record[5..5 + usize::from(length)],
-        ]
-        .concat()
-    };
+    let fragment =
+        |record: &[u8], length: u8| [&record[..3], &[0, length], &record[5..5 + usize::from(length)]].concat();
     let changed = [20, 3, 3, 0, 1, 1];
 
     // Between two fragments of a ClientHello, before the server has said anything.
@@ -422,11 +408,7 @@ fn an_error_right_behind_the_handshake_is_answered_and_counted() {
     bytes.extend_from_slice(&[7; 0x1400]);
     socket.write_all(&bytes).expect("sent");
     let error = loop {
-        assert_ne!(
-            client.read_tls(&mut socket).expect("received"),
-            0,
-            "no alert"
-        );
+        assert_ne!(client.read_tls(&mut socket).expect("received"), 0, "no alert");
         if let Err(error) = client.process_new_packets() {
             break error;
         }
@@ -451,10 +433,7 @@ fn an_alert_reaches_a_client_that_is_still_sending() {
     let mut behind = self::hello(&server);
     ping(&mut behind).expect("an answer");
     let wrong = b"\x17\x03\x03\x00\x20this is not encrypted with a key";
-    behind
-        .sock
-        .write_all(&[&wrong[..], &hello].concat())
-        .expect("sent");
+    behind.sock.write_all(&[&wrong[..], &hello].concat()).expect("sent");
     for (socket, alert) in [(&mut before, 21), (&mut behind.sock, 23)] {
         socket.peek(&mut [0]).expect("an alert");
         for _ in 0..6 {
@@ -552,11 +531,7 @@ fn connections_over_the_limit_are_refused_and_those_here_are_served() {
     let server = start(&config);
     let mut here: Vec<Tls> = (0..3).map(|_| hello(&server)).collect();
     for _ in 0..5 {
-        let refused = connect(
-            server.addresses()[0],
-            "a.example",
-            &Wish::default().config(),
-        );
+        let refused = connect(server.addresses()[0], "a.example", &Wish::default().config());
         assert!(refused.is_err(), "a fourth connection was served");
     }
     eventually("counted", || refused(&server, "connections") == 5);
@@ -584,18 +559,12 @@ fn handshakes_over_the_limit_are_refused() {
         assert_eq!(read, 1);
     }
     assert_eq!(metric(&server, "widelane_handshakes_pending"), 2);
-    let third = connect(
-        server.addresses()[0],
-        "a.example",
-        &Wish::default().config(),
-    );
+    let third = connect(server.addresses()[0], "a.example", &Wish::default().config());
     assert!(third.is_err(), "a third handshake was served");
     assert_eq!(refused(&server, "handshakes"), 1);
     ping(&mut established).expect("finished handshakes do not count");
     drop(pending);
-    eventually("both are gone", || {
-        metric(&server, "widelane_handshakes_pending") == 0
-    });
+    eventually("both are gone", || metric(&server, "widelane_handshakes_pending") == 0);
     ping(&mut hello(&server)).expect("served again");
 }
 

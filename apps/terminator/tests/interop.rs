@@ -11,9 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use common::*;
-use widelane_terminator::{
-    Certificate, ClientAuth, ClientAuthMode, Config, PlacementChoice, Server, TlsVersion,
-};
+use widelane_terminator::{Certificate, ClientAuth, ClientAuthMode, Config, PlacementChoice, Server, TlsVersion};
 use widelane_testkit::openssl::{GROUPS, converse};
 
 /// An `openssl` program and what it can do.
@@ -32,10 +30,7 @@ impl Client {
     /// The distribution's, and the one with post-quantum algorithms if there is one.
     fn all() -> Vec<Self> {
         let mut clients = Vec::new();
-        clients.extend(installed("openssl").map(|program| Self {
-            program,
-            modern: false,
-        }));
+        clients.extend(installed("openssl").map(|program| Self { program, modern: false }));
         clients.extend(std::env::var_os("WIDELANE_OPENSSL").map(|program| Self {
             program: program.into(),
             modern: true,
@@ -166,16 +161,10 @@ fn client_certificates_of_every_kind() {
                     assert!(outcome.served, "{mode} {version} {kind:?}: {text}");
                 }
                 let file = pair(&stranger, Kind::Ecdsa);
-                let outcome = client.connect(
-                    server.addresses()[0],
-                    &[version, "-cert", &file, "-key", &file],
-                );
+                let outcome = client.connect(server.addresses()[0], &[version, "-cert", &file, "-key", &file]);
                 assert!(!outcome.served);
                 let text = outcome.text;
-                assert!(
-                    text.contains("alert unknown ca"),
-                    "{mode} {version}: {text}"
-                );
+                assert!(text.contains("alert unknown ca"), "{mode} {version}: {text}");
                 let outcome = client.connect(server.addresses()[0], &[version]);
                 assert!(!outcome.served);
                 let alert = match version {
@@ -223,11 +212,7 @@ fn agreed(text: &str, group: &str) -> bool {
         "P-384" => &["secp384r1"],
         _ => &[group],
     };
-    let labels = [
-        "Negotiated TLS1.3 group:",
-        "Server Temp Key:",
-        "Peer Temp Key:",
-    ];
+    let labels = ["Negotiated TLS1.3 group:", "Server Temp Key:", "Peer Temp Key:"];
     let said = |name| labels.iter().any(|label| said(text, label, name));
     names.iter().any(|name| said(name))
 }

@@ -25,11 +25,7 @@ fn workers_have_an_idle_vector_core_and_leave_it_before_passes() {
     config.batching.rest = Some(Duration::from_millis(300));
     let server = start(&config);
     let address = server.addresses()[0];
-    assert_eq!(
-        workers().len(),
-        cpus.len(),
-        "one for each, lent ones included"
-    );
+    assert_eq!(workers().len(), cpus.len(), "one for each, lent ones included");
 
     for _ in 0..2 {
         let all_idle = || metric(&server, GIVEN_BACK) == vector.len() as u64;
@@ -143,10 +139,7 @@ fn workers_that_the_operator_pinned_stay_where_they_are() {
         finish(&mut hello(server.addresses()[0]).expect("a handshake")).expect("an end");
         assert_eq!(workers(), [[cpus[0]]]);
     }
-    assert_eq!(
-        (metric(&server, GIVES), metric(&server, GIVEN_BACK)),
-        (0, 0)
-    );
+    assert_eq!((metric(&server, GIVES), metric(&server, GIVEN_BACK)), (0, 0));
     assert_eq!(metric(&server, ACTIVE), cpus.len() as u64 - 1);
 }
 
@@ -206,9 +199,7 @@ fn pauses(thread: &str) -> u64 {
 /// What the kernel says of each thread.
 fn statuses() -> Vec<String> {
     let tasks = fs::read_dir("/proc/self/task").expect("/proc");
-    let status = |task: std::io::Result<fs::DirEntry>| {
-        fs::read_to_string(task.ok()?.path().join("status")).ok()
-    };
+    let status = |task: std::io::Result<fs::DirEntry>| fs::read_to_string(task.ok()?.path().join("status")).ok();
     tasks.filter_map(status).collect()
 }
 

@@ -55,11 +55,7 @@ impl Attack {
                 })
             })
             .collect();
-        Self {
-            stop,
-            opened,
-            threads,
-        }
+        Self { stop, opened, threads }
     }
 
     fn opened(&self) -> usize {
@@ -143,11 +139,7 @@ fn the_oldest_silent_connection_makes_room() {
         let open: Vec<bool> = silent.iter().map(is_open).collect();
         assert_eq!(open, [false, true, true, true], "the oldest one had to go");
         ping(&mut speaking).expect("an answer");
-        let limit = if of_connections {
-            "connections"
-        } else {
-            "handshakes"
-        };
+        let limit = if of_connections { "connections" } else { "handshakes" };
         assert_eq!(refused(&server, limit), 0);
         drop(silent);
         finish(&mut speaking).expect("an orderly end");
@@ -177,9 +169,7 @@ fn another_finds_a_place(places: usize, words: &[u8]) -> bool {
             stream.read_exact(&mut [0]).expect("ServerHello");
         }
     }
-    let found = hello(address)
-        .and_then(|mut stream| ping(&mut stream))
-        .is_ok();
+    let found = hello(address).and_then(|mut stream| ping(&mut stream)).is_ok();
     assert_eq!(failed(&server, "made_room"), u64::from(found));
     assert_eq!(refused(&server, "handshakes"), u64::from(!found));
     drop(held);
@@ -191,10 +181,7 @@ fn a_connection_makes_room_until_its_client_hello_is_whole() {
     let hello = client_hello();
     assert!(another_finds_a_place(3, &hello[..1]));
     assert!(another_finds_a_place(3, &hello[..hello.len() - 1]));
-    assert!(
-        !another_finds_a_place(3, &hello),
-        "its handshake has cost something"
-    );
+    assert!(!another_finds_a_place(3, &hello), "its handshake has cost something");
 }
 
 /// Connections from `source` that are told with an alert that they speak no TLS, and stay open.
@@ -298,9 +285,6 @@ fn a_first_byte_has_a_time_limit_of_its_own() {
     silent.read_to_end(&mut words).expect("an orderly end");
     assert!(words.is_empty());
     eventually("counted", || failed(&server, "silent") == 1);
-    assert!(
-        is_open(&begun),
-        "it has sent a byte, so another limit counts"
-    );
+    assert!(is_open(&begun), "it has sent a byte, so another limit counts");
     assert_eq!(failed(&server, "timeout"), 0);
 }

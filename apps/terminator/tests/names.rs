@@ -55,17 +55,14 @@ impl Zone {
 
     fn start(&self, config: &Config) -> Server {
         let zone = self.clone();
-        Server::start_looking_up(&document(config), move |name| zone.look_up(name))
-            .expect("a server")
+        Server::start_looking_up(&document(config), move |name| zone.look_up(name)).expect("a server")
     }
 
     /// Also waits for names, for which a start does not.
     fn start_with_all(&self, config: &Config, names: &[&str]) -> Server {
         let server = self.start(config);
         for name in names {
-            eventually("the name is known", || {
-                of_name(&server, "addresses", name) > 0
-            });
+            eventually("the name is known", || of_name(&server, "addresses", name) > 0);
         }
         server
     }
@@ -89,8 +86,7 @@ fn same_port<const N: usize>(addresses: [(&str, u8); N]) -> (u16, [Named; N]) {
         listeners.extend(bound.map_while(Result::ok));
         if let Ok(listeners) = <[TcpListener; N]>::try_from(listeners) {
             let mut listeners = listeners.into_iter();
-            let named =
-                addresses.map(|(_, letter)| Named::on(listeners.next().expect("as many"), letter));
+            let named = addresses.map(|(_, letter)| Named::on(listeners.next().expect("as many"), letter));
             return (port, named);
         }
     }
@@ -98,18 +94,12 @@ fn same_port<const N: usize>(addresses: [(&str, u8); N]) -> (u16, [Named; N]) {
 }
 
 fn of_name(server: &Server, what: &str, name: &str) -> u64 {
-    metric(
-        server,
-        &format!(r#"widelane_backend_name_{what}{{name="{name}"}}"#),
-    )
+    metric(server, &format!(r#"widelane_backend_name_{what}{{name="{name}"}}"#))
 }
 
 fn lookups(server: &Server, name: &str) -> u64 {
     let labels = format!(r#"{{name="{name}",result="ok"}}"#);
-    metric(
-        server,
-        &format!("widelane_backend_name_lookups_total{labels}"),
-    )
+    metric(server, &format!("widelane_backend_name_lookups_total{labels}"))
 }
 
 /// Does not wait for the next lookup.
@@ -140,16 +130,12 @@ fn new_connections_follow_the_answers_and_live_ones_stay() {
 
     zone.answer("app.test", &["127.0.0.2", "127.0.0.1"]);
     look_up_now(&server, &config);
-    eventually("both are known", || {
-        of_name(&server, "addresses", "app.test") == 2
-    });
+    eventually("both are known", || of_name(&server, "addresses", "app.test") == 2);
     assert_eq!(who(&server), 'b', "the other has a connection still");
 
     zone.answer("app.test", &["127.0.0.2"]);
     look_up_now(&server, &config);
-    eventually("one is gone", || {
-        of_name(&server, "addresses", "app.test") == 1
-    });
+    eventually("one is gone", || of_name(&server, "addresses", "app.test") == 1);
     for _ in 0..4 {
         assert_eq!(who(&server), 'b');
     }
@@ -158,9 +144,7 @@ fn new_connections_follow_the_answers_and_live_ones_stay() {
     assert_eq!(connects(&server, &named[0].backend(), "ok"), 1);
     drop(first);
     let of_a = format!("backend=\"{}\"", named[0].backend());
-    eventually("the address is forgotten", || {
-        !metrics(&server).contains(&of_a)
-    });
+    eventually("the address is forgotten", || !metrics(&server).contains(&of_a));
 }
 
 #[test]
@@ -217,19 +201,14 @@ fn all_addresses_of_both_families_are_used_up_to_a_bound() {
     zone.answer("many.test", &many);
     let config = with_names(&files, &[format!("many.test:{port}")]);
     let server = zone.start_with_all(&config, &["many.test"]);
-    assert_eq!(
-        of_name(&server, "addresses", "many.test"),
-        Backend::MOST as u64
-    );
+    assert_eq!(of_name(&server, "addresses", "many.test"), Backend::MOST as u64);
     assert_eq!(who(&server), 'm', "the last of those that are used");
     // The order of the answer changes nothing.
     many.reverse();
     zone.answer("many.test", &many);
     let before = lookups(&server, "many.test");
     look_up_now(&server, &config);
-    eventually("it is looked up again", || {
-        lookups(&server, "many.test") > before
-    });
+    eventually("it is looked up again", || lookups(&server, "many.test") > before);
     assert_eq!(who(&server), 'm');
 }
 
@@ -242,14 +221,10 @@ fn a_start_goes_on_without_an_address_and_a_reload_is_refused() {
     let server = zone.start(&config);
     gets_nothing(&server);
     assert_eq!(of_name(&server, "addresses", "late.test"), 0);
-    eventually("it has failed", || {
-        of_name(&server, "current", "late.test") == 0
-    });
+    eventually("it has failed", || of_name(&server, "current", "late.test") == 0);
     zone.answer("late.test", &["127.0.0.1"]);
     look_up_now(&server, &config);
-    eventually("the name is known", || {
-        of_name(&server, "addresses", "late.test") == 1
-    });
+    eventually("the name is known", || of_name(&server, "addresses", "late.test") == 1);
     assert_eq!(who(&server), 'a');
 
     let good = config.clone();

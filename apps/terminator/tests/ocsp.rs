@@ -83,22 +83,11 @@ impl Issuer {
 /// What a client sees: the status of the certificate, or that there is no response.
 fn seen(address: SocketAddr, arguments: &[&str]) -> String {
     let mut client = Command::new("openssl");
-    client.args([
-        "s_client",
-        "-status",
-        "-servername",
-        "a.example",
-        "-connect",
-    ]);
-    client
-        .arg(address.to_string())
-        .args(arguments)
-        .stdin(Stdio::null());
+    client.args(["s_client", "-status", "-servername", "a.example", "-connect"]);
+    client.arg(address.to_string()).args(arguments).stdin(Stdio::null());
     let output = client.output().expect("openssl");
     let text = String::from_utf8_lossy(&output.stdout);
-    let status = text
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("Cert Status: "));
+    let status = text.lines().find_map(|line| line.trim().strip_prefix("Cert Status: "));
     match status {
         Some(status) => status.to_owned(),
         None if text.contains("OCSP response: no response sent") => "none".to_owned(),
@@ -370,9 +359,7 @@ fn responses_are_fetched_from_the_responder_of_the_configuration() {
         let source = OcspSource::Responder(address);
         let certificate = authority.certificate(Some(source));
         let (_, server) = server(certificate.clone());
-        eventually("the responder was asked", || {
-            fetches(&server, &certificate) != [0, 0]
-        });
+        eventually("the responder was asked", || fetches(&server, &certificate) != [0, 0]);
         assert_eq!(seen(server.addresses()[0], &[]), expected, "{entry:?}");
         let is_good = u64::from(expected != "none");
         assert_eq!(fetches(&server, &certificate), [is_good, 1 - is_good]);
@@ -402,9 +389,7 @@ fn responses_are_fetched_from_the_responder_that_the_certificate_names_and_kept(
     let mut document = document(&config(listeners.into()));
     document.keep_responses_in(authority.files.path("state/ocsp"));
     let first = Server::start(&document).expect("a server");
-    eventually("a response is fetched", || {
-        fetches(&first, &certificate) == [1, 0]
-    });
+    eventually("a response is fetched", || fetches(&first, &certificate) == [1, 0]);
     assert_eq!(seen(first.addresses()[0], &[]), "good");
     // A reload changes nothing, and the next start has it at once, from the disk.
     first.reload(&document).expect("a reload");
@@ -454,14 +439,8 @@ fn bad_responders_neither_harm_nor_delay_the_server() {
         ("too long", says(vec![0x30; 100_000])),
         ("endless", endless),
         ("redirected", redirecting),
-        (
-            "an error",
-            responder(|client| answer(client, "500 No", "", b"")),
-        ),
-        (
-            "not HTTP",
-            responder(|client| drop(client.write_all(b"hello\r\n"))),
-        ),
+        ("an error", responder(|client| answer(client, "500 No", "", b""))),
+        ("not HTTP", responder(|client| drop(client.write_all(b"hello\r\n")))),
         ("absent", format!("http://{absent}")),
         ("of no host", "http://no-such-host.invalid".to_owned()),
     ] {

@@ -15,9 +15,7 @@ use widelane_testkit::openssl::converse;
 fn hello_for(name: &str) -> Vec<u8> {
     let asked = "a.example";
     let mut bytes = client_hello();
-    let at = bytes
-        .windows(asked.len())
-        .position(|window| window == asked.as_bytes());
+    let at = bytes.windows(asked.len()).position(|window| window == asked.as_bytes());
     let at = at.expect("the name");
     assert_eq!(name.len(), asked.len());
     bytes[at..at + asked.len()].copy_from_slice(name.as_bytes());
@@ -159,10 +157,7 @@ fn a_client_with_an_odd_name_completes_its_handshake_whatever_that_is() {
                     assert!(served, "{enabled} {version} {groups}: {text}");
                     let (served, text) = run(&["-sess_in", session]);
                     assert!(served, "{enabled} {version} {groups}: {text}");
-                    assert!(
-                        text.contains("Reused, "),
-                        "{enabled} {version} {groups}: {text}"
-                    );
+                    assert!(text.contains("Reused, "), "{enabled} {version} {groups}: {text}");
                 }
             }
         }
@@ -198,9 +193,7 @@ fn a_hello_in_any_pieces_is_served_as_long_as_rustls_takes_it() {
     eventually("all are counted", || failed(&server, "protocol") == 3);
     eventually("all have their line", || {
         let log = std::fs::read_to_string(&path).unwrap_or_default();
-        let lines = log
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok());
+        let lines = log.lines().filter_map(|line| serde_json::from_str(line).ok());
         let told = lines.filter(|line: &Value| {
             let reason = line["reason"].as_str().unwrap_or_default();
             line["alert_sent"] == "decode_error" && reason.contains("longer than 65,515 bytes")

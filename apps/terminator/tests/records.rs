@@ -44,9 +44,7 @@ fn bytes_arrive_however_their_records_are_cut() {
             // Byte by byte at both ends, where headers and tags are, and in odd pieces between.
             let (head, rest) = records.split_at(30.min(records.len()));
             let (middle, tail) = rest.split_at(rest.len().saturating_sub(30));
-            let pieces = (head.chunks(1))
-                .chain(middle.chunks(4999))
-                .chain(tail.chunks(1));
+            let pieces = (head.chunks(1)).chain(middle.chunks(4999)).chain(tail.chunks(1));
             for piece in pieces {
                 stream.sock.write_all(piece).expect("sent");
             }

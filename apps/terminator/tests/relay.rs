@@ -31,9 +31,7 @@ fn a_large_body_goes_up_after_the_backend_has_closed_its_side() {
     for wish in [Wish::default(), Wish::tls12()] {
         let mut stream = connect(server.addresses()[0], "a.example", &wish.config()).expect("TLS");
         let mut first = Vec::new();
-        stream
-            .read_to_end(&mut first)
-            .expect("close_notify, not an abrupt end");
+        stream.read_to_end(&mut first).expect("close_notify, not an abrupt end");
         assert_eq!(first, b"only this");
         let body = pattern(MEGABYTES_8);
         stream.write_all(&body).expect("our side is still open");
@@ -48,9 +46,7 @@ fn a_large_body_comes_down_after_the_client_has_closed_its_side() {
     let files = Files::new();
     let backend = tcp_backend(|mut client| {
         let mut request = Vec::new();
-        client
-            .read_to_end(&mut request)
-            .expect("the client's end of file");
+        client.read_to_end(&mut request).expect("the client's end of file");
         assert_eq!(request, b"all of it");
         client.write_all(&pattern(MEGABYTES_8)).expect("sent");
     });
@@ -129,14 +125,8 @@ fn a_request_cut_short_is_not_passed_on_as_a_whole_one() {
     let report = Mutex::new(report);
     let backend = tcp_backend(move |mut client| {
         let mut request = Vec::new();
-        let end = client
-            .read_to_end(&mut request)
-            .map_err(|error| error.kind());
-        report
-            .lock()
-            .expect("a lock")
-            .send((request, end))
-            .expect("reported");
+        let end = client.read_to_end(&mut request).map_err(|error| error.kind());
+        report.lock().expect("a lock").send((request, end)).expect("reported");
     });
     let server = start(&simple(&files, Kind::Ecdsa, backend));
     let mut stream = hello(server.addresses()[0]).expect("TLS");
@@ -247,10 +237,7 @@ fn the_backend_never_hears_of_clients_that_only_shake_hands() {
         assert!(!end.is_empty(), "tickets and close_notify");
     }
     eventually("all ended", || server.connections() == 0);
-    assert_eq!(
-        metric(&server, "widelane_connections_closed_unused_total"),
-        20
-    );
+    assert_eq!(metric(&server, "widelane_connections_closed_unused_total"), 20);
     assert_eq!(visits.load(Ordering::SeqCst), 0);
 }
 
@@ -368,9 +355,7 @@ fn a_connection_cut_for_idleness_looks_cut_to_both_sides() {
     let (backend, ends) = reporting_backend(b"half an ans", Shutdown::Read);
     let (server, mut stream) = half_a_request(backend);
     let mut answer = Vec::new();
-    let error = stream
-        .read_to_end(&mut answer)
-        .expect_err("no close_notify");
+    let error = stream.read_to_end(&mut answer).expect_err("no close_notify");
     assert_eq!(answer, b"half an ans");
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{error}");
     assert_eq!(ends.recv_timeout(PATIENCE), Ok(RESET), "no end of file");
@@ -439,15 +424,9 @@ fn the_backend_is_told_who_connects() {
         client.read_exact(&mut rest).expect("the rest");
         bytes.extend(rest);
         let mut data = [0; 4];
-        client
-            .read_exact(&mut data)
-            .expect("what the client sent follows");
+        client.read_exact(&mut data).expect("what the client sent follows");
         assert_eq!(&data, b"data");
-        report
-            .lock()
-            .expect("a lock")
-            .send(bytes)
-            .expect("reported");
+        report.lock().expect("a lock").send(bytes).expect("reported");
     });
     let mut one = listener(backend, vec![files.certificate(Kind::Rsa, &["a.example"])]);
     one.proxy_protocol_to = Some(ProxyVersion::V2Records);
@@ -509,10 +488,7 @@ fn records(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
 }
 
 fn find<'a>(records: &[(u8, &'a [u8])], kind: u8) -> Option<&'a [u8]> {
-    records
-        .iter()
-        .find(|record| record.0 == kind)
-        .map(|record| record.1)
+    records.iter().find(|record| record.0 == kind).map(|record| record.1)
 }
 
 const CLEAN: &str = r#"widelane_connections_ended_total{how="clean"}"#;

@@ -18,8 +18,7 @@ fn on(address: SocketAddr, files: &Files, name: &str) -> Config {
 #[test]
 fn a_reload_under_load_loses_no_connection() {
     let files = Files::new();
-    let certificates =
-        [&["one.example"], &["two.example"]].map(|names| files.certificate(Kind::Rsa, names));
+    let certificates = [&["one.example"], &["two.example"]].map(|names| files.certificate(Kind::Rsa, names));
     let mut config = config(vec![listener(echo(), vec![certificates[0].clone()])]);
     let server = start(&config);
     let address = server.addresses()[0];
@@ -59,8 +58,7 @@ fn a_bad_configuration_keeps_the_old_one() {
     let pem = "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
     std::fs::write(files.path("broken.key"), pem).expect("written");
     let mut unbindable = good.clone();
-    unbindable.listeners[0].listen =
-        vec![occupied.local_addr().expect("an address"), free_address()];
+    unbindable.listeners[0].listen = vec![occupied.local_addr().expect("an address"), free_address()];
     for (bad, expected) in [
         (missing, "--key: cannot read"),
         (mismatched, "does not belong to"),
@@ -70,10 +68,7 @@ fn a_bad_configuration_keeps_the_old_one() {
         ),
         (unbindable, "cannot listen on"),
     ] {
-        let error = server
-            .reload(&document(&bad))
-            .expect_err(expected)
-            .to_string();
+        let error = server.reload(&document(&bad)).expect_err(expected).to_string();
         assert!(error.contains(expected), "{error}");
         let mut stream = hello(address).expect("the old address and certificate still serve");
         ping(&mut stream).expect("an answer");
@@ -103,9 +98,7 @@ fn addresses_come_and_go_and_live_connections_stay() {
     })];
     server.reload(&document(&config)).expect("a reload");
     assert_eq!(server.addresses(), [second]);
-    eventually("the old address is closed", || {
-        TcpStream::connect(first).is_err()
-    });
+    eventually("the old address is closed", || TcpStream::connect(first).is_err());
     let mut greeting = [0; 11];
     let mut new = hello(second).expect("TLS");
     new.read_exact(&mut greeting).expect("a greeting");
@@ -144,9 +137,7 @@ fn stopping_lets_live_connections_end_and_accepts_nothing_new() {
     let health = server.metrics_address().expect("metrics");
     assert_eq!(get(health, "/healthz").0, "HTTP/1.1 200 OK");
     let stopping = std::thread::spawn(move || server.stop(PATIENCE));
-    eventually("new connections are refused", || {
-        TcpStream::connect(address).is_err()
-    });
+    eventually("new connections are refused", || TcpStream::connect(address).is_err());
     let (status, body) = get(health, "/healthz");
     assert_eq!(
         (&status[..], &body[..]),
@@ -191,19 +182,10 @@ fn metrics_are_well_formed_and_certificates_have_their_expiry() {
     );
     assert!(open.ends_with("# EOF\n") && open.contains("# TYPE widelane_handshakes counter"));
     let (head, _) = ask(address, "Accept: application/json");
-    assert!(
-        head.contains("Content-Type: text/plain; version=0.0.4;"),
-        "{head}"
-    );
+    assert!(head.contains("Content-Type: text/plain; version=0.0.4;"), "{head}");
     // Each sample is declared under its own name, but for the parts of a histogram.
-    let types: Vec<_> = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE "))
-        .collect();
-    let names: Vec<_> = types
-        .iter()
-        .filter_map(|line| line.split_once(' '))
-        .collect();
+    let types: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    let names: Vec<_> = types.iter().filter_map(|line| line.split_once(' ')).collect();
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let name = line.split(['{', ' ']).next().expect("a name");
         let is_declared = |(declared, kind): &(&str, &str)| match *kind {
@@ -215,10 +197,7 @@ fn metrics_are_well_formed_and_certificates_have_their_expiry() {
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let (series, value) = line.rsplit_once(' ').expect("a value");
         assert!(series.starts_with("widelane_"), "{line}");
-        assert!(
-            value.parse::<f64>().is_ok_and(|value| value >= 0.0),
-            "{line}"
-        );
+        assert!(value.parse::<f64>().is_ok_and(|value| value >= 0.0), "{line}");
     }
     let expiry = page
         .lines()
@@ -228,19 +207,13 @@ fn metrics_are_well_formed_and_certificates_have_their_expiry() {
         .expect("the certificate");
     // rcgen's default is the year 4096.
     assert_eq!(expiry.parse(), Ok(67_090_118_400_u64), "{expiry}");
-    let jobs = metric(
-        &server,
-        r#"widelane_engine_jobs_total{operation="rsa2048-sign"}"#,
-    );
+    let jobs = metric(&server, r#"widelane_engine_jobs_total{operation="rsa2048-sign"}"#);
     let ran = ["passes", "alone"].map(|how| {
         let series = format!(r#"widelane_engine_{how}_total{{operation="rsa2048-sign"}}"#);
         metric(&server, &series)
     });
     assert_eq!((jobs, ran[0] + ran[1]), (1, 1));
-    assert_eq!(
-        metric(&server, "widelane_handshake_duration_seconds_count"),
-        1
-    );
+    assert_eq!(metric(&server, "widelane_handshake_duration_seconds_count"), 1);
     let health = server.metrics_address().expect("metrics");
     assert_eq!(get(health, "/").0, "HTTP/1.1 404 Not Found");
 }
@@ -249,11 +222,7 @@ fn metrics_are_well_formed_and_certificates_have_their_expiry() {
 fn ask(address: SocketAddr, field: &str) -> (String, String) {
     let mut client = std::net::TcpStream::connect(address).expect("a connection");
     client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    write!(
-        client,
-        "GET /metrics HTTP/1.1\r\nHost: test\r\n{field}\r\n\r\n"
-    )
-    .expect("sent");
+    write!(client, "GET /metrics HTTP/1.1\r\nHost: test\r\n{field}\r\n\r\n").expect("sent");
     let mut response = String::new();
     client.read_to_string(&mut response).expect("a response");
     let (head, body) = response.split_once("\r\n\r\n").expect("a head");

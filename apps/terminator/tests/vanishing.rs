@@ -75,9 +75,7 @@ fn vanishing_at_any_stage_under_load_leaks_nothing() {
         backend.clone(),
         vec![certificate.clone()],
     )])));
-    eventually("what passes cost is measured", || {
-        !own.has_thread("calibration")
-    });
+    eventually("what passes cost is measured", || !own.has_thread("calibration"));
     for (enabled, placement) in [
         (true, PlacementChoice::Inline),
         (true, PlacementChoice::VectorCores),
@@ -98,8 +96,7 @@ fn vanishing_at_any_stage_under_load_leaks_nothing() {
         let round = |times: usize| {
             for turn in 0..times {
                 for stage in STAGES {
-                    vanish(address, stage, turn % 2 == 0)
-                        .unwrap_or_else(|error| panic!("{stage:?}: {error}"));
+                    vanish(address, stage, turn % 2 == 0).unwrap_or_else(|error| panic!("{stage:?}: {error}"));
                 }
             }
         };
@@ -113,15 +110,9 @@ fn vanishing_at_any_stage_under_load_leaks_nothing() {
         });
         let grown = own.resident().saturating_sub(memory_before);
         // 400 connections a stage; a leak of their state (5 KiB each) at one stage would be 2 MiB.
-        assert!(
-            grown < 1024,
-            "{placement:?} {enabled}: {grown} KiB more than before"
-        );
+        assert!(grown < 1024, "{placement:?} {enabled}: {grown} KiB more than before");
         let internal = failed(&server, "internal");
-        assert_eq!(
-            internal, 0,
-            "a client that vanishes is no error of the server"
-        );
+        assert_eq!(internal, 0, "a client that vanishes is no error of the server");
         assert_eq!(server.stop(PATIENCE), 0, "connections cut off");
         eventually("the backend's threads are gone", || {
             own.status("Threads") == threads_before

@@ -148,9 +148,7 @@ impl Followed {
     /// Renews keys whose time is over, and writes those in force into the directory.
     fn pass(&mut self) -> Result<(), String> {
         let now = Instant::now();
-        self.member
-            .pass(now, wall())
-            .map_err(|error| error.to_string())?;
+        self.member.pass(now, wall()).map_err(|error| error.to_string())?;
         let force = self.member.in_force(now);
         if force.shared || self.left_until.is_some_and(|until| now >= until) {
             self.left_until = None;
@@ -236,13 +234,8 @@ impl Followed {
         }
         failing.told.push(problem.clone());
         let limit = 2 * self.options.rotation;
-        let seen = self
-            .member
-            .set(now)
-            .map(|(_, age)| limit.saturating_sub(age));
-        let left = self
-            .left_until
-            .map(|until| until.saturating_duration_since(now));
+        let seen = self.member.set(now).map(|(_, age)| limit.saturating_sub(age));
+        let left = self.left_until.map(|until| until.saturating_duration_since(now));
         let prefix = &self.options.prefix;
         match seen.or(left).filter(|_| !self.own) {
             Some(left) => tracing::error!(
@@ -250,10 +243,7 @@ impl Followed {
                 "{problem} (the ticket keys from before stay in force for {} seconds)",
                 left.as_secs()
             ),
-            None => tracing::error!(
-                prefix,
-                "{problem} (until then, clients resume on this machine only)"
-            ),
+            None => tracing::error!(prefix, "{problem} (until then, clients resume on this machine only)"),
         }
     }
 
@@ -329,11 +319,7 @@ impl Followed {
             ),
         ];
         // A text of Prometheus' form; the prefix has graphic characters alone.
-        let prefix = self
-            .options
-            .prefix
-            .replace('\\', "\\\\")
-            .replace('"', "\\\"");
+        let prefix = self.options.prefix.replace('\\', "\\\\").replace('"', "\\\"");
         let mut text = String::new();
         for (name, help, value) in of_all {
             if let Some(value) = value {
@@ -361,8 +347,7 @@ fn explain(prefix: &str, problem: Problem, act: &Act) -> String {
              restored{}",
             match act {
                 Act::Write(_) => restores,
-                _ =>
-                    "; the instance that writes puts newer ones there, or these are taken after two rotations",
+                _ => "; the instance that writes puts newer ones there, or these are taken after two rotations",
             }
         ),
         Problem::Outdated => format!(
@@ -464,11 +449,7 @@ mod tests {
                 fresh: false,
                 holder: Holder::None,
             };
-            assert!(
-                followed
-                    .conclude(Err("etcd gives too few rights".into()))
-                    .is_err()
-            );
+            assert!(followed.conclude(Err("etcd gives too few rights".into())).is_err());
             // It can be read, and what follows is not known yet.
             let act = followed.observe(empty, Instant::now()).unwrap();
             assert!(matches!(act, Act::Claim));
@@ -496,12 +477,7 @@ mod tests {
             holder: Holder::Another,
         };
         followed.observe(damaged, Instant::now()).unwrap();
-        assert!(
-            followed
-                .conclude(Ok(()))
-                .unwrap_err()
-                .contains("are refused")
-        );
+        assert!(followed.conclude(Ok(())).unwrap_err().contains("are refused"));
     }
 
     #[test]
@@ -530,10 +506,7 @@ mod tests {
         let first = active(&folder);
         assert!(agent(&folder).once().is_err());
         let second = active(&folder);
-        assert_ne!(
-            first, second,
-            "a key that only this machine knew is not kept"
-        );
+        assert_ne!(first, second, "a key that only this machine knew is not kept");
         let seen = |ago: u64| {
             let agent = agent(&folder);
             let time = SystemTime::now() - Duration::from_secs(ago);
@@ -550,10 +523,7 @@ mod tests {
         };
         left.observe(view, Instant::now()).unwrap();
         left.pass().unwrap();
-        assert!(
-            folder.path().join(waits).exists(),
-            "it is known before it encrypts"
-        );
+        assert!(folder.path().join(waits).exists(), "it is known before it encrypts");
         drop(left);
         assert!(agent(&folder).once().is_err());
         assert_eq!(active(&folder), second);

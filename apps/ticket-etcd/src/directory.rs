@@ -26,18 +26,13 @@ pub(crate) struct Directory {
 impl Directory {
     /// Opens or makes it. Other files in it are refused: their keys would be in force as well.
     pub(crate) fn open(path: &Path) -> Result<Self, OptionsError> {
-        let fault = |problem: String, remedy: &str| {
-            OptionsError::new(path.display().to_string(), problem, remedy)
-        };
+        let fault = |problem: String, remedy: &str| OptionsError::new(path.display().to_string(), problem, remedy);
         let failed = |error: io::Error| match widelane_files::is_untrusted(&error) {
             true => fault(
                 error.to_string(),
                 "name a directory of your own, below this one for example",
             ),
-            false => fault(
-                error.to_string(),
-                "correct the path, or let this user write there",
-            ),
+            false => fault(error.to_string(), "correct the path, or let this user write there"),
         };
         widelane_files::folder(path).map_err(failed)?;
         let lock = widelane_files::lock_file(&path.join(FOLLOWED)).map_err(failed)?;
@@ -58,14 +53,8 @@ impl Directory {
                 // Of a write that was cut off. It may have a key.
                 widelane_files::remove(&path.join(&name)).map_err(failed)?;
             } else if !shown.starts_with('.') && !is_own(&shown) {
-                let problem = format!(
-                    "it has `{}`, which is not of this command",
-                    shown.escape_debug()
-                );
-                return Err(fault(
-                    problem,
-                    "name an empty directory, or one that is not there",
-                ));
+                let problem = format!("it has `{}`, which is not of this command", shown.escape_debug());
+                return Err(fault(problem, "name an empty directory, or one that is not there"));
             }
         }
         Ok(directory)
@@ -113,8 +102,7 @@ impl Directory {
     /// Writes a file unless it has this key already.
     fn put(&self, name: &str, key: &KeyBytes) -> io::Result<()> {
         let path = self.path.join(name);
-        let there =
-            widelane_files::read(&path, KeyBytes::LENGTH as u64).map(zeroize::Zeroizing::new);
+        let there = widelane_files::read(&path, KeyBytes::LENGTH as u64).map(zeroize::Zeroizing::new);
         if there.is_ok_and(|there| same(&there, key.as_bytes())) {
             return Ok(());
         }
@@ -122,9 +110,7 @@ impl Directory {
     }
 
     fn names(&self) -> io::Result<Vec<OsString>> {
-        fs::read_dir(&self.path)?
-            .map(|entry| Ok(entry?.file_name()))
-            .collect()
+        fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name())).collect()
     }
 }
 
@@ -156,12 +142,7 @@ mod tests {
         let mut files: Vec<_> = fs::read_dir(path)
             .unwrap()
             .map(|entry| entry.unwrap().path())
-            .map(|path| {
-                (
-                    path.file_name().unwrap().to_string_lossy().into_owned(),
-                    path,
-                )
-            })
+            .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), path))
             .filter(|(name, _)| !name.starts_with('.'))
             .map(|(name, path)| (name, fs::read(path).unwrap()))
             .collect();
@@ -177,10 +158,7 @@ mod tests {
         let [a, b, c] = [(); 3].map(|()| KeyBytes::generate().unwrap());
         directory.write(&[&a, &b]).unwrap();
         let names = |keys: &[&KeyBytes]| {
-            let mut names: Vec<_> = keys
-                .iter()
-                .map(|key| format!("key-{}.key", key.name()))
-                .collect();
+            let mut names: Vec<_> = keys.iter().map(|key| format!("key-{}.key", key.name())).collect();
             names.push("active.key".into());
             names.sort();
             names
@@ -189,23 +167,13 @@ mod tests {
         assert_eq!(first[0], ("active.key".into(), a.as_bytes().to_vec()));
         let found: Vec<_> = first.iter().map(|(name, _)| name.clone()).collect();
         assert_eq!(found, names(&[&a, &b]));
-        assert_eq!(
-            fs::metadata(path.join(ACTIVE)).unwrap().mode() & 0o777,
-            0o600
-        );
+        assert_eq!(fs::metadata(path.join(ACTIVE)).unwrap().mode() & 0o777, 0o600);
         let written = || fs::metadata(path.join(ACTIVE)).unwrap().ino();
         let before = written();
         directory.write(&[&a, &b]).unwrap();
-        assert_eq!(
-            (files(&path), written()),
-            (first, before),
-            "nothing is to be done"
-        );
+        assert_eq!((files(&path), written()), (first, before), "nothing is to be done");
         directory.add(&[&c]).unwrap();
-        assert_eq!(
-            (files(&path)[0].1.as_slice(), files(&path).len()),
-            (a.as_bytes(), 4)
-        );
+        assert_eq!((files(&path)[0].1.as_slice(), files(&path).len()), (a.as_bytes(), 4));
         directory.write(&[&b, &c, &a]).unwrap();
         assert_eq!(files(&path)[0].1, b.as_bytes());
         directory.write(&[&c]).unwrap();

@@ -35,9 +35,7 @@ pub(crate) struct Entry {
 impl Gateway {
     pub(crate) fn new(endpoint: &str, user: Option<&str>, secrets: &Secrets) -> Self {
         let tls = TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(Arc::new(
-                rustls::crypto::aws_lc_rs::default_provider(),
-            ))
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
             .root_certs(RootCerts::new_with_certs(&secrets.authorities))
             .client_cert(secrets.identity.clone())
             .build();
@@ -87,8 +85,7 @@ impl Gateway {
     }
 
     pub(crate) fn revoke(&mut self, id: i64) -> Result<(), String> {
-        self.call("lease/revoke", &json!({"ID": id.to_string()}))
-            .map(drop)
+        self.call("lease/revoke", &json!({"ID": id.to_string()})).map(drop)
     }
 
     /// Asks as the user, if there is one. A token ends after a while, and with a restart of etcd.
@@ -146,9 +143,7 @@ pub(crate) fn answer(status: u16, body: &[u8]) -> Result<Value, String> {
         });
     };
     // The text alone, or an object with it in a stream; later releases have no `error`.
-    let error = answer
-        .get("error")
-        .map(|error| error.get("message").unwrap_or(error));
+    let error = answer.get("error").map(|error| error.get("message").unwrap_or(error));
     let error = error.or(answer.get("message").filter(|_| !is_good));
     match (error, is_good) {
         (Some(error), _) => {
@@ -209,8 +204,7 @@ fn chain(error: &ureq::Error) -> String {
     if let ureq::Error::Io(error) = error {
         text = format!("{text} ({:?})", error.kind());
         // rustls' error is inside.
-        let mut cause: Option<&(dyn Error + 'static)> =
-            io::Error::get_ref(error).map(|inner| inner as _);
+        let mut cause: Option<&(dyn Error + 'static)> = io::Error::get_ref(error).map(|inner| inner as _);
         while let Some(one) = cause {
             text = format!("{text}: {one}");
             cause = one.source();
@@ -250,10 +244,7 @@ mod tests {
         )
         .unwrap();
         let keys = keys.unwrap();
-        assert_eq!(
-            (&keys.value[..], keys.revision, keys.lease),
-            (&b"a"[..], 7, 0)
-        );
+        assert_eq!((&keys.value[..], keys.revision, keys.lease), (&b"a"[..], 7, 0));
         assert_eq!(holder.unwrap().lease, 4_581_746_468_218_522_887);
         assert!(fresh.is_none());
         let lived = r#"{"result":{"header":{},"ID":"123","TTL":"10"}}
@@ -292,25 +283,13 @@ mod tests {
     #[test]
     fn errors_are_read_in_each_of_their_forms() {
         for (status, body, said) in [
-            (
-                400,
-                r#"{"error":"a","message":"a","code":3}Grpc-Trailer-"#,
-                "a",
-            ),
+            (400, r#"{"error":"a","message":"a","code":3}Grpc-Trailer-"#, "a"),
             (403, r#"{"code":7,"message":"b","details":[]}"#, "b"),
-            (
-                200,
-                r#"{"error":{"grpc_code":5,"http_code":404,"message":"c"}}"#,
-                "c",
-            ),
+            (200, r#"{"error":{"grpc_code":5,"http_code":404,"message":"c"}}"#, "c"),
             (500, r#"{"error":7}"#, "an error without a text"),
             (200, r#"{"error":""}"#, "an error without a text"),
             (500, "{}", "HTTP status 500"),
-            (
-                404,
-                "404 page\nnot found\n",
-                "HTTP status 404: 404 page not found",
-            ),
+            (404, "404 page\nnot found\n", "HTTP status 404: 404 page not found"),
         ] {
             assert_eq!(answer(status, body.as_bytes()).unwrap_err(), said);
         }

@@ -56,11 +56,7 @@ impl Link {
     }
 
     /// Reads what etcd has, and does what is to be done, unless `is_to_end` says that there is no time.
-    pub(crate) fn turn(
-        &mut self,
-        observe: &mut Observe<'_>,
-        is_to_end: &dyn Fn() -> bool,
-    ) -> Result<(), String> {
+    pub(crate) fn turn(&mut self, observe: &mut Observe<'_>, is_to_end: &dyn Fn() -> bool) -> Result<(), String> {
         let mut problems: Vec<String> = Vec::new();
         for _ in 0..self.options.endpoints.len() {
             match self.turn_here(observe) {
@@ -103,8 +99,7 @@ impl Link {
     fn read(&mut self) -> Result<View, Failure> {
         let names = [KEYS, HOLDER, FRESH].map(|name| self.at(name));
         // Only these: others may have any number of names below the prefix.
-        let [keys, holder, fresh] =
-            self.call(|gateway| gateway.read(names.each_ref().map(String::as_str)))?;
+        let [keys, holder, fresh] = self.call(|gateway| gateway.read(names.each_ref().map(String::as_str)))?;
         let holder = holder.map(|entry: Entry| entry.lease);
         if holder.is_some() && holder != self.lease {
             // What is left of it expires.
@@ -208,10 +203,7 @@ impl Link {
     }
 
     /// Asks the endpoint of the moment.
-    fn call<T>(
-        &mut self,
-        ask: impl FnOnce(&mut Gateway) -> Result<T, String>,
-    ) -> Result<T, Failure> {
+    fn call<T>(&mut self, ask: impl FnOnce(&mut Gateway) -> Result<T, String>) -> Result<T, Failure> {
         let endpoint = &self.options.endpoints[self.endpoint];
         let user = self.options.user.as_deref();
         let gateway = self
@@ -255,10 +247,7 @@ fn explain(endpoint: &str, user: Option<&str>, prefix: &str, text: &str) -> Fail
         );
     }
     if has("authentication is not enabled") {
-        return everywhere(
-            "has no users; leave out --user and --password-file, or call: etcdctl auth enable"
-                .into(),
-        );
+        return everywhere("has no users; leave out --user and --password-file, or call: etcdctl auth enable".into());
     }
     if has("permission denied") {
         return everywhere(format!(
@@ -274,18 +263,12 @@ fn explain(endpoint: &str, user: Option<&str>, prefix: &str, text: &str) -> Fail
         );
     }
     if has("NotValidForName") || has("not valid for name") {
-        return here(
-            "has a certificate for other names; write the endpoint as its certificate names it"
-                .into(),
-        );
+        return here("has a certificate for other names; write the endpoint as its certificate names it".into());
     }
     if text.starts_with("timeout") {
         return late(endpoint);
     }
-    if ["Expired", "expired", "NotValidYet", "not valid"]
-        .into_iter()
-        .any(has)
-    {
+    if ["Expired", "expired", "NotValidYet", "not valid"].into_iter().any(has) {
         return here(format!(
             "has a certificate that is not valid at this time: {text}; renew it, or correct the clock of \
              this machine"
@@ -302,23 +285,16 @@ fn explain(endpoint: &str, user: Option<&str>, prefix: &str, text: &str) -> Fail
         return here("does not speak TLS; write http:// in --endpoint".into());
     }
     // It closes without a word, and the moment decides which error that is.
-    let is_closed = ["BrokenPipe", "ConnectionReset", "UnexpectedEof"]
-        .into_iter()
-        .any(has);
+    let is_closed = ["BrokenPipe", "ConnectionReset", "UnexpectedEof"].into_iter().any(has);
     if is_closed {
         let remedy = match endpoint.starts_with("http://") {
-            true => {
-                "if it speaks TLS, write https:// in --endpoint, and give the authority of its certificate as --ca"
-            }
+            true => "if it speaks TLS, write https:// in --endpoint, and give the authority of its certificate as --ca",
             false => "if it goes on and it does not speak TLS, write http:// in --endpoint",
         };
         return here(format!("closes the connection; {remedy}"));
     }
     if has("refused") {
-        return here(
-            "refuses the connection; start etcd, or correct --endpoint (its --listen-client-urls)"
-                .into(),
-        );
+        return here("refuses the connection; start etcd, or correct --endpoint (its --listen-client-urls)".into());
     }
     here(format!(
         "fails: {text}; see whether it runs and has a leader: etcdctl endpoint status --cluster"
@@ -328,11 +304,7 @@ fn explain(endpoint: &str, user: Option<&str>, prefix: &str, text: &str) -> Fail
 /// The name of this machine, for people who look into etcd.
 fn host() -> String {
     let name = rustix::system::uname();
-    format!(
-        "{} {}",
-        name.nodename().to_string_lossy(),
-        std::process::id()
-    )
+    format!("{} {}", name.nodename().to_string_lossy(), std::process::id())
 }
 
 /// The names below the prefix.
@@ -357,11 +329,7 @@ mod tests {
                 "refuses the password of user `app`",
                 "correct --user and --password-file",
             ),
-            (
-                "etcdserver: user name is empty",
-                "wants a user",
-                "give --user",
-            ),
+            ("etcdserver: user name is empty", "wants a user", "give --user"),
             (
                 "etcdserver: authentication is not enabled",
                 "has no users",
@@ -382,11 +350,7 @@ mod tests {
                 "for other names",
                 "write the endpoint",
             ),
-            (
-                "timeout: global",
-                "does not answer within",
-                "see whether it runs",
-            ),
+            ("timeout: global", "does not answer within", "see whether it runs"),
             (
                 "invalid peer certificate: certificate Expired",
                 "not valid at this time",
@@ -402,24 +366,15 @@ mod tests {
                 "does not speak TLS",
                 "http://",
             ),
-            (
-                "io: broken pipe (BrokenPipe)",
-                "if it speaks TLS",
-                "write https://",
-            ),
+            ("io: broken pipe (BrokenPipe)", "if it speaks TLS", "write https://"),
             (
                 "Connection refused (os error 111)",
                 "refuses the connection",
                 "start etcd",
             ),
-            (
-                "something else",
-                "fails: something else",
-                "etcdctl endpoint status",
-            ),
+            ("something else", "fails: something else", "etcdctl endpoint status"),
         ] {
-            let (Failure::Here(said) | Failure::Everywhere(said)) =
-                explain("http://e:2379", Some("app"), "/p", text);
+            let (Failure::Here(said) | Failure::Everywhere(said)) = explain("http://e:2379", Some("app"), "/p", text);
             assert!(said.contains(problem) && said.contains(remedy), "{said}");
         }
         let (Failure::Here(said) | Failure::Everywhere(said)) =

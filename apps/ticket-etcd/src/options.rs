@@ -51,11 +51,7 @@ pub struct OptionsError {
 }
 
 impl OptionsError {
-    pub(crate) fn new(
-        place: impl Into<String>,
-        problem: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
+    pub(crate) fn new(place: impl Into<String>, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             place: place.into(),
             problem: problem.into(),
@@ -75,9 +71,8 @@ pub(crate) struct Secrets {
 impl Options {
     /// Finds mistakes that show without looking at files.
     pub(crate) fn check(&self) -> Result<(), OptionsError> {
-        let fault = |name: &str, problem: String, remedy: &str| {
-            Err(OptionsError::new(format!("--{name}"), problem, remedy))
-        };
+        let fault =
+            |name: &str, problem: String, remedy: &str| Err(OptionsError::new(format!("--{name}"), problem, remedy));
         if !ROTATIONS.contains(&self.rotation) || self.rotation.subsec_nanos() != 0 {
             let problem = "etcd counts whole seconds, and all machines need time to learn a key";
             return fault("rotation", problem.into(), "give 10 to 21600 seconds");
@@ -95,16 +90,13 @@ impl Options {
             }
             let tls = endpoint.starts_with("https:");
             if tls && self.ca.is_none() {
-                let problem =
-                    format!("no authority is named that may sign the certificate of {endpoint}");
+                let problem = format!("no authority is named that may sign the certificate of {endpoint}");
                 let remedy = "give --ca, with a private etcd its own authority";
                 return fault("endpoint", problem, remedy);
             }
             if !tls && self.password_file.is_some() && !is_loopback(endpoint) {
-                let problem =
-                    format!("the password would cross the network to {endpoint} unencrypted");
-                let remedy =
-                    "give https:// and --ca, or an etcd on this machine by its loopback address";
+                let problem = format!("the password would cross the network to {endpoint} unencrypted");
+                let remedy = "give https:// and --ca, or an etcd on this machine by its loopback address";
                 return fault("endpoint", problem, remedy);
             }
             if !tls && (self.ca.is_some() || self.cert.is_some()) {
@@ -119,8 +111,7 @@ impl Options {
             || prefix.ends_with('/')
         {
             let problem = format!("`{}` is no prefix of names in etcd", prefix.escape_debug());
-            let remedy =
-                "give for example /widelane/tickets: at most 256 characters, no `/` at the end";
+            let remedy = "give for example /widelane/tickets: at most 256 characters, no `/` at the end";
             return fault("prefix", problem, remedy);
         }
         let pairs = [
@@ -155,19 +146,15 @@ impl Options {
                 None => Err(OptionsError::new(place, "no password", remedy)),
             }
         });
-        let identity = self
-            .cert
-            .as_ref()
-            .zip(self.key.as_ref())
-            .map(|(cert, key)| {
-                let chain = certificates("cert", cert)?;
-                let (place, bytes) = read_secret("key", key, CORRECT)?;
-                widelane_pem::private_key(&bytes)
-                    .map_err(|fault| OptionsError::new(&place, fault.in_file(key), fault.remedy))?;
-                let key = PrivateKey::from_pem(&bytes)
-                    .map_err(|error| OptionsError::new(&place, error.to_string(), CORRECT))?;
-                Ok(ClientCert::new_with_certs(&chain, key))
-            });
+        let identity = self.cert.as_ref().zip(self.key.as_ref()).map(|(cert, key)| {
+            let chain = certificates("cert", cert)?;
+            let (place, bytes) = read_secret("key", key, CORRECT)?;
+            widelane_pem::private_key(&bytes)
+                .map_err(|fault| OptionsError::new(&place, fault.in_file(key), fault.remedy))?;
+            let key =
+                PrivateKey::from_pem(&bytes).map_err(|error| OptionsError::new(&place, error.to_string(), CORRECT))?;
+            Ok(ClientCert::new_with_certs(&chain, key))
+        });
         let authorities = self.ca.as_ref().map(|ca| certificates("ca", ca));
         Ok(Secrets {
             secret,
@@ -183,8 +170,7 @@ fn is_endpoint(endpoint: &str) -> bool {
     endpoint.parse::<Uri>().is_ok_and(|address| {
         let has_host = address.host().is_some_and(|host| !host.is_empty());
         let schemes = [Some(&Scheme::HTTP), Some(&Scheme::HTTPS)];
-        let is_plain =
-            address.path() == "/" && address.query().is_none() && !endpoint.contains('@');
+        let is_plain = address.path() == "/" && address.query().is_none() && !endpoint.contains('@');
         schemes.contains(&address.scheme()) && has_host && address.port().is_some() && is_plain
     })
 }
@@ -205,8 +191,8 @@ fn certificates(option: &str, path: &Path) -> Result<Vec<Certificate<'static>>, 
     let place = format!("--{option} {}", path.display());
     let text = widelane_files::read_named(path, LONGEST_CHAIN)
         .map_err(|error| OptionsError::new(&place, error.to_string(), CORRECT))?;
-    let chain = widelane_pem::chain(&text)
-        .map_err(|fault| OptionsError::new(&place, fault.in_file(path), fault.remedy))?;
+    let chain =
+        widelane_pem::chain(&text).map_err(|fault| OptionsError::new(&place, fault.in_file(path), fault.remedy))?;
     Ok(chain
         .iter()
         .map(|one| Certificate::from_der(&one.value).to_owned())
@@ -214,18 +200,13 @@ fn certificates(option: &str, path: &Path) -> Result<Vec<Certificate<'static>>, 
 }
 
 /// The place for messages, and the content of a file with a secret.
-fn read_secret(
-    option: &str,
-    path: &Path,
-    missing: &str,
-) -> Result<(String, Zeroizing<Vec<u8>>), OptionsError> {
+fn read_secret(option: &str, path: &Path, missing: &str) -> Result<(String, Zeroizing<Vec<u8>>), OptionsError> {
     let place = format!("--{option} {}", path.display());
     let fault = |problem: String, remedy: &str| OptionsError::new(&place, problem, remedy);
     let read = |file: &mut File| -> io::Result<Zeroizing<Vec<u8>>> {
         // In memory that never moves, so that no copy stays behind.
         let mut bytes = Zeroizing::new(Vec::with_capacity(LONGEST_SECRET + 1));
-        file.take(LONGEST_SECRET as u64 + 1)
-            .read_to_end(&mut bytes)?;
+        file.take(LONGEST_SECRET as u64 + 1).read_to_end(&mut bytes)?;
         match bytes.len() > LONGEST_SECRET {
             true => Err(io::Error::other("it is too long")),
             false => Ok(bytes),
@@ -245,10 +226,7 @@ fn read_secret(
     let (owner, own) = (metadata.uid(), geteuid().as_raw());
     if owner != 0 && owner != own {
         let remedy = format!("chown {own} {}, and make a new one", path.display());
-        return Err(fault(
-            format!("it belongs to user {owner}, who knows it"),
-            &remedy,
-        ));
+        return Err(fault(format!("it belongs to user {owner}, who knows it"), &remedy));
     }
     if metadata.mode() & READ_BY_OTHERS != 0 {
         let mode = metadata.mode() & 0o7777;
@@ -264,15 +242,15 @@ fn read_secret(
 }
 
 /// Shorter, and a slow machine or a change of etcd's leader could take as long.
-const ROTATIONS: std::ops::RangeInclusive<Duration> =
-    Duration::from_secs(10)..=Duration::from_secs(21_600);
+const ROTATIONS: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(21_600);
 const MOST_ENDPOINTS: usize = 16;
 const MOST_PREFIX: usize = 256;
 const LONGEST_SECRET: usize = 16 * 1024;
 const LONGEST_CHAIN: u64 = 1024 * 1024;
 /// Reading or writing by others, writing by the group.
 const READ_BY_OTHERS: u32 = 0o026;
-const MAKE_KEY: &str = "correct the path, or make a key and give the same to all machines: widelane tickets etcd-key FILE";
+const MAKE_KEY: &str =
+    "correct the path, or make a key and give the same to all machines: widelane tickets etcd-key FILE";
 const CORRECT: &str = "correct the path, or mount the Secret that has the file";
 
 #[cfg(test)]
@@ -282,10 +260,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn all() -> Options {
-        let endpoints = [
-            "https://etcd1.example.org:2379",
-            "https://etcd2.example.org:2379",
-        ];
+        let endpoints = ["https://etcd1.example.org:2379", "https://etcd2.example.org:2379"];
         Options {
             endpoints: endpoints.map(String::from).to_vec(),
             prefix: "/widelane/tickets".into(),
@@ -307,11 +282,7 @@ mod tests {
             options.endpoints = vec![endpoint.into()];
             (options.ca, options.cert, options.key) = (None, None, None);
         };
-        for local in [
-            "http://127.0.0.1:2379",
-            "http://[::1]:1",
-            "http://localhost:1",
-        ] {
+        for local in ["http://127.0.0.1:2379", "http://[::1]:1", "http://localhost:1"] {
             let mut options = all();
             plain(&mut options, local);
             options.check().unwrap();
@@ -319,39 +290,21 @@ mod tests {
         type Mistake<'a> = (&'a dyn Fn(&mut Options), &'a str);
         let mistakes: [Mistake<'_>; 13] = [
             (&|o| o.endpoints.clear(), "--endpoint: 0 endpoints"),
-            (
-                &|o| o.endpoints[1] = "etcd1:2379".into(),
-                "is no endpoint of etcd",
-            ),
-            (
-                &|o| o.endpoints[0] = "https://u@e:1".into(),
-                "is no endpoint of etcd",
-            ),
-            (
-                &|o| o.endpoints[0] = "https://e:1/v3".into(),
-                "is no endpoint of etcd",
-            ),
-            (
-                &|o| o.endpoints[0] = "http://127.0.0.1:1".into(),
-                "is without TLS",
-            ),
+            (&|o| o.endpoints[1] = "etcd1:2379".into(), "is no endpoint of etcd"),
+            (&|o| o.endpoints[0] = "https://u@e:1".into(), "is no endpoint of etcd"),
+            (&|o| o.endpoints[0] = "https://e:1/v3".into(), "is no endpoint of etcd"),
+            (&|o| o.endpoints[0] = "http://127.0.0.1:1".into(), "is without TLS"),
             (
                 &|o| plain(o, "http://etcd1.example.org:2379"),
                 "would cross the network",
             ),
             (&|o| o.ca = None, "no authority is named"),
-            (
-                &|o| o.password_file = None,
-                "--user: it and --password-file",
-            ),
+            (&|o| o.password_file = None, "--user: it and --password-file"),
             (&|o| o.user = None, "--user: it and --password-file"),
             (&|o| o.cert = None, "--cert: it and --key"),
             (&|o| o.prefix.push('/'), "is no prefix"),
             (&|o| o.rotation = Duration::from_secs(9), "10 to 21600"),
-            (
-                &|o| o.rotation = Duration::from_millis(10_500),
-                "whole seconds",
-            ),
+            (&|o| o.rotation = Duration::from_millis(10_500), "whole seconds"),
         ];
         for (change, said) in mistakes {
             let mut options = all();
@@ -381,10 +334,7 @@ mod tests {
         options.read().unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let error = refused(&options);
-        assert!(
-            error.contains("mode 0644") && error.contains("chmod 600"),
-            "{error}"
-        );
+        assert!(error.contains("mode 0644") && error.contains("chmod 600"), "{error}");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o440)).unwrap();
         options.read().unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();

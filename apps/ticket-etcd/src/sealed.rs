@@ -147,11 +147,7 @@ pub(crate) fn seal(secret: &Secret, name: &[u8], set: &Set) -> Result<Vec<u8>, N
     }
     let aad = associated(VERSION, name);
     let tag = key
-        .seal_in_place_separate_tag(
-            Nonce::assume_unique_for_key(nonce),
-            Aad::from(&aad),
-            &mut sealed,
-        )
+        .seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(&aad), &mut sealed)
         .map_err(|_| NoKey)?;
     Ok([MAGIC, &[VERSION], &nonce, &sealed, tag.as_ref()].concat())
 }
@@ -244,9 +240,11 @@ mod tests {
         let plain = |set: &Set| (set.generation, set.written, set.rotation, set.encrypts);
         plain(one) == plain(other)
             && one.keys.len() == other.keys.len()
-            && one.keys.iter().zip(&other.keys).all(|(one, other)| {
-                one.made == other.made && one.bytes.as_bytes() == other.bytes.as_bytes()
-            })
+            && one
+                .keys
+                .iter()
+                .zip(&other.keys)
+                .all(|(one, other)| one.made == other.made && one.bytes.as_bytes() == other.bytes.as_bytes())
     }
 
     #[test]
@@ -272,11 +270,7 @@ mod tests {
         let again = seal(&own, b"a/keys", &set).unwrap();
         assert_ne!(value, again, "the nonce is the same");
         let key = set.keys[0].bytes.as_bytes();
-        assert!(
-            !value
-                .windows(16)
-                .any(|part| key.windows(16).any(|of| of == part))
-        );
+        assert!(!value.windows(16).any(|part| key.windows(16).any(|of| of == part)));
     }
 
     /// An instance that has the secret and writes nonsense must not harm.
@@ -293,13 +287,9 @@ mod tests {
         };
         assert!(whole(0, 3, 3, 1).is_some());
         assert!(whole(NONE, 3, 3, 1).unwrap().encrypts.is_none());
-        for (encrypts, count, keys, rotation) in [
-            (3, 3, 3, 1),
-            (0, 3, 2, 1),
-            (NONE, 0, 0, 1),
-            (0, 3, 3, 0),
-            (0, 6, 6, 1),
-        ] {
+        for (encrypts, count, keys, rotation) in
+            [(3, 3, 3, 1), (0, 3, 2, 1), (NONE, 0, 0, 1), (0, 3, 3, 0), (0, 6, 6, 1)]
+        {
             assert!(whole(encrypts, count, keys, rotation).is_none());
         }
         assert!(parse(b"").is_none());

@@ -21,8 +21,7 @@ impl Sources {
             is_tree: false,
         };
         let top = sources.git(&["rev-parse", "--show-toplevel"]);
-        let same =
-            |top: String| Some(Path::new(&top).canonicalize().ok()? == root.canonicalize().ok()?);
+        let same = |top: String| Some(Path::new(&top).canonicalize().ok()? == root.canonicalize().ok()?);
         sources.is_tree = top.and_then(same) == Some(true);
         sources
     }
@@ -80,12 +79,7 @@ impl Sources {
 /// git in a folder. A hook of another repository may have started this process.
 pub(crate) fn git(folder: &Path) -> Command {
     let mut command = Command::new("git");
-    for name in [
-        "GIT_DIR",
-        "GIT_WORK_TREE",
-        "GIT_INDEX_FILE",
-        "GIT_COMMON_DIR",
-    ] {
+    for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR"] {
         command.env_remove(name);
     }
     command.current_dir(folder);
@@ -93,12 +87,5 @@ pub(crate) fn git(folder: &Path) -> Command {
 }
 
 /// What `widelane` is built from.
-pub(crate) const PRODUCT: [&str; 6] = [
-    "Cargo.toml",
-    "Cargo.lock",
-    "crates",
-    "adapters",
-    "apps",
-    "tools",
-];
+pub(crate) const PRODUCT: [&str; 6] = ["Cargo.toml", "Cargo.lock", "crates", "adapters", "apps", "tools"];
 const UNKNOWN: &str = "unknown";

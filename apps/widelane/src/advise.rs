@@ -74,9 +74,8 @@ fn profile(path: Option<PathBuf>) -> Result<Profile, Failure> {
     let machine = Machine::here();
     let Some(path) = path else {
         let kept = machine::kept(&Places::here().to_read(profile_name()), &machine);
-        let (_, profile) = kept.map_err(|why| {
-            Failure::Failed(format!("{why}; measure this machine with `widelane probe`"))
-        })?;
+        let (_, profile) =
+            kept.map_err(|why| Failure::Failed(format!("{why}; measure this machine with `widelane probe`")))?;
         return Ok(profile);
     };
     let profile = Profile::load_named(&path).map_err(|error| {

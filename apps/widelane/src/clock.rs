@@ -20,9 +20,7 @@ pub(crate) fn clock(named: Option<&str>) -> Result<Option<Clock>, Failure> {
             Ok(Some(clock_of(Subject::Measured(&profile))))
         }
         Err(why) => {
-            tracing::info!(
-                "{why}; until `widelane probe` has measured this machine, wide code counts as free"
-            );
+            tracing::info!("{why}; until `widelane probe` has measured this machine, wide code counts as free");
             Ok(None)
         }
     }
@@ -42,10 +40,7 @@ fn by_name(name: &str) -> Result<Clock, Failure> {
         ))
     })?;
     if profile.stale(&Machine::here()).is_some() {
-        tracing::warn!(
-            profile = name,
-            "is of another machine, and taken as it was asked for"
-        );
+        tracing::warn!(profile = name, "is of another machine, and taken as it was asked for");
     }
     Ok(clock_of(Subject::Measured(&profile)))
 }

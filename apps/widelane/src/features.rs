@@ -24,20 +24,16 @@ pub(crate) fn elsewhere(error: &clap::Error) -> Option<Failure> {
              widelane-lab {name}"
         )));
     }
-    INSTRUMENTS.contains(&name).then(|| {
-        Failure::Usage(format!(
-            "`{name}` is not in this build; {}",
-            build_in("instruments")
-        ))
-    })
+    INSTRUMENTS
+        .contains(&name)
+        .then(|| Failure::Usage(format!("`{name}` is not in this build; {}", build_in("instruments"))))
 }
 
 /// What `--version` prints: the version, the commit, and the optional parts that are in this
 /// program.
 pub(crate) fn long_version() -> &'static str {
     // A program has one set of features; clap wants the text for as long as it runs.
-    static TEXT: LazyLock<String> =
-        LazyLock::new(|| widelane_cli::version::long_version(COMMIT, FEATURES));
+    static TEXT: LazyLock<String> = LazyLock::new(|| widelane_cli::version::long_version(COMMIT, FEATURES));
     &TEXT
 }
 
@@ -52,28 +48,17 @@ const FEATURES: &[(&str, bool)] = &[
 
 /// The commands of the feature `instruments`.
 const INSTRUMENTS: &[&str] = &[
-    "setup", "speed", "kernels", "probe", "advise", "scan", "steer", "run", "status", "usage",
-    "top", "trace",
+    "setup", "speed", "kernels", "probe", "advise", "scan", "steer", "run", "status", "usage", "top", "trace",
 ];
 
 /// The commands of `widelane-lab` that this program has none of its own for.
-const LABORATORY: &[&str] = &[
-    "simulate",
-    "emulate",
-    "experiment",
-    "report",
-    "handshakes",
-    "timing",
-];
+const LABORATORY: &[&str] = &["simulate", "emulate", "experiment", "report", "handshakes", "timing"];
 
 /// Options that `widelane-lab` has, because they take its simulator or its pictures.
 const OPTIONS: &[(&str, &str)] = &[
     ("--picture", "widelane-lab report --clocks FILE"),
     ("--workload", "widelane-lab advise --workload NAME"),
-    (
-        "--cores",
-        "widelane-lab advise --workload NAME --cores NUMBER",
-    ),
+    ("--cores", "widelane-lab advise --workload NAME --cores NUMBER"),
 ];
 
 #[cfg(test)]
@@ -92,9 +77,7 @@ mod tests {
             .collect();
         assert!(!names.is_empty());
         for name in names {
-            let found = long_version()
-                .split([' ', '+', '-'])
-                .any(|word| word == name);
+            let found = long_version().split([' ', '+', '-']).any(|word| word == name);
             assert!(found, "{name}: {}", long_version());
         }
     }

@@ -57,9 +57,7 @@ fn measure(json: bool) -> Result<(), Failure> {
     let speeds = speeds.map_err(|error| Failure::Usage(error.to_string()))?;
     if speeds.is_empty() {
         let why = widelane_cpu::lanes();
-        return Err(Failure::Failed(format!(
-            "there is nothing to measure: {why}"
-        )));
+        return Err(Failure::Failed(format!("there is nothing to measure: {why}")));
     }
     if json {
         let lines = speeds.iter().map(json_line);
@@ -176,11 +174,7 @@ fn line(kernel: Kernel, target: Target, proof: &Proof) -> Line {
         multiply_bound_cycles: report.multiply_bound_cycles(),
         shared_bound_cycles: report.shared_bound_cycles(),
         widest_bits: proof.widest_bits,
-        claims: proof
-            .claims
-            .iter()
-            .map(|&(bits, why)| Claim { bits, why })
-            .collect(),
+        claims: proof.claims.iter().map(|&(bits, why)| Claim { bits, why }).collect(),
     }
 }
 
@@ -215,12 +209,7 @@ fn table(proved: &[(Kernel, Target, Proof)]) -> String {
     let left: Vec<bool> = (0..HEAD.len()).map(|column| column < 2).collect();
     let mut text = columns(&rows, &left) + "\n";
     for target in Target::ALL.into_iter().rev() {
-        let _ = write!(
-            text,
-            "{target}: {}, {} lanes",
-            target.needs(),
-            target.lanes()
-        );
+        let _ = write!(text, "{target}: {}, {} lanes", target.needs(), target.lanes());
         let caveat = target.caveat().map(|caveat| format!("; {caveat}"));
         let _ = writeln!(text, "{}", caveat.unwrap_or_default());
     }
@@ -261,8 +250,8 @@ fn targets_of(kernel: Kernel) -> impl Iterator<Item = Target> {
 }
 
 const HEAD: [&str; 14] = [
-    "kernel", "target", "instr", "madds", "muls", "simple", "loads", "stores", "moves", "spills",
-    "licence", "cycles/a", "cycles/b", "widest",
+    "kernel", "target", "instr", "madds", "muls", "simple", "loads", "stores", "moves", "spills", "licence",
+    "cycles/a", "cycles/b", "widest",
 ];
 const LEGEND: &str = "\
 madds: 52-bit multiply-adds; muls: other multiplications. cycles/a: the least cycles on a core that
@@ -334,11 +323,6 @@ mod tests {
             array("digit", 1, "numbers below 2^5", [false, false, true]),
         ];
         assert_eq!(line["arrays"], serde_json::json!(expected));
-        assert!(
-            line["reference"]
-                .as_str()
-                .unwrap()
-                .contains("ASIACRYPT 2008")
-        );
+        assert!(line["reference"].as_str().unwrap().contains("ASIACRYPT 2008"));
     }
 }

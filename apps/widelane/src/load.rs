@@ -15,8 +15,8 @@ use widelane_cli::places::{CALIBRATION, Places};
 use widelane_cli::values;
 use widelane_engine::calibration;
 use widelane_load::{
-    After, Arrivals, Close, Group, Identity, LoadError, Plan, SignatureAlgorithm, Spacing, Storm,
-    Suite, Trust, Version, Watch,
+    After, Arrivals, Close, Group, Identity, LoadError, Plan, SignatureAlgorithm, Spacing, Storm, Suite, Trust,
+    Version, Watch,
 };
 use widelane_text::json_line;
 
@@ -34,13 +34,7 @@ pub(crate) struct Args {
 
     /// Open loop: start R connections a second, whatever the server does; latencies count from
     /// the intended start
-    #[arg(
-        long,
-        short,
-        value_name = "R",
-        conflicts_with = "concurrency",
-        help_heading = "Load"
-    )]
+    #[arg(long, short, value_name = "R", conflicts_with = "concurrency", help_heading = "Load")]
     rate: Option<f64>,
 
     /// Start connections of an open loop at random (exponential) intervals, not at even ones
@@ -126,30 +120,15 @@ pub(crate) struct Args {
     group: Vec<Group>,
 
     /// Offer only these signature algorithms, like rsa_pss_rsae_sha256
-    #[arg(
-        long,
-        value_name = "ALG",
-        value_delimiter = ',',
-        help_heading = "Handshake"
-    )]
+    #[arg(long, value_name = "ALG", value_delimiter = ',', help_heading = "Handshake")]
     sigalg: Vec<SignatureAlgorithm>,
 
     /// Offer only these cipher suites, like TLS_AES_128_GCM_SHA256
-    #[arg(
-        long,
-        value_name = "SUITE",
-        value_delimiter = ',',
-        help_heading = "Handshake"
-    )]
+    #[arg(long, value_name = "SUITE", value_delimiter = ',', help_heading = "Handshake")]
     cipher: Vec<Suite>,
 
     /// Offer these application protocols, like http/1.1
-    #[arg(
-        long,
-        value_name = "PROTOCOL",
-        value_delimiter = ',',
-        help_heading = "Handshake"
-    )]
+    #[arg(long, value_name = "PROTOCOL", value_delimiter = ',', help_heading = "Handshake")]
     alpn: Vec<String>,
 
     /// Resume sessions with the server's tickets [default: every handshake is a full one]
@@ -165,30 +144,15 @@ pub(crate) struct Args {
     insecure: bool,
 
     /// Trust the certificates in this PEM file [default: the system's]
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with = "insecure",
-        help_heading = "Handshake"
-    )]
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure", help_heading = "Handshake")]
     ca: Option<PathBuf>,
 
     /// Show this certificate to servers that ask for one (PEM, leaf first)
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "key",
-        help_heading = "Handshake"
-    )]
+    #[arg(long, value_name = "FILE", requires = "key", help_heading = "Handshake")]
     certificate: Option<PathBuf>,
 
     /// Private key of --certificate (PEM)
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "certificate",
-        help_heading = "Handshake"
-    )]
+    #[arg(long, value_name = "FILE", requires = "certificate", help_heading = "Handshake")]
     key: Option<PathBuf>,
 
     /// GET this path over HTTP/1.1 after the handshake
@@ -248,9 +212,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
              the generator a CPU of its own with --cpus"
                 .into(),
         )),
-        attempted => Err(Failure::Failed(format!(
-            "none of {attempted} handshakes completed"
-        ))),
+        attempted => Err(Failure::Failed(format!("none of {attempted} handshakes completed"))),
     }
 }
 
@@ -259,11 +221,7 @@ fn plan(args: Args) -> Result<Plan, Failure> {
     if let Some(name) = args.server_name {
         plan.server_name = name;
     }
-    let spacing = if args.poisson {
-        Spacing::Poisson
-    } else {
-        Spacing::Even
-    };
+    let spacing = if args.poisson { Spacing::Poisson } else { Spacing::Even };
     match (args.concurrency, args.rate) {
         (Some(n), _) => plan.arrivals = Arrivals::Concurrency(n),
         (None, Some(per_second)) => {
@@ -339,15 +297,13 @@ fn storm(text: &str) -> Result<Storm, String> {
 fn stop_on_signals(watch: &Watch) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let watch = watch.clone();
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            let mut signals = signals.forever();
-            signals.next();
-            watch.stop();
-            signals.next();
-            std::process::exit(STATUS_KILLED);
-        })?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut signals = signals.forever();
+        signals.next();
+        watch.stop();
+        signals.next();
+        std::process::exit(STATUS_KILLED);
+    })?;
     Ok(())
 }
 
@@ -467,10 +423,7 @@ mod tests {
             "127.0.0.1:1 --close abrupt --resume",
         ] {
             let failure = run(parse(wrong).expect("clap lets it pass")).expect_err(wrong);
-            assert!(
-                matches!(failure, Failure::Usage(_)),
-                "{wrong:?}: {failure:?}"
-            );
+            assert!(matches!(failure, Failure::Usage(_)), "{wrong:?}: {failure:?}");
         }
     }
 
@@ -497,20 +450,14 @@ mod tests {
         );
         assert_eq!(plan.retries, 3);
         assert_eq!(plan.duration, Duration::from_millis(2500));
-        assert_eq!(
-            (plan.warmup, plan.timeout),
-            (Duration::ZERO, Duration::from_secs(3))
-        );
+        assert_eq!((plan.warmup, plan.timeout), (Duration::ZERO, Duration::from_secs(3)));
         assert_eq!(plan.offer.version, Some(Version::Tls12));
         let groups: Vec<_> = plan.offer.groups.iter().map(Group::to_string).collect();
         assert_eq!(groups, ["p256", "x25519"]);
         assert_eq!((plan.threads, plan.cpus), (2, Cpus::from_iter([0, 1])));
         assert_eq!(plan.after, After::Get("/x".into()));
         assert_eq!(plan.server_name, "a.test");
-        assert_eq!(
-            (plan.close, plan.limit, plan.preflight),
-            (Close::Fin, Some(7), false)
-        );
+        assert_eq!((plan.close, plan.limit, plan.preflight), (Close::Fin, Some(7), false));
         assert_eq!(plan.offer.trust, Trust::Unchecked);
         assert!(plan.offer.resume);
     }

@@ -15,10 +15,7 @@ pub(crate) fn start() {
     };
     let levels = levels(std::env::var("RUST_LOG").ok().as_deref());
     // This fails only if a logger was set before, which nothing here does.
-    let _ = tracing_subscriber::registry()
-        .with(lines)
-        .with(levels)
-        .try_init();
+    let _ = tracing_subscriber::registry().with(lines).with(levels).try_init();
 }
 
 /// What `RUST_LOG` asks for, like `debug` or `info,widelane_terminator=debug`; `info` if it is not
@@ -44,10 +41,7 @@ mod tests {
             );
         }
         assert!(enabled(Some("debug"), Level::DEBUG));
-        assert!(enabled(
-            Some("warn,widelane_terminator=trace"),
-            Level::TRACE
-        ));
+        assert!(enabled(Some("warn,widelane_terminator=trace"), Level::TRACE));
         assert!(!enabled(Some("warn,rustls=trace"), Level::INFO));
     }
 }

@@ -10,9 +10,7 @@ use widelane_cli::places::{Places, profile_name};
 use widelane_cli::{machine, output};
 use widelane_cpu::lanes;
 use widelane_cpu::licence::Class;
-use widelane_frequency::{
-    Distribution, Estimate, Machine, Penalty, Profile, Siblings, probe, runs,
-};
+use widelane_frequency::{Distribution, Estimate, Machine, Penalty, Profile, Siblings, probe, runs};
 use widelane_text::json_line;
 
 /// Measure what wide code does to the clock of this machine
@@ -40,10 +38,7 @@ pub(crate) struct Args {
 /// Runs it.
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let places = Places::here();
-    let path = args
-        .output
-        .clone()
-        .or_else(|| places.to_write(profile_name()));
+    let path = args.output.clone().or_else(|| places.to_write(profile_name()));
     let kept = match &args.output {
         _ if !args.cached => None,
         Some(named) => machine::kept(&[vec![named.clone()]], &Machine::here()).ok(),
@@ -124,11 +119,7 @@ fn table(profile: &Profile) -> String {
         },
         machine.microcode,
         profile.tsc_ghz,
-        if profile.quick {
-            "; measured in a hurry"
-        } else {
-            ""
-        },
+        if profile.quick { "; measured in a hurry" } else { "" },
     );
     let _ = writeln!(
         text,
@@ -153,11 +144,7 @@ fn table(profile: &Profile) -> String {
         );
     }
     for class in Class::ALL {
-        if !profile
-            .clocks
-            .iter()
-            .any(|clock| clock.class == class.name())
-        {
+        if !profile.clocks.iter().any(|clock| clock.class == class.name()) {
             let why = match runs(class) {
                 true => "not measured",
                 false => "this CPU has no such instructions that can be used here",
@@ -178,9 +165,7 @@ fn table(profile: &Profile) -> String {
             spread(&edge.stall_us),
             spread(&edge.control_us),
             100.0 * edge.after,
-            edge.tail_us
-                .as_ref()
-                .map_or("n/a (not lower)".to_owned(), spread),
+            edge.tail_us.as_ref().map_or("n/a (not lower)".to_owned(), spread),
         );
     }
     match &profile.hand_over {
@@ -202,17 +187,12 @@ fn table(profile: &Profile) -> String {
                 );
             }
         }
-        None => {
-            text.push_str("\nhand-over to another core: n/a: this process may use one CPU only\n")
-        }
+        None => text.push_str("\nhand-over to another core: n/a: this process may use one CPU only\n"),
     }
     hyperthreads(&mut text, &profile.siblings);
     text.push_str("\ncounters\n");
     for counter in &profile.counters {
-        let clocks = counter
-            .ghz
-            .iter()
-            .map(|(class, ghz)| format!("{class} {ghz:.3} GHz"));
+        let clocks = counter.ghz.iter().map(|(class, ghz)| format!("{class} {ghz:.3} GHz"));
         let shares = counter
             .share
             .iter()

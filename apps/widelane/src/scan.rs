@@ -6,9 +6,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
-use widelane_scan::{
-    Class, Function, Generation, Image, Level, ScanError, scan_file, scan_process,
-};
+use widelane_scan::{Class, Function, Generation, Image, Level, ScanError, scan_file, scan_process};
 use widelane_text::{escaped, json_line};
 
 /// Find functions with wide vector code, and the clock that they ask for
@@ -154,11 +152,7 @@ fn tables(images: &[Image], args: &Args) -> String {
             escaped(&image.path.to_string_lossy()),
             image.examined,
             args.from.class(),
-            if image.symbols {
-                ""
-            } else {
-                " (no local symbols)"
-            },
+            if image.symbols { "" } else { " (no local symbols)" },
         );
         if wide == 0 {
             continue;
@@ -256,10 +250,7 @@ mod tests {
     #[test]
     fn a_number_is_a_process_and_anything_else_a_file() {
         // Has less code than the tests. It ends when its input ends.
-        let piped = Command::new("cat")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn();
+        let piped = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut cat = piped.unwrap();
         // At its start, it has no code yet.
         cat.stdin.as_mut().unwrap().write_all(b"x").unwrap();

@@ -51,11 +51,7 @@ impl Screen {
                 keys = Some(settings);
             }
         }
-        Ok(Self {
-            live,
-            signals,
-            keys,
-        })
+        Ok(Self { live, signals, keys })
     }
 
     /// Whether tables replace each other.

@@ -19,8 +19,8 @@ use widelane_cli::places::{CALIBRATION, Places, RESPONSES};
 use widelane_cpu::Target;
 use widelane_engine::{Clock, calibration};
 use widelane_terminator::{
-    Backend, Certificate, Config, ConfigError, Cpus, Demo, Document, Listener, LogFormat,
-    LogTarget, Network, OcspSource, PlacementChoice, ProxyVersion, Server, Signals,
+    Backend, Certificate, Config, ConfigError, Cpus, Demo, Document, Listener, LogFormat, LogTarget, Network,
+    OcspSource, PlacementChoice, ProxyVersion, Server, Signals,
 };
 
 /// Terminate TLS in front of a backend
@@ -122,8 +122,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     log::start();
     #[cfg(feature = "instruments")]
-    let plan = (args.prove.map(prove::plan_of_its_own).transpose())
-        .map_err(|error| Failure::Usage(error.to_string()))?;
+    let plan =
+        (args.prove.map(prove::plan_of_its_own).transpose()).map_err(|error| Failure::Usage(error.to_string()))?;
     let signals = Signals::catch().map_err(failed)?;
     let demo = if args.demo {
         Some(Demo::start().map_err(failed)?)
@@ -250,9 +250,7 @@ impl Args {
         if !self.alpn.is_empty() {
             listener.alpn = self.alpn.clone();
         }
-        listener
-            .proxy_protocol_from
-            .clone_from(&self.proxy_protocol_from);
+        listener.proxy_protocol_from.clone_from(&self.proxy_protocol_from);
         listener.proxy_protocol_to = self.proxy_protocol_to;
         listener.tickets.keys.clone_from(&self.ticket_keys);
         let mut config = Config::default();
@@ -271,8 +269,7 @@ impl Args {
     }
 }
 
-const DEMO_ADDRESS: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8443);
+const DEMO_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8443);
 
 /// The flags that a configuration file takes the place of.
 const BY_FLAGS: [&str; 19] = [
@@ -329,10 +326,7 @@ mod tests {
             cli.map(|cli| cli.args.proxy_protocol_to)
         };
         assert_eq!(told(&[]), Some(None));
-        assert_eq!(
-            told(&["--proxy-protocol-to", "v1"]),
-            Some(Some(ProxyVersion::V1))
-        );
+        assert_eq!(told(&["--proxy-protocol-to", "v1"]), Some(Some(ProxyVersion::V1)));
         let both = ["--proxy-protocol-to", "--listen", "127.0.0.1:1"];
         assert_eq!(told(&both), Some(Some(ProxyVersion::V2)));
         assert_eq!(told(&["--proxy-protocol-to", "v3"]), None);
@@ -358,10 +352,7 @@ mod tests {
 
     #[test]
     fn protocols_may_be_a_list() {
-        for words in [
-            &["--alpn", "h2,http/1.1"][..],
-            &["--alpn", "h2", "--alpn", "http/1.1"],
-        ] {
+        for words in [&["--alpn", "h2,http/1.1"][..], &["--alpn", "h2", "--alpn", "http/1.1"]] {
             let cli = Cli::try_parse_from(["serve"].iter().chain(words)).expect("right usage");
             assert_eq!(cli.args.alpn, ["h2", "http/1.1"]);
         }

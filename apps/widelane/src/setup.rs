@@ -12,8 +12,8 @@ use widelane_cli::output;
 use widelane_cli::places::{CACHE, Places};
 use widelane_cpu::Target;
 use widelane_setup::{
-    Options, Parts, Plan, Process, Root, Server, Setup, SetupError, System, Way, already_set,
-    check_program, environment, forbidden, notes, undo,
+    Options, Parts, Plan, Process, Root, Server, Setup, SetupError, System, Way, already_set, check_program,
+    environment, forbidden, notes, undo,
 };
 use widelane_text::escaped;
 use widelane_threads::Proc;
@@ -129,12 +129,7 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
 
     /// Read and write below this folder, for packages and images
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = "/",
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     root: PathBuf,
 }
 
@@ -164,9 +159,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         checked.map_err(failed)?;
         return by_hand(args, &root, &setup);
     }
-    let plan = setup
-        .plan(&root, args.force || args.print)
-        .map_err(failed)?;
+    let plan = setup.plan(&root, args.force || args.print).map_err(failed)?;
     let mut remarks = server.expectations();
     remarks.extend(notes(&root, server).map_err(failed)?);
     remarks.extend(forbidden(&root, server, &setup.parts).map_err(failed)?);
@@ -206,10 +199,7 @@ fn server(args: &Args, root: &Root) -> Result<Server, Failure> {
     if let Some(unit) = &args.unit {
         return Server::of_unit(unit).map_err(|error| Failure::Usage(error.to_string()));
     }
-    let named = args
-        .server
-        .as_deref()
-        .and_then(|name| Server::named(root, name));
+    let named = args.server.as_deref().and_then(|name| Server::named(root, name));
     named.ok_or_else(|| Failure::Usage("name a program, --unit or --inspect".to_owned()))
 }
 
@@ -342,11 +332,7 @@ fn config_by_hand(args: &Args, server: &Server) -> Result<PathBuf, Failure> {
 }
 
 fn setup(args: &Args, server: &Server, root: &Root) -> Result<Setup, Failure> {
-    let options = Options::new(
-        args.operations.as_deref(),
-        args.backend.as_deref(),
-        args.log.as_deref(),
-    );
+    let options = Options::new(args.operations.as_deref(), args.backend.as_deref(), args.log.as_deref());
     let mut options = options.map_err(|error| Failure::Usage(error.to_string()))?;
     if args.no_statistics {
         options.without_statistics();
@@ -398,11 +384,11 @@ fn remarks_about_here(args: &Args, setup: &Setup) -> Vec<String> {
     }
     if args.root == Path::new("/") {
         let lacking = widelane_cpu::lanes().why_none();
-        remarks.extend(
-            lacking.map(|lacking| format!(
+        remarks.extend(lacking.map(|lacking| {
+            format!(
                 "No lanes here: {lacking}. Widelane computes what OpenSSL lacks, and what it does faster one by one."
-            )),
-        );
+            )
+        }));
     }
     if let Some(copied) = setup.system.copied() {
         remarks.push(format!(
@@ -458,11 +444,7 @@ const CALIBRATION: &str = "openssl-calibration";
 const SYSTEMD: &str = "/run/systemd/system";
 /// The help of `--backend`.
 fn backends() -> String {
-    let targets: Vec<_> = Target::ALL
-        .into_iter()
-        .rev()
-        .map(Target::with_caveat)
-        .collect();
+    let targets: Vec<_> = Target::ALL.into_iter().rev().map(Target::with_caveat).collect();
     format!(
         "The code that computes: auto (the default), {} or aws-lc",
         targets.join(", ")

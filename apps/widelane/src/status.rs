@@ -66,8 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             hidden: 0,
             held_up: 0,
         },
-        None => survey()
-            .map_err(|error| Failure::Failed(format!("processes cannot be listed: {error}")))?,
+        None => survey().map_err(|error| Failure::Failed(format!("processes cannot be listed: {error}")))?,
     };
     let text = if args.json {
         show::json(&found.processes)?

@@ -10,8 +10,7 @@ use widelane_cli::output;
 use widelane_cli::places::Places;
 use widelane_cli::values;
 use widelane_steer::{
-    Either, Event, Folder, Limits, Named, Options, Returning, Scope, Sensor, SteerError, Summary,
-    Traced, Why,
+    Either, Event, Folder, Limits, Named, Options, Returning, Scope, Sensor, SteerError, Summary, Traced, Why,
 };
 use widelane_text::{escaped, json_line};
 
@@ -145,10 +144,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let named = Box::new(named(&args.wide));
     let sensor: Box<dyn Sensor> = match args.named_only {
         true => named,
-        false => Box::new(Either(
-            Box::new(sensed("--wide PID|NAME --named-only")?),
-            named,
-        )),
+        false => Box::new(Either(Box::new(sensed("--wide PID|NAME --named-only")?), named)),
     };
     let mut printed = Ok(());
     let mut tell = |event: Event| {
@@ -159,13 +155,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
             printed = text;
         }
     };
-    let summary = widelane_steer::steer(
-        options,
-        sensor,
-        args.shared.interval,
-        args.duration,
-        &mut tell,
-    );
+    let summary = widelane_steer::steer(options, sensor, args.shared.interval, args.duration, &mut tell);
     let summary = summary.map_err(failed)?;
     printed?;
     output::print(&summary_text(&summary, args.shared.json, args.dry_run)?)
@@ -182,10 +172,7 @@ pub(crate) fn event_text(event: &Event, json: bool, dry_run: bool) -> Result<Str
             writeln!(text, "no vector cores: nothing is wide")
         }
         Event::VectorCores { cpus, open: true } => {
-            writeln!(
-                text,
-                "vector cores: CPU {cpus}, idle: scalar threads may use them"
-            )
+            writeln!(text, "vector cores: CPU {cpus}, idle: scalar threads may use them")
         }
         Event::VectorCores { cpus, open: false } => {
             writeln!(text, "vector cores: CPU {cpus}")
@@ -214,11 +201,7 @@ pub(crate) fn event_text(event: &Event, json: bool, dry_run: bool) -> Result<Str
 }
 
 /// What it came to, for people or for programs.
-pub(crate) fn summary_text(
-    summary: &Summary,
-    json: bool,
-    dry_run: bool,
-) -> Result<String, Failure> {
+pub(crate) fn summary_text(summary: &Summary, json: bool, dry_run: bool) -> Result<String, Failure> {
     if json {
         return line(&Ended {
             event: "ended",
@@ -297,10 +280,7 @@ fn returning(text: &str) -> Result<Return, String> {
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = values::seconds(text)?;
     if interval < SHORTEST {
-        return Err(format!(
-            "an interval is at least {} s",
-            SHORTEST.as_secs_f64()
-        ));
+        return Err(format!("an interval is at least {} s", SHORTEST.as_secs_f64()));
     }
     Ok(interval)
 }

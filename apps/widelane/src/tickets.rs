@@ -142,12 +142,10 @@ impl FollowEtcd {
         }
         log::start();
         let (sender, stop) = mpsc::channel();
-        thread::Builder::new()
-            .name("signals".into())
-            .spawn(move || {
-                signals.forever().next();
-                drop(sender);
-            })?;
+        thread::Builder::new().name("signals".into()).spawn(move || {
+            signals.forever().next();
+            drop(sender);
+        })?;
         agent.follow(&stop);
         Ok(())
     }

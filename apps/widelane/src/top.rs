@@ -62,10 +62,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let terminal = stdin().is_terminal() && is_renewable();
     let renewed = terminal && !args.once && !args.json;
     let options = Options {
-        metrics: args.metrics.clone().ok_or_else(|| {
-            "start `widelane serve` with --metrics 127.0.0.1:9464, and this with the same"
-                .to_owned()
-        }),
+        metrics: args
+            .metrics
+            .clone()
+            .ok_or_else(|| "start `widelane serve` with --metrics 127.0.0.1:9464, and this with the same".to_owned()),
         users: match args.no_users {
             true => Err("left out with --no-users".to_owned()),
             false => Ok(()),

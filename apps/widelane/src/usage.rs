@@ -120,9 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         if screen.ended_before(next)? {
             break;
         }
-        let mut interval = collector
-            .interval()
-            .map_err(|error| Failure::from_error(&error))?;
+        let mut interval = collector.interval().map_err(|error| Failure::from_error(&error))?;
         next = (next + args.interval).max(Instant::now());
         let mut findings = evidence.findings(&mut interval);
         if !screen.is_live() {

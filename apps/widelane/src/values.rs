@@ -29,10 +29,7 @@ mod tests {
         assert!(address("127.0.0.1:443").is_ok() && address("[::1]:443").is_ok());
         for wrong in ["443", ":443", "localhost:443", "127.0.0.1", "::1:x"] {
             let error = address(wrong).unwrap_err();
-            assert!(
-                error.contains(wrong) && error.contains("0.0.0.0:443"),
-                "{error}"
-            );
+            assert!(error.contains(wrong) && error.contains("0.0.0.0:443"), "{error}");
         }
     }
 }

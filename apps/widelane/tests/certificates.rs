@@ -13,8 +13,7 @@ use serving::*;
 /// One listener with these lines.
 fn config(site: &Site, lines: &str) -> PathBuf {
     let path = site.path("w.toml");
-    let text =
-        format!("[[listener]]\nlisten = [\"127.0.0.1:0\"]\nbackend = \"127.0.0.1:9\"\n{lines}\n");
+    let text = format!("[[listener]]\nlisten = [\"127.0.0.1:0\"]\nbackend = \"127.0.0.1:9\"\n{lines}\n");
     fs::write(&path, text).expect("written");
     path
 }
@@ -39,11 +38,7 @@ fn sections_that_meet_on_a_line_are_refused_wherever_a_file_is_read() {
     let site = Site::new();
     let text = fs::read_to_string(site.path("a.pem")).expect("readable");
     let line = text.lines().count();
-    fs::write(
-        site.path("joined.pem"),
-        format!("{}{text}", text.trim_end()),
-    )
-    .expect("written");
+    fs::write(site.path("joined.pem"), format!("{}{text}", text.trim_end())).expect("written");
     let joined = site.path("joined.pem");
     let usual = usual(&site);
     let (cert, key) = (site.path("a.pem"), site.path("a.key"));
@@ -51,17 +46,13 @@ fn sections_that_meet_on_a_line_are_refused_wherever_a_file_is_read() {
         usual.replace("a.pem", "joined.pem"),
         usual.replace("a.key", "joined.pem"),
         format!("client_auth = {{ mode = \"optional\", ca = {joined:?} }}\n{usual}"),
-        format!(
-            "client_auth = {{ mode = \"optional\", ca = {cert:?}, crl = {joined:?} }}\n{usual}"
-        ),
+        format!("client_auth = {{ mode = \"optional\", ca = {cert:?}, crl = {joined:?} }}\n{usual}"),
         format!("{usual}[listener.backend_tls]\nca = {joined:?}\n"),
         format!("{usual}[listener.backend_tls]\nca = {cert:?}\ncert = {joined:?}\nkey = {key:?}\n"),
         format!("certificates = {:?}\n", site.directory.path()),
     ] {
         let (ok, log) = check(&config(&site, &lines));
-        let message = format!(
-            "joined.pem, line {line}: one section ends and another one begins on this line; put"
-        );
+        let message = format!("joined.pem, line {line}: one section ends and another one begins on this line; put");
         assert!(!ok && log.contains(&message), "{lines}{log}");
     }
 }
@@ -98,17 +89,11 @@ fn so_many_authorities_that_their_names_fit_into_no_request_are_left_out_of_it()
     let all: String = (0..600).map(named).collect();
     fs::write(site.path("many.pem"), all).expect("written");
     let ca = site.path("many.pem");
-    let lines = format!(
-        "client_auth = {{ mode = \"optional\", ca = {ca:?} }}\n{}",
-        usual(&site)
-    );
+    let lines = format!("client_auth = {{ mode = \"optional\", ca = {ca:?} }}\n{}", usual(&site));
     let path = config(&site, &lines);
     let (ok, log) = check(&path);
     assert!(ok && log.contains("listener[0].client_auth.ca: "), "{log}");
-    assert!(
-        log.contains("clients are asked for one without these names"),
-        "{log}"
-    );
+    assert!(log.contains("clients are asked for one without these names"), "{log}");
     let mut server = serve(&path);
     connect(server.listening(), &site.path("a.pem")).expect("a client without a certificate");
 }
@@ -121,8 +106,7 @@ fn what_clients_may_not_like_is_told_and_served() {
     fs::write(site.path("a.pem"), format!("{own}{stranger}")).expect("written");
     let (ok, log) = check(&config(&site, &usual(&site)));
     let line = own.lines().count() + 1;
-    let message =
-        format!("certificate 2 (line {line}) is not that of the issuer of the one before it");
+    let message = format!("certificate 2 (line {line}) is not that of the issuer of the one before it");
     assert!(ok && log.contains(&message), "{log}");
     fs::write(site.path("a.pem"), format!("{stranger}{own}")).expect("written");
     let (ok, log) = check(&config(&site, &usual(&site)));
@@ -157,14 +141,10 @@ fn authorities_and_lists_that_cannot_be_used_are_named_by_number_and_line() {
     let list = broken.replace("CERTIFICATE", "X509 CRL");
     fs::write(site.path("crl.pem"), list).expect("written");
     let crl = site.path("crl.pem");
-    let lines =
-        format!("client_auth = {{ mode = \"optional\", ca = {ca:?}, crl = {crl:?} }}\n{usual}");
+    let lines = format!("client_auth = {{ mode = \"optional\", ca = {ca:?}, crl = {crl:?} }}\n{usual}");
     let (ok, log) = check(&config(&site, &lines));
     assert!(!ok && log.contains("revocation list 1 of "), "{log}");
-    assert!(
-        log.contains("crl.pem (line 1) cannot be used: it is damaged"),
-        "{log}"
-    );
+    assert!(log.contains("crl.pem (line 1) cannot be used: it is damaged"), "{log}");
     fs::write(&crl, issuer.revoke("a client", -5)).expect("written");
     let (ok, log) = check(&config(&site, &lines));
     assert!(
@@ -204,10 +184,7 @@ fn a_directory_of_certificates_is_served_and_watched() {
 
     fs::remove_file(place("a.key")).expect("removed");
     let line = server.line_with("kept the old configuration");
-    assert!(
-        line.contains("there is no key for") && line.contains("a.crt"),
-        "{line}"
-    );
+    assert!(line.contains("there is no key for") && line.contains("a.crt"), "{line}");
     connect(address, &site.path("new.pem")).expect("what there was");
     fs::remove_file(place("a.crt")).expect("removed");
     server.line_with("reloaded");

@@ -12,9 +12,7 @@ const WITHOUT: [&str; 2] = ["avx2", "fma,avxifma,avx512f"];
 
 fn widelane(disabled: &str, arguments: &[&str]) -> Output {
     let mut command = under_test::widelane();
-    command
-        .args(arguments)
-        .env("WIDELANE_CPU_DISABLE", disabled);
+    command.args(arguments).env("WIDELANE_CPU_DISABLE", disabled);
     command.output().expect("it starts")
 }
 
@@ -31,9 +29,7 @@ fn profile(folder: &Path) -> Option<PathBuf> {
         println!("SKIP: /proc/cpuinfo does not describe this machine");
         return None;
     }
-    profile
-        .clocks
-        .retain(|clock| !clock.class.starts_with("512"));
+    profile.clocks.retain(|clock| !clock.class.starts_with("512"));
     let path = folder.join("profile.json");
     profile.save(&path).expect("it can be written");
     Some(path)
@@ -48,18 +44,12 @@ fn advise_names_no_width_of_registers() {
     let path = path.to_str().expect("a name");
     for disabled in WITHOUT {
         let said = text(&widelane(disabled, &["advise", "--profile", path]).stdout);
-        assert!(
-            said.contains("This CPU has no lanes that Widelane uses"),
-            "{said}"
-        );
+        assert!(said.contains("This CPU has no lanes that Widelane uses"), "{said}");
         assert!(said.contains("no registers for kernels"), "{said}");
         assert!(!said.contains("registers of"), "{said}");
         let output = widelane(disabled, &["advise", "--json", "--profile", path]);
         let line: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        assert!(
-            line["heavy_width"].is_null() && line["light_width"].is_null(),
-            "{line}"
-        );
+        assert!(line["heavy_width"].is_null() && line["light_width"].is_null(), "{line}");
     }
 }
 
@@ -90,10 +80,7 @@ fn probe_names_the_classes_that_it_could_not_measure() {
             said.contains("\n512-heavy  n/a: this CPU has no such instructions"),
             "{said}"
         );
-        assert!(
-            said.contains("this CPU has no lanes that Widelane uses"),
-            "{said}"
-        );
+        assert!(said.contains("this CPU has no lanes that Widelane uses"), "{said}");
     }
 }
 
@@ -103,26 +90,14 @@ fn serve_says_which_code_runs() {
         let output = widelane(disabled, &["serve", "--demo", "--check"]);
         let said = text(&output.stderr);
         assert!(output.status.success(), "{said}");
-        assert!(
-            said.contains("this CPU has no lanes that Widelane uses"),
-            "{said}"
-        );
-        assert!(
-            said.contains("AWS-LC does all public-key operations"),
-            "{said}"
-        );
+        assert!(said.contains("this CPU has no lanes that Widelane uses"), "{said}");
+        assert!(said.contains("AWS-LC does all public-key operations"), "{said}");
     }
     let output = widelane("", &["serve", "--demo", "--check"]);
     let here = widelane_cpu::lanes();
-    assert!(
-        text(&output.stderr).contains(&here.to_string()),
-        "{output:?}"
-    );
+    assert!(text(&output.stderr).contains(&here.to_string()), "{output:?}");
     // Of a server that does not batch, that is no news.
-    let output = widelane(
-        WITHOUT[0],
-        &["serve", "--demo", "--check", "--batching", "off"],
-    );
+    let output = widelane(WITHOUT[0], &["serve", "--demo", "--check", "--batching", "off"]);
     assert!(!text(&output.stderr).contains("lanes that"), "{output:?}");
 }
 
@@ -131,8 +106,5 @@ fn what_cannot_be_measured_has_a_reason() {
     let output = widelane(WITHOUT[0], &["kernels", "--measure"]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(
-        said.contains("nothing to measure: this CPU has no lanes"),
-        "{said}"
-    );
+    assert!(said.contains("nothing to measure: this CPU has no lanes"), "{said}");
 }

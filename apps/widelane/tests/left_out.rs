@@ -39,19 +39,13 @@ fn commands_of_the_laboratory_say_where_they_are() {
 #[cfg(feature = "instruments")]
 fn options_of_the_laboratory_say_where_they_are() {
     for (arguments, there) in [
-        (
-            &["probe", "--picture", "clocks.svg"][..],
-            "report --clocks FILE",
-        ),
+        (&["probe", "--picture", "clocks.svg"][..], "report --clocks FILE"),
         (&["advise", "--workload", "fleet"], "advise --workload NAME"),
     ] {
         let output = widelane(arguments);
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(
-            said.contains(&format!(": widelane-lab {there}\n")),
-            "{said}"
-        );
+        assert!(said.contains(&format!(": widelane-lab {there}\n")), "{said}");
     }
 }
 
@@ -61,30 +55,20 @@ fn commands_that_nothing_has_are_refused_by_name() {
     let output = widelane(&["sevre"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        said.contains("'sevre'") && said.contains("'serve'"),
-        "{said}"
-    );
+    assert!(said.contains("'sevre'") && said.contains("'serve'"), "{said}");
 }
 
 #[test]
 #[cfg(not(feature = "instruments"))]
 fn instruments_are_refused_with_the_feature_to_build() {
     for name in [
-        "setup", "status", "speed", "kernels", "probe", "advise", "scan", "usage", "top", "trace",
-        "steer", "run",
+        "setup", "status", "speed", "kernels", "probe", "advise", "scan", "usage", "top", "trace", "steer", "run",
     ] {
         let output = widelane(&[name, "--json", "x"]);
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(
-            said.contains(&format!("`{name}` is not in this build")),
-            "{said}"
-        );
-        assert!(
-            said.contains("-p widelane --features instruments"),
-            "{said}"
-        );
+        assert!(said.contains(&format!("`{name}` is not in this build")), "{said}");
+        assert!(said.contains("-p widelane --features instruments"), "{said}");
     }
     let help = widelane(&["--help"]);
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
@@ -115,14 +99,8 @@ fn without_programs_for_the_kernel_the_missing_compiler_is_named() {
     let polls = widelane(&["usage", "--once", "--interval", "0.2"]);
     let said = format!("{polls:?}");
     match polls.status.success() {
-        true => assert!(
-            said.contains("by poll") && said.contains("install clang"),
-            "{said}"
-        ),
-        false => assert!(
-            said.contains("AVX-512") || said.contains("arch_status"),
-            "{said}"
-        ),
+        true => assert!(said.contains("by poll") && said.contains("install clang"), "{said}"),
+        false => assert!(said.contains("AVX-512") || said.contains("arch_status"), "{said}"),
     }
 }
 
@@ -132,8 +110,5 @@ fn top_still_prints_plain_text() {
     let output = widelane(&["top", "--once", "--no-users", "--interval", "0.1"]);
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        text.contains("handshakes") && text.contains("by class"),
-        "{text}"
-    );
+    assert!(text.contains("handshakes") && text.contains("by class"), "{text}");
 }

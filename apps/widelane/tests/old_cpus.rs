@@ -70,10 +70,7 @@ fn handshakes_are_served_and_begun() {
         command.args(["serve", "--demo", "--listen", "127.0.0.1:0"]);
         let mut server = Process::start(&mut command);
         let line = server.line_with(LACKING);
-        assert!(
-            line.contains("AWS-LC does all public-key operations"),
-            "{line}"
-        );
+        assert!(line.contains("AWS-LC does all public-key operations"), "{line}");
         let address: SocketAddr = server.listening();
         let address = address.to_string();
         let hybrid = ["--group", "x25519mlkem768"];

@@ -17,12 +17,7 @@ fn debug_information_moves_into_a_file_beside_the_program() {
     let source = folder.path().join("main.c");
     std::fs::write(&source, "int main(void) { return 0; }\n").expect("writable");
     let mut compile = Command::new("cc");
-    let compiled = compile
-        .arg("-g")
-        .arg("-o")
-        .arg(&program)
-        .arg(&source)
-        .status();
+    let compiled = compile.arg("-g").arg("-o").arg(&program).arg(&source).status();
     assert!(compiled.expect("a C compiler, as AWS-LC needs").success());
     std::fs::remove_file(&source).expect("it is ours");
     let before = size(&program);
@@ -43,28 +38,18 @@ fn debug_information_moves_into_a_file_beside_the_program() {
     let first = size(&debug);
     split(&program);
     assert_eq!(size(&debug), first);
-    assert_eq!(
-        std::fs::read_dir(folder.path()).expect("readable").count(),
-        2
-    );
+    assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 2);
 }
 
 #[test]
 fn the_provider_goes_where_openssl_loads_modules_from() {
     let folder = tempfile::tempdir().expect("a folder");
-    for name in [
-        "widelane",
-        "libwidelane_openssl.so",
-        "libwidelane_openssl_shim.so",
-    ] {
+    for name in ["widelane", "libwidelane_openssl.so", "libwidelane_openssl_shim.so"] {
         std::fs::write(folder.path().join(name), name).expect("writable");
     }
     let install = |modules: &str| {
         let mut install = Command::new(SCRIPT);
-        install
-            .arg(folder.path())
-            .arg("/opt/wide")
-            .env("MODULES", modules);
+        install.arg(folder.path()).arg("/opt/wide").env("MODULES", modules);
         install
             .env("DESTDIR", folder.path().join("dest"))
             .output()
@@ -90,9 +75,7 @@ fn the_provider_goes_where_openssl_loads_modules_from() {
     std::fs::write(&config, "module = /opt/modules/widelane.so\n").expect("writable");
     let remove = || {
         let mut remove = Command::new(SCRIPT);
-        remove
-            .args(["--remove", "/opt/wide"])
-            .env("MODULES", "/opt/modules");
+        remove.args(["--remove", "/opt/wide"]).env("MODULES", "/opt/modules");
         remove
             .env("DESTDIR", folder.path().join("dest"))
             .output()
@@ -101,10 +84,7 @@ fn the_provider_goes_where_openssl_loads_modules_from() {
     let refused = remove();
     let complaint = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success(), "{refused:?}");
-    assert!(
-        complaint.contains("widelane setup nginx --undo"),
-        "{complaint}"
-    );
+    assert!(complaint.contains("widelane setup nginx --undo"), "{complaint}");
     assert_eq!(read("opt/wide/bin/widelane"), "widelane");
     std::fs::remove_file(&config).expect("it is ours");
     let removed = remove();
@@ -129,10 +109,7 @@ fn the_provider_goes_where_openssl_loads_modules_from() {
     assert_eq!(read(&provider), "libwidelane_openssl.so");
 }
 
-const SCRIPT: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../packaging/install-openssl"
-);
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/install-openssl");
 
 fn split(program: &Path) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/split-debug");

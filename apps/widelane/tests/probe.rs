@@ -41,8 +41,7 @@ fn a_page_that_is_none_is_refused_once_and_ignored() {
         .expect("it starts");
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(
-        text.matches("WIDELANE_BRAKE=/dev/null is no memory of a brake")
-            .count(),
+        text.matches("WIDELANE_BRAKE=/dev/null is no memory of a brake").count(),
         1,
         "{text}"
     );

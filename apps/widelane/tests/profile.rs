@@ -61,10 +61,7 @@ fn a_service_finds_the_profile_in_its_state_directory_and_says_so() {
     };
     let text = log(command.env("STATE_DIRECTORY", folder.path()));
     let path = path.display().to_string();
-    assert!(
-        text.contains("INFO uses the profile of this machine"),
-        "{text}"
-    );
+    assert!(text.contains("INFO uses the profile of this machine"), "{text}");
     assert!(text.contains(&path), "{text}");
 }
 
@@ -104,10 +101,7 @@ fn a_service_without_a_profile_says_where_it_looked() {
     let missing = folder.path().join("none");
     let text = log(command.env("STATE_DIRECTORY", &missing));
     assert!(text.contains("INFO no profile of this machine: "), "{text}");
-    for place in [
-        missing.join("profile.json"),
-        ROOT.join("var/lib/widelane/profile.json"),
-    ] {
+    for place in [missing.join("profile.json"), ROOT.join("var/lib/widelane/profile.json")] {
         assert!(text.contains(&place.display().to_string()), "{text}");
     }
 }
@@ -155,14 +149,7 @@ fn under_the_shipped_unit_the_profile_is_found() {
         return;
     };
     let unit = include_str!("../../../packaging/widelane.service");
-    let own = [
-        "Type=",
-        "Exec",
-        "User=",
-        "Group=",
-        "StateDirectory=",
-        "Restart=",
-    ];
+    let own = ["Type=", "Exec", "User=", "Group=", "StateDirectory=", "Restart="];
     let service = unit.split("[Service]").nth(1).expect("a unit of a service");
     let service = service.split("[Install]").next().unwrap_or_default();
     let settings = service.lines().filter(|line| {

@@ -71,10 +71,7 @@ fn the_dashboards_panels_do_not_overlap() {
     let mut numbers = std::collections::BTreeSet::new();
     for panel in panels {
         let title = panel["title"].as_str().expect("a title");
-        assert!(
-            numbers.insert(panel["id"].as_u64().expect("a number")),
-            "{title}"
-        );
+        assert!(numbers.insert(panel["id"].as_u64().expect("a number")), "{title}");
         let place = |key: &str| panel["gridPos"][key].as_u64().expect("a place");
         assert!(place("x") + place("w") <= 24, "{title}");
         for x in place("x")..place("x") + place("w") {
@@ -128,9 +125,7 @@ fn autoscaling_query() -> String {
     let line = text
         .lines()
         .find_map(|line| line.trim().strip_prefix("metricsQuery: '"));
-    let query = line
-        .and_then(|line| line.strip_suffix('\''))
-        .expect("a query");
+    let query = line.and_then(|line| line.strip_suffix('\'')).expect("a query");
     let query = query
         .replace("<<.Series>>", "widelane_handshakes_total")
         .replace("<<.LabelMatchers>>", "namespace=\"edge\",pod=~\"edge-0\"")
@@ -173,10 +168,7 @@ impl Prometheus {
         let mut command = Command::new(program);
         command
             .arg(format!("--config.file={}", config.display()))
-            .arg(format!(
-                "--storage.tsdb.path={}",
-                site.path("series").display()
-            ))
+            .arg(format!("--storage.tsdb.path={}", site.path("series").display()))
             .arg(format!("--web.listen-address={address}"))
             .stdout(Stdio::null());
         let mut process = Process::start(&mut command);

@@ -19,9 +19,7 @@ fn half_a_cpu_is_one_worker() {
     let mut command = Command::new("sh");
     let script = "echo $$ > \"$1\"/cgroup.procs && shift && exec \"$@\"";
     command.args(["-c", script, "sh"]).arg(&group.0);
-    command
-        .args([under_test::PROGRAM, "serve", "--config"])
-        .arg(config);
+    command.args([under_test::PROGRAM, "serve", "--config"]).arg(config);
     let mut server = Process::start(&mut under_test::apart(command));
     let line = server.line_with("listening");
     assert!(line.contains("workers=1"), "{line}");
@@ -62,10 +60,7 @@ fn cpus_outside_the_cpuset_are_left_out() {
     let output = on_the_first_cpu("1-3").output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(
-        text.contains("w.toml:1: cpus: this process may use none"),
-        "{text}"
-    );
+    assert!(text.contains("w.toml:1: cpus: this process may use none"), "{text}");
 }
 
 /// A cgroup of either version. Removed when dropped, after its process has ended.
@@ -87,10 +82,7 @@ impl Group {
             true => make("/sys/fs/cgroup", &[("cpu.max", "50000 100000")]),
             false => make(
                 "/sys/fs/cgroup/cpu",
-                &[
-                    ("cpu.cfs_period_us", "100000"),
-                    ("cpu.cfs_quota_us", "50000"),
-                ],
+                &[("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "50000")],
             ),
         }
     }

@@ -19,24 +19,14 @@ use serving::*;
 fn the_demonstration_needs_nothing_and_leaves_nothing() {
     let places = tempfile::tempdir().expect("a directory");
     let mut command = widelane();
-    command.args([
-        "serve",
-        "--demo",
-        "--listen",
-        "127.0.0.1:0",
-        "--workers",
-        "1",
-    ]);
+    command.args(["serve", "--demo", "--listen", "127.0.0.1:0", "--workers", "1"]);
     let mut server = Process::start(command.env("TMPDIR", places.path()));
     let address = server.listening();
     let made: Vec<PathBuf> = entries(places.path());
     let [directory] = &made[..] else {
         panic!("one directory, not {made:?}")
     };
-    let mode = fs::metadata(directory)
-        .expect("metadata")
-        .permissions()
-        .mode();
+    let mode = fs::metadata(directory).expect("metadata").permissions().mode();
     assert_eq!(mode & 0o777, 0o700, "only the owner may read the key");
     let mut stream = connect(address, &directory.join("ecdsa-p256.pem")).expect("TLS");
     stream
@@ -57,22 +47,10 @@ fn wrong_usage_is_told_apart_from_failure() {
         (&["serve"][..], 2, "nothing to serve"),
         (&["serve", "--listen", "nowhere"], 2, "--listen"),
         (&["serve", "--backend", "localhost"], 2, "127.0.0.1:8080"),
-        (
-            &["serve", "--demo", "--config", "x"],
-            2,
-            "cannot be used with",
-        ),
+        (&["serve", "--demo", "--config", "x"], 2, "cannot be used with"),
         (&["serve", "--backend", "127.0.0.1:1"], 2, "give --listen"),
-        (
-            &["serve", "--demo", "--placement", "vector-cores"],
-            2,
-            "--vector-cpus",
-        ),
-        (
-            &["serve", "--demo", "--ocsp", "https://a.example"],
-            2,
-            "plain HTTP",
-        ),
+        (&["serve", "--demo", "--placement", "vector-cores"], 2, "--vector-cpus"),
+        (&["serve", "--demo", "--ocsp", "https://a.example"], 2, "plain HTTP"),
         (
             &[
                 "serve",
@@ -120,34 +98,19 @@ fn wrong_usage_is_told_apart_from_failure() {
     }
 
     let config = site.config("127.0.0.1:0", "");
-    let good = widelane()
-        .args(["serve", "--check", "--config"])
-        .arg(&config)
-        .output();
+    let good = widelane().args(["serve", "--check", "--config"]).arg(&config).output();
     let good = good.expect("it runs");
-    assert!(
-        good.status.success(),
-        "{}",
-        String::from_utf8_lossy(&good.stderr)
-    );
+    assert!(good.status.success(), "{}", String::from_utf8_lossy(&good.stderr));
     // A pipe can be read only once.
     let mut cat = Command::new("cat");
-    let mut cat = cat
-        .arg(&config)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("cat");
+    let mut cat = cat.arg(&config).stdout(Stdio::piped()).spawn().expect("cat");
     let piped = widelane()
         .args(["serve", "--check", "--config", "/dev/stdin"])
         .stdin(cat.stdout.take().expect("a pipe"))
         .output();
     cat.wait().expect("cat ends");
     let piped = piped.expect("it runs");
-    assert!(
-        piped.status.success(),
-        "{}",
-        String::from_utf8_lossy(&piped.stderr)
-    );
+    assert!(piped.status.success(), "{}", String::from_utf8_lossy(&piped.stderr));
     for (from, to, message) in [
         (
             "backend",
@@ -164,23 +127,14 @@ fn wrong_usage_is_told_apart_from_failure() {
             "b.key",
             "w.toml:7: listener[0].certificate[0].key: cannot read",
         ),
-        (
-            "a.key",
-            "a.pem",
-            "a.pem has no private key; give a PEM file with",
-        ),
+        ("a.key", "a.pem", "a.pem has no private key; give a PEM file with"),
     ] {
-        let text = fs::read_to_string(&config)
-            .expect("readable")
-            .replace(from, to);
+        let text = fs::read_to_string(&config).expect("readable").replace(from, to);
         let bad = site.path("w.toml.d");
         fs::create_dir_all(&bad).expect("a directory");
         let bad = bad.join("w.toml");
         fs::write(&bad, text).expect("written");
-        let output = widelane()
-            .args(["serve", "--check", "--config"])
-            .arg(&bad)
-            .output();
+        let output = widelane().args(["serve", "--check", "--config"]).arg(&bad).output();
         let output = output.expect("it runs");
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{text}");
@@ -205,11 +159,7 @@ fn hangup_takes_the_new_configuration_or_keeps_the_old_and_the_manager_is_told()
 
     site.certificate("b");
     let text = fs::read_to_string(&config).expect("readable");
-    fs::write(
-        &config,
-        text.replace("a.pem", "b.pem").replace("a.key", "b.key"),
-    )
-    .expect("written");
+    fs::write(&config, text.replace("a.pem", "b.pem").replace("a.key", "b.key")).expect("written");
     server.signal(Signal::HUP);
     assert!(notices.next().starts_with("RELOADING=1\nMONOTONIC_USEC="));
     assert_eq!(notices.next(), "READY=1");
@@ -246,10 +196,7 @@ fn a_refused_configuration_stays_refused_until_a_good_one_comes() {
     };
     let current = |value: u8| {
         let page = page(metrics);
-        assert!(
-            page.contains(&format!("\nwidelane_reload_current {value}\n")),
-            "{page}"
-        );
+        assert!(page.contains(&format!("\nwidelane_reload_current {value}\n")), "{page}");
     };
     current(1);
 
@@ -330,8 +277,7 @@ fn the_first_term_waits_for_live_connections_and_the_second_does_not() {
         server.line_with("stopping");
         eventually("no socket listens", || TcpStream::connect(address).is_err());
         live.write_all(b"ping").expect("sent");
-        live.read_exact(&mut answer)
-            .expect("the live connection is served");
+        live.read_exact(&mut answer).expect("the live connection is served");
         if patient {
             drop(live);
             server.line_with("stopped");
@@ -369,22 +315,13 @@ fn root_is_left_behind_by_every_thread() {
     for task in entries(Path::new(&format!("/proc/{}/task", server.child.id()))) {
         let status = fs::read_to_string(task.join("status")).expect("readable");
         for (field, id) in [("Uid:", user[2]), ("Gid:", user[3])] {
-            let line = status
-                .lines()
-                .find(|line| line.starts_with(field))
-                .expect("the field");
+            let line = status.lines().find(|line| line.starts_with(field)).expect("the field");
             let ids: Vec<&str> = line.split_whitespace().skip(1).collect();
             assert_eq!(ids, [id; 4], "{status}");
         }
-        let groups = status
-            .lines()
-            .find(|line| line.starts_with("Groups:"))
-            .expect("Groups");
+        let groups = status.lines().find(|line| line.starts_with("Groups:")).expect("Groups");
         assert!(
-            groups
-                .split_whitespace()
-                .skip(1)
-                .all(|group| group == user[3]),
+            groups.split_whitespace().skip(1).all(|group| group == user[3]),
             "{groups}"
         );
         threads += 1;
@@ -393,10 +330,7 @@ fn root_is_left_behind_by_every_thread() {
     server.signal(Signal::HUP);
     let line = server.line_with("kept the old configuration");
     assert!(line.contains("certificate[0].key: cannot read"), "{line}");
-    assert!(
-        line.contains("after root privileges were dropped"),
-        "{line}"
-    );
+    assert!(line.contains("after root privileges were dropped"), "{line}");
     connect(address, &site.path("a.pem")).expect("still served");
     server.stop();
 }
@@ -460,17 +394,10 @@ fn the_access_log_may_be_standard_error() {
 fn a_full_disk_stops_no_client_and_tears_no_line() {
     let site = Site::new();
     let log = site.path("access.log");
-    let config = site.config(
-        "127.0.0.1:0",
-        &format!("access_log = {log:?}\nworkers = 1\n"),
-    );
+    let config = site.config("127.0.0.1:0", &format!("access_log = {log:?}\nworkers = 1\n"));
     let mut command = Command::new("sh");
     command
-        .args([
-            "-c",
-            "trap '' XFSZ; exec \"$0\" \"$@\"",
-            under_test::PROGRAM,
-        ])
+        .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", under_test::PROGRAM])
         .args(["serve", "--config"])
         .arg(&config);
     let mut server = Process::start(&mut under_test::apart(command));
@@ -522,8 +449,7 @@ fn responses_are_fetched_and_kept_after_root_is_left_behind_and_files_of_them_ar
     let is_root = rustix::process::geteuid().is_root();
     let user = if is_root { "user = \"nobody\"\n" } else { "" };
     let metrics = free_address();
-    let top =
-        format!("workers = 1\n{user}batching.enabled = false\n[metrics]\nlisten = \"{metrics}\"\n");
+    let top = format!("workers = 1\n{user}batching.enabled = false\n[metrics]\nlisten = \"{metrics}\"\n");
     let config = site.config("127.0.0.1:0", &top);
     let text = fs::read_to_string(&config).expect("readable");
     fs::write(&config, format!("{text}ocsp = \"http://{responder}\"\n")).expect("written");
@@ -711,9 +637,7 @@ fn alerts_and_the_dashboard_are_about_metrics_that_exist() {
     assert!(!agent.output().expect("it runs").status.success());
     let page = page(metrics) + &fs::read_to_string(&file).expect("metrics");
     let described = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-    let described: Vec<&str> = described
-        .filter_map(|line| line.split(' ').next())
-        .collect();
+    let described: Vec<&str> = described.filter_map(|line| line.split(' ').next()).collect();
     for file in ["alerts.yaml", "alerts-test.yaml", "grafana.json"] {
         let text = fs::read_to_string(monitoring(file)).expect("readable");
         let words = text.split(|c: char| c != '_' && !c.is_ascii_alphanumeric());
@@ -721,9 +645,7 @@ fn alerts_and_the_dashboard_are_about_metrics_that_exist() {
         let names: std::collections::BTreeSet<&str> = names.collect();
         assert!(names.len() >= 10, "{file}: {names:?}");
         for name in names {
-            let family = ["_total", "_bucket"]
-                .iter()
-                .find_map(|end| name.strip_suffix(end));
+            let family = ["_total", "_bucket"].iter().find_map(|end| name.strip_suffix(end));
             let family = family.unwrap_or(name);
             // The text format names a counter as its samples.
             assert!(
@@ -738,9 +660,7 @@ fn alerts_and_the_dashboard_are_about_metrics_that_exist() {
 #[test]
 fn alerts_fire_when_they_should() {
     let mut tool = Command::new("promtool");
-    let tool = tool
-        .args(["test", "rules"])
-        .arg(monitoring("alerts-test.yaml"));
+    let tool = tool.args(["test", "rules"]).arg(monitoring("alerts-test.yaml"));
     let Ok(output) = tool.output() else {
         println!("SKIP: no promtool; install prometheus");
         return;

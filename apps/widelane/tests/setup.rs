@@ -15,10 +15,7 @@ use std::process::{Command, Output};
 fn files_are_shown_written_once_kept_when_edited_and_removed() {
     let tree = Tree::new();
     tree.put("etc/ssl/openssl.cnf", SYSTEM);
-    tree.put(
-        "etc/nginx/nginx.conf",
-        "include /etc/nginx/modules-enabled/*.conf;",
-    );
+    tree.put("etc/nginx/nginx.conf", "include /etc/nginx/modules-enabled/*.conf;");
     let before = tree.files();
 
     let shown = tree.setup("nginx", &["--print"]);
@@ -138,9 +135,7 @@ fn a_folder_without_permission_is_named_with_the_way_out() {
     let refused = match setup.output() {
         Ok(refused) => refused,
         Err(error) => {
-            println!(
-                "SKIP: {error}: other users cannot run the program in the folder of the build"
-            );
+            println!("SKIP: {error}: other users cannot run the program in the folder of the build");
             return;
         }
     };
@@ -163,27 +158,13 @@ fn openssl_loads_both_providers_and_keeps_the_settings_of_the_system() {
     let folder = tempfile::tempdir().unwrap();
     // As on Debian and Ubuntu, and as on Red Hat, where the providers are listed already.
     for system in [SYSTEM, LISTED] {
-        let (kept, config) = (
-            folder.path().join("openssl.cnf"),
-            folder.path().join("x.cnf"),
-        );
+        let (kept, config) = (folder.path().join("openssl.cnf"), folder.path().join("x.cnf"));
         fs::write(&kept, system).unwrap();
         let mut setup = under_test::widelane();
-        setup.args([
-            "setup",
-            "haproxy",
-            "--env",
-            "--force",
-            "--operations",
-            "rsa,ecdh",
-        ]);
+        setup.args(["setup", "haproxy", "--env", "--force", "--operations", "rsa,ecdh"]);
         setup.args(["--backend", "auto", "--log", "off"]);
         setup.arg("--provider").arg(&provider);
-        setup
-            .arg("--system-config")
-            .arg(&kept)
-            .arg("--config")
-            .arg(&config);
+        setup.arg("--system-config").arg(&kept).arg("--config").arg(&config);
         let printed = setup.output().unwrap();
         assert_eq!(
             out(&printed),
@@ -196,25 +177,14 @@ fn openssl_loads_both_providers_and_keeps_the_settings_of_the_system() {
         assert!(text.contains(&line), "{text}");
         let openssl = |arguments: &[&str]| {
             let mut openssl = Command::new("openssl");
-            let output = openssl
-                .args(arguments)
-                .env("OPENSSL_CONF", &config)
-                .output()
-                .unwrap();
+            let output = openssl.args(arguments).env("OPENSSL_CONF", &config).output().unwrap();
             assert!(output.status.success(), "{output:?}");
             out(&output)
         };
         let providers = openssl(&["list", "-providers"]);
-        assert!(
-            providers.contains("name: OpenSSL Default Provider"),
-            "{providers}"
-        );
+        assert!(providers.contains("name: OpenSSL Default Provider"), "{providers}");
         assert!(providers.contains("name: Widelane"), "{providers}");
-        assert_eq!(
-            providers.matches("status: active").count(),
-            2,
-            "{providers}"
-        );
+        assert_eq!(providers.matches("status: active").count(), 2, "{providers}");
         // From the section that also has MinProtocol: without it the list is longer.
         let suites = openssl(&["ciphers"]);
         assert_eq!(suites, "TLS_AES_256_GCM_SHA384:AES256-GCM-SHA384\n");
@@ -254,16 +224,10 @@ fn a_program_that_is_not_in_the_table_is_set_up_by_its_unit() {
     assert_eq!(silent.status.code(), Some(2));
     assert_eq!(tree.files(), before);
     let written = tree.setup("--unit=own@1", &["--yes"]);
-    assert!(
-        out(&written).contains(&format!("wrote /{drop_in}\n")),
-        "{written:?}"
-    );
+    assert!(out(&written).contains(&format!("wrote /{drop_in}\n")), "{written:?}");
     assert_eq!(tree.files().len(), before.len() + 2);
     let undone = tree.setup("--unit=own@1", &["--yes", "--undo"]);
-    assert!(
-        out(&undone).contains(&format!("removed /{drop_in}\n")),
-        "{undone:?}"
-    );
+    assert!(out(&undone).contains(&format!("removed /{drop_in}\n")), "{undone:?}");
     assert_eq!(tree.files(), before);
 }
 
@@ -277,10 +241,7 @@ fn nothing_is_written_for_a_program_that_is_not_known_to_use_openssl() {
     tree.put("usr/sbin/script", "#!/bin/sh\n");
     let before = tree.files();
     for (unit, why) in [
-        (
-            "script",
-            "usr/sbin/script is a script. `widelane setup --inspect PID`",
-        ),
+        ("script", "usr/sbin/script is a script. `widelane setup --inspect PID`"),
         ("gone", "gone.service starts no program that is here"),
         ("absent", "there is no unit absent.service here"),
     ] {
@@ -318,10 +279,7 @@ fn a_program_of_the_table_says_what_to_expect() {
     }
     let postfix = tree.setup("postfix", &["--print"]);
     let said = out(&postfix);
-    assert!(
-        said.contains("a process for each connection: provider only"),
-        "{said}"
-    );
+    assert!(said.contains("a process for each connection: provider only"), "{said}");
     assert!(
         said.contains("import_environment") && !said.contains("LD_PRELOAD="),
         "{said}"
@@ -348,16 +306,8 @@ fn a_running_program_is_inspected_and_nothing_else_is_done() {
     }
     let missing = inspect(&["4294967295"]);
     assert_eq!(missing.status.code(), Some(1));
-    assert!(
-        err(&missing).contains("there is no process 4294967295"),
-        "{missing:?}"
-    );
-    for wrong in [
-        &["nginx"][..],
-        &[&own, "--yes"],
-        &[&own, "--undo"],
-        &[&own, "nginx"],
-    ] {
+    assert!(err(&missing).contains("there is no process 4294967295"), "{missing:?}");
+    for wrong in [&["nginx"][..], &[&own, "--yes"], &[&own, "--undo"], &[&own, "nginx"]] {
         assert_eq!(inspect(wrong).status.code(), Some(2), "{wrong:?}");
     }
     let nothing = under_test::widelane().arg("setup").output().unwrap();

@@ -16,10 +16,7 @@ fn widelane(arguments: &[&str]) -> Command {
 fn objects(output: &Output) -> Vec<Value> {
     assert!(output.status.success(), "{output:?}");
     let text = str::from_utf8(&output.stdout).unwrap();
-    let objects: Vec<Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let objects: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(objects.iter().all(Value::is_object), "{text}");
     objects
 }
@@ -30,20 +27,11 @@ fn speed_prints_one_object_a_condition() {
     let output = widelane(&arguments).arg("--no-openssl").output().unwrap();
     let rows = objects(&output);
     for row in &rows {
-        assert!(
-            row["operation"].is_string() && row["backend"].is_string(),
-            "{row}"
-        );
+        assert!(row["operation"].is_string() && row["backend"].is_string(), "{row}");
         assert!(row["in_flight"].is_u64() && row["cpu"].is_u64(), "{row}");
         let measured = row["ops_per_s"].as_f64().is_some_and(|rate| rate > 0.0);
         assert_ne!(measured, row["reason"].is_string(), "{row}");
-        assert!(
-            row["command"]
-                .as_str()
-                .unwrap()
-                .contains("speed rsa2048-sign"),
-            "{row}"
-        );
+        assert!(row["command"].as_str().unwrap().contains("speed rsa2048-sign"), "{row}");
     }
     let in_flight: Vec<_> = rows
         .iter()
@@ -106,12 +94,7 @@ fn wrong_usage_of_speed_has_status_2_and_names_the_choices() {
 fn speed_lists_its_operations() {
     let output = widelane(&["speed", "--list"]).output().unwrap();
     let text = str::from_utf8(&output.stdout).unwrap();
-    for name in [
-        "rsa2048-sign",
-        "x25519-derive",
-        "mldsa65-verify",
-        "port-limit",
-    ] {
+    for name in ["rsa2048-sign", "x25519-derive", "mldsa65-verify", "port-limit"] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{text}");
     }
 }
@@ -126,27 +109,16 @@ fn kernels_prints_one_object_a_kernel_and_width() {
     assert_eq!(wide["multiply_adds"], report.multiply_adds);
     assert_eq!(wide["licence"], "LVL2");
     assert_eq!(row("widelane_amm52x20_mb4")["licence"], "LVL1");
-    assert!(
-        rows.iter()
-            .all(|row| row["widest_bits"].as_u64() <= Some(64))
-    );
-    assert!(
-        rows.iter()
-            .all(|row| row["multiply_bound_cycles"].as_u64() > Some(0))
-    );
+    assert!(rows.iter().all(|row| row["widest_bits"].as_u64() <= Some(64)));
+    assert!(rows.iter().all(|row| row["multiply_bound_cycles"].as_u64() > Some(0)));
 }
 
 #[test]
 fn kernels_prints_a_table_and_assembly() {
     let output = widelane(&["kernels"]).output().unwrap();
     let text = str::from_utf8(&output.stdout).unwrap();
-    assert!(
-        text.contains("ams52x20") && text.contains("cycles/a:"),
-        "{text}"
-    );
-    let output = widelane(&["kernels", "--assembly", "ams52x20_mb4"])
-        .output()
-        .unwrap();
+    assert!(text.contains("ams52x20") && text.contains("cycles/a:"), "{text}");
+    let output = widelane(&["kernels", "--assembly", "ams52x20_mb4"]).output().unwrap();
     let text = str::from_utf8(&output.stdout).unwrap();
     assert!(text.contains("widelane_ams52x20_mb4:\n") && text.contains("vpmadd52luq ymm"));
 }

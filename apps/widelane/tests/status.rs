@@ -17,10 +17,7 @@ fn the_exit_status_tells_what_was_found() {
     let none = status(&[&own]);
     let complaint = String::from_utf8_lossy(&none.stderr);
     assert_eq!(none.status.code(), Some(1), "{complaint}");
-    assert!(
-        complaint.contains("has not loaded the provider"),
-        "{complaint}"
-    );
+    assert!(complaint.contains("has not loaded the provider"), "{complaint}");
     assert!(complaint.contains("widelane setup"), "{complaint}");
     assert!(none.stdout.is_empty());
 
@@ -64,10 +61,7 @@ fn a_file_for_prometheus_is_replaced_also_when_no_process_is_left() {
     assert_eq!(none.status.code(), Some(1));
     assert!(none.stdout.is_empty());
     let text = std::fs::read_to_string(&file).expect("it is there");
-    assert!(
-        text.ends_with("# EOF\n") && !text.contains("pid="),
-        "{text}"
-    );
+    assert!(text.ends_with("# EOF\n") && !text.contains("pid="), "{text}");
     assert_eq!(std::fs::read_dir(folder.path()).expect("ours").count(), 1);
     let nowhere = folder.path().join("missing/x");
     let path = nowhere.to_str().expect("text");
@@ -113,10 +107,7 @@ fn a_terminator_is_shown_and_switched_off_and_on() {
     assert_eq!(jobs_of_a_handshake("--off"), (true, true, false));
     let table = String::from_utf8(status(&[&pid]).stdout).expect("text");
     assert!(table.contains(&format!("widelane serve {}", env!("CARGO_PKG_VERSION"))));
-    assert!(
-        table.contains(&format!("`widelane status --on {pid}`")),
-        "{table}"
-    );
+    assert!(table.contains(&format!("`widelane status --on {pid}`")), "{table}");
     assert_eq!(jobs_of_a_handshake("--on"), (false, false, true));
 }
 

@@ -33,10 +33,7 @@ fn wide_and_scalar_part_and_a_signal_restores_both() {
         .unwrap();
     let complaint = String::from_utf8_lossy(&second.stderr).into_owned();
     assert_eq!(second.status.code(), Some(1));
-    assert!(
-        complaint.contains(&format!("process {}", steer.0.id())),
-        "{complaint}"
-    );
+    assert!(complaint.contains(&format!("process {}", steer.0.id())), "{complaint}");
 
     steer.process().signal(Signal::TERM);
     assert_eq!(steer.0.wait().unwrap().code(), Some(0));
@@ -52,10 +49,7 @@ fn killed_it_leaves_what_restore_undoes_for_children_too() {
     // Starts a child each time it is told to, and says its number.
     let mut shell = Running(
         Command::new("sh")
-            .args([
-                "-c",
-                "while read -r _; do sh -c 'while :; do :; done' & echo $!; done",
-            ])
+            .args(["-c", "while read -r _; do sh -c 'while :; do :; done' & echo $!; done"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -115,10 +109,7 @@ fn a_program_is_kept_apart_from_its_own_wide_child() {
     BufReader::new(run.0.stdout.as_mut().unwrap())
         .read_line(&mut said)
         .unwrap();
-    let pids: Vec<i32> = said
-        .split_whitespace()
-        .map(|pid| pid.parse().unwrap())
-        .collect();
+    let pids: Vec<i32> = said.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
     let _wide = Orphan(pids[1]);
     eventually("they are apart", || {
         let (shell, wide) = (affinity_of(pids[0]), affinity_of(pids[1]));
@@ -177,10 +168,7 @@ fn a_dry_run_changes_nothing_and_says_what_it_would_do() {
         .unwrap();
     let said = text(&output);
     assert_eq!((affinity(&wide), affinity(&scalar)), (all.clone(), all));
-    let events: Vec<serde_json::Value> = said
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let events: Vec<serde_json::Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let moved = |pid: u32, why: &str| {
         let of_it = |event: &&serde_json::Value| event["pid"] == pid && event["why"] == why;
         events.iter().any(|event| of_it(&event))
@@ -209,24 +197,15 @@ fn a_program_is_run_on_its_side_and_its_status_passed_on() {
     let show = "grep Cpus_allowed_list /proc/self/status; exit 7";
     let run = |side: &str| {
         let mut command = widelane();
-        command
-            .args(["run", side, "--state-dir"])
-            .arg(folder.path());
+        command.args(["run", side, "--state-dir"]).arg(folder.path());
         command.args(["--", "sh", "-c", show]).output().unwrap()
     };
     let (wide, scalar) = (run("--wide"), run("--scalar"));
-    assert_eq!(
-        (wide.status.code(), scalar.status.code()),
-        (Some(7), Some(7))
-    );
+    assert_eq!((wide.status.code(), scalar.status.code()), (Some(7), Some(7)));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     let shown = |output: &Output| {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let list = text
-            .split_whitespace()
-            .last()
-            .unwrap_or_default()
-            .to_owned();
+        let list = text.split_whitespace().last().unwrap_or_default().to_owned();
         list.parse::<Cpus>().unwrap()
     };
     let Some(all) = cpus() else { return };
@@ -260,9 +239,7 @@ fn ignored_signals_stay_ignored() {
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP USR1; exec \"$@\"", "sh"]);
     command.arg(under_test::PROGRAM);
-    command
-        .args(["run", "--wide", "--state-dir"])
-        .arg(folder.path());
+    command.args(["run", "--wide", "--state-dir"]).arg(folder.path());
     command.args(["--", "grep", "SigIgn", "/proc/self/status"]);
     let said = text(&under_test::apart(command).output().unwrap());
     let mask = said.split_whitespace().last().unwrap();
@@ -274,9 +251,7 @@ fn ignored_signals_stay_ignored() {
 fn what_is_named_must_be_there() {
     let complaint = |arguments: &[&str]| {
         let mut command = widelane();
-        command
-            .args(["steer", "--dry-run", "--named-only"])
-            .args(arguments);
+        command.args(["steer", "--dry-run", "--named-only"]).args(arguments);
         let output = command.args(["--duration", "0.1"]).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8_lossy(&output.stderr).into_owned()
@@ -313,12 +288,8 @@ fn signals_are_passed_on_and_told_by_the_status() {
     let folder = tempfile::tempdir().unwrap();
     let run = |script: &str| {
         let mut command = widelane();
-        command
-            .args(["run", "--wide", "--state-dir"])
-            .arg(folder.path());
-        command
-            .args(["--", "sh", "-c", script])
-            .stdout(Stdio::piped());
+        command.args(["run", "--wide", "--state-dir"]).arg(folder.path());
+        command.args(["--", "sh", "-c", script]).stdout(Stdio::piped());
         let mut run = Running(command.spawn().unwrap());
         let mut said = String::new();
         BufReader::new(run.0.stdout.as_mut().unwrap())
@@ -341,12 +312,7 @@ fn what_outlives_the_program_gets_its_affinity_back() {
     let output = widelane()
         .args(["run", "--scalar", "--state-dir"])
         .arg(folder.path())
-        .args([
-            "--",
-            "sh",
-            "-c",
-            "sh -c 'while :; do :; done' >&- 2>&- & echo $!",
-        ])
+        .args(["--", "sh", "-c", "sh -c 'while :; do :; done' >&- 2>&- & echo $!"])
         .output()
         .unwrap();
     let left = Orphan(text(&output).trim().parse().unwrap());

@@ -57,12 +57,7 @@ fn no_command_lets_a_name_steer_a_terminal() {
         &["top", "--once"],
         &["top", "--once", "--json"],
         &["advise", "--profile", path],
-        &[
-            "status",
-            "--prometheus",
-            "--output",
-            "/none\u{9b}\u{202e}evil/x",
-        ],
+        &["status", "--prometheus", "--output", "/none\u{9b}\u{202e}evil/x"],
     ] {
         let output = fs::File::create(&output).and_then(|file| {
             let mut command = under_test::widelane();

@@ -59,11 +59,7 @@ fn without_colours_there_are_none() {
             return;
         };
         let options: Vec<_> = [option].into_iter().filter(|o| !o.is_empty()).collect();
-        let mut top = terminal.run(
-            top(&options)
-                .args(["--count", "1"])
-                .env("NO_COLOR", variable),
-        );
+        let mut top = terminal.run(top(&options).args(["--count", "1"]).env("NO_COLOR", variable));
         assert_eq!(terminal.end(&mut top).code(), Some(0));
         let seen = terminal.seen();
         assert!(seen.contains("handshakes"), "{seen:?}");
@@ -81,10 +77,7 @@ fn a_dumb_terminal_gets_plain_text() {
     let mut top = terminal.run(top(&["--count", "1"]).env("TERM", "dumb"));
     assert_eq!(terminal.end(&mut top).code(), Some(0));
     let seen = terminal.seen();
-    assert!(
-        seen.starts_with("handshakes ") && !seen.contains('\x1b'),
-        "{seen:?}"
-    );
+    assert!(seen.starts_with("handshakes ") && !seen.contains('\x1b'), "{seen:?}");
 }
 
 /// A table of users is renewed on a terminal that can do so, unless there will be no other.
@@ -104,10 +97,7 @@ fn the_only_table_of_users_is_plain_text() {
             return;
         }
         assert_eq!(status.code(), Some(0), "{seen:?}");
-        assert!(
-            seen.starts_with("512-bit") && !seen.contains('\x1b'),
-            "{seen:?}"
-        );
+        assert!(seen.starts_with("512-bit") && !seen.contains('\x1b'), "{seen:?}");
     }
 }
 
@@ -137,9 +127,7 @@ fn a_panic_gives_the_terminal_back_before_its_message() {
     terminal.is_given_back();
     let seen = terminal.seen();
     let left = seen.find(LEAVE).expect("it was given back");
-    let message = seen
-        .find("as it was told")
-        .expect("the message of the panic");
+    let message = seen.find("as it was told").expect("the message of the panic");
     assert!(left < message, "{seen:?}");
 }
 
@@ -186,16 +174,9 @@ impl Terminal {
         // Without O_NOCTTY this would take it as the terminal of the tests, if they have none.
         std::os::unix::fs::OpenOptionsExt::custom_flags(
             &mut options,
-            OpenptFlags::NOCTTY
-                .bits()
-                .try_into()
-                .expect("a flag of open"),
+            OpenptFlags::NOCTTY.bits().try_into().expect("a flag of open"),
         );
-        let theirs = options
-            .read(true)
-            .write(true)
-            .open(name)
-            .expect("the other end");
+        let theirs = options.read(true).write(true).open(name).expect("the other end");
         let terminal = Self {
             ours: ours.into(),
             theirs,
@@ -233,10 +214,7 @@ impl Terminal {
         let seen = self.seen();
         assert!(seen.contains(LEAVE), "{seen:?}");
         let after = &seen[seen.rfind(LEAVE).unwrap_or(0)..];
-        assert!(
-            !after.contains(ENTER) && !after.contains("handshakes"),
-            "{seen:?}"
-        );
+        assert!(!after.contains(ENTER) && !after.contains("handshakes"), "{seen:?}");
     }
 
     fn seen(&self) -> String {
@@ -248,11 +226,7 @@ impl Terminal {
         self.seen.clear();
         let began = Instant::now();
         while !self.seen().contains(text) {
-            assert!(
-                began.elapsed() < PATIENCE,
-                "no {text:?} in {:?}",
-                self.seen()
-            );
+            assert!(began.elapsed() < PATIENCE, "no {text:?} in {:?}", self.seen());
             self.read();
         }
     }

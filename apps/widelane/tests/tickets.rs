@@ -29,14 +29,8 @@ fn servers_with_one_directory_resume_each_others_sessions_and_a_rotation_loses_n
     for version in VERSIONS {
         let _ = fs::remove_file(&session);
         assert_eq!(client.connect(servers[0].address, version, &session), NEW);
-        assert_eq!(
-            client.connect(servers[1].address, version, &session),
-            REUSED
-        );
-        assert_eq!(
-            client.connect(servers[0].address, version, &session),
-            REUSED
-        );
+        assert_eq!(client.connect(servers[1].address, version, &session), REUSED);
+        assert_eq!(client.connect(servers[0].address, version, &session), REUSED);
         // Sessions from before a rotation, which each server takes over by itself.
         for _ in 0..2 {
             let old = site.path("old");
@@ -47,9 +41,7 @@ fn servers_with_one_directory_resume_each_others_sessions_and_a_rotation_loses_n
             let name = listed.split_whitespace().nth(1).expect("a name");
             for server in &servers {
                 eventually("the server encrypts with the next key", || {
-                    server
-                        .page()
-                        .contains(&format!("{{name=\"{name}\",role=\"encrypts\""))
+                    server.page().contains(&format!("{{name=\"{name}\",role=\"encrypts\""))
                 });
                 fs::copy(&old, &session).expect("a copy");
                 assert_eq!(client.connect(server.address, version, &session), REUSED);
@@ -82,10 +74,7 @@ fn a_server_with_other_keys_takes_no_session_and_says_why() {
         assert_eq!(client.connect(other.address, version, &session), NEW);
     }
     let page = other.page();
-    assert!(
-        page.contains("widelane_tickets_refused_total{why=\"key\"} 2"),
-        "{page}"
-    );
+    assert!(page.contains("widelane_tickets_refused_total{why=\"key\"} 2"), "{page}");
 }
 
 #[test]
@@ -94,12 +83,7 @@ fn files_of_nginx_and_haproxy_as_their_manuals_make_them() {
     let site = Site::new();
     let keys = site.path("keys");
     let make = |script: &str| {
-        let status = Command::new("sh")
-            .arg("-c")
-            .arg(script)
-            .arg("sh")
-            .arg(&keys)
-            .status();
+        let status = Command::new("sh").arg("-c").arg(script).arg("sh").arg(&keys).status();
         assert!(status.expect("sh").success(), "{script}");
         fs::set_permissions(&keys, fs::Permissions::from_mode(0o600)).expect("allowed");
     };
@@ -115,10 +99,7 @@ fn files_of_nginx_and_haproxy_as_their_manuals_make_them() {
             let session = site.path("session");
             let _ = fs::remove_file(&session);
             assert_eq!(client.connect(servers[0].address, version, &session), NEW);
-            assert_eq!(
-                client.connect(servers[1].address, version, &session),
-                REUSED
-            );
+            assert_eq!(client.connect(servers[1].address, version, &session), REUSED);
         }
     }
 }
@@ -173,10 +154,7 @@ fn changed_files_are_taken_and_bad_ones_are_not() {
     let open = fs::Permissions::from_mode(0o644);
     fs::set_permissions(site.path("tickets/current.key"), open).expect("allowed");
     let line = server.process.line_with("kept the old configuration");
-    assert!(
-        line.contains("has mode 0644") && line.contains("chmod 600"),
-        "{line}"
-    );
+    assert!(line.contains("has mode 0644") && line.contains("chmod 600"), "{line}");
     server.process.signal(Signal::TERM);
     assert!(server.process.wait().success());
 }
@@ -228,10 +206,7 @@ fn an_agent_without_etcd_gives_a_server_keys_and_ends_when_it_is_told() {
     let output = follow().arg("--once").output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(
-        text.contains("refuses the connection; start etcd"),
-        "{text}"
-    );
+    assert!(text.contains("refuses the connection; start etcd"), "{text}");
     let listed = run(&["tickets", "list"], &keys, &[]);
     assert!(
         listed.starts_with("active.key ") && listed.lines().count() == 1,
@@ -278,9 +253,7 @@ fn the_command_names_mistakes_and_its_status_tells_them_apart() {
         assert_eq!(output.status.code(), Some(status), "{arguments:?}: {text}");
         assert!(text.contains(message), "{arguments:?}: {text}");
     }
-    let output = widelane()
-        .args(["tickets", "list", keys_text, "--json"])
-        .output();
+    let output = widelane().args(["tickets", "list", keys_text, "--json"]).output();
     let text = String::from_utf8(output.expect("it runs").stdout).expect("UTF-8");
     let keys: Vec<serde_json::Value> = text
         .lines()
@@ -299,10 +272,7 @@ fn the_command_names_mistakes_and_its_status_tells_them_apart() {
         .expect("it runs");
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(
-        text.contains("command line: --ticket-keys: cannot read"),
-        "{text}"
-    );
+    assert!(text.contains("command line: --ticket-keys: cannot read"), "{text}");
     assert!(text.contains("mount the Secret"), "{text}");
 }
 
@@ -320,10 +290,7 @@ impl Server {
         command.args(["serve", "--listen", "127.0.0.1:0", "--workers", "1"]);
         command.args(["--backend", &backend.to_string()]);
         command.args(["--metrics", &metrics.to_string(), "--cert"]);
-        command
-            .arg(site.path("a.pem"))
-            .arg("--key")
-            .arg(site.path("a.key"));
+        command.arg(site.path("a.pem")).arg("--key").arg(site.path("a.key"));
         command.arg("--ticket-keys").arg(keys);
         let mut process = Process::start(&mut command);
         let address = process.listening();
@@ -370,9 +337,7 @@ impl Openssl {
     fn connect(&self, address: SocketAddr, version: &str, session: &Path) -> &'static str {
         let mut command = Command::new("openssl");
         command.args(["s_client", "-connect", &address.to_string(), version]);
-        command
-            .args(["-servername", "localhost", "-sess_out"])
-            .arg(session);
+        command.args(["-servername", "localhost", "-sess_out"]).arg(session);
         if session.exists() {
             command.arg("-sess_in").arg(session);
         }

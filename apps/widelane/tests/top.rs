@@ -68,10 +68,7 @@ fn a_mistyped_address_is_refused_at_once() {
     let output = top(&["--once", "--no-users", "--metrics", "127.0.0.1:99999"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        complaint.contains("an address is like 127.0.0.1:9464"),
-        "{complaint}"
-    );
+    assert!(complaint.contains("an address is like 127.0.0.1:9464"), "{complaint}");
 }
 
 #[test]
@@ -83,14 +80,8 @@ fn once_shows_what_the_server_did() {
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).expect("plain text");
     let expected = "lanes 6.0  queue 20.0 us  failed 0/s";
-    assert!(
-        text.starts_with("handshakes ") && text.contains(expected),
-        "{text}"
-    );
-    assert!(
-        text.contains("rsa2048-sign") && !text.contains('\x1b'),
-        "{text}"
-    );
+    assert!(text.starts_with("handshakes ") && text.contains(expected), "{text}");
+    assert!(text.contains("rsa2048-sign") && !text.contains('\x1b'), "{text}");
     for section in ["AVX users", "licence", "clock", "by class"] {
         assert!(text.contains(&format!("\n{section} ")), "{section}: {text}");
     }
@@ -109,11 +100,7 @@ fn without_a_server_it_says_how_to_get_one() {
 #[test]
 fn handshakes_are_shown_only_if_they_are_asked_for() {
     let show = |more: &[&str]| {
-        let output = top(&[
-            &["--json", "--count", "1", "--interval", "0.1", "--no-users"],
-            more,
-        ]
-        .concat());
+        let output = top(&[&["--json", "--count", "1", "--interval", "0.1", "--no-users"], more].concat());
         assert!(output.status.success(), "{output:?}");
         let line: Value = serde_json::from_slice(&output.stdout).expect("an object");
         line
@@ -121,10 +108,7 @@ fn handshakes_are_shown_only_if_they_are_asked_for() {
     assert!(show(&[])["tls"].is_null());
     let line = show(&["--handshakes"]);
     let tls = &line["tls"];
-    assert!(
-        tls["processes"].is_array() || tls["why_not"].is_string(),
-        "{line}"
-    );
+    assert!(tls["processes"].is_array() || tls["why_not"].is_string(), "{line}");
     assert!(line["processor"].is_string(), "{line}");
 }
 
@@ -150,10 +134,7 @@ fn json_has_an_object_for_each_interval() {
         assert!(line["server"]["handshakes"].as_f64() > Some(0.0), "{line}");
         assert!(line["users"]["why_not"].is_string(), "{line}");
         let clocks = &line["clocks"];
-        assert!(
-            clocks["cores"].is_array() || clocks["why_not"].is_string(),
-            "{line}"
-        );
+        assert!(clocks["cores"].is_array() || clocks["why_not"].is_string(), "{line}");
     }
 }
 
@@ -163,14 +144,7 @@ fn an_address_where_nobody_answers_is_a_reason_and_no_failure() {
     let socket = TcpListener::bind("127.0.0.2:0").expect("a port");
     let address = socket.local_addr().expect("an address").to_string();
     drop(socket);
-    let output = top(&[
-        "--once",
-        "--interval",
-        "0.1",
-        "--no-users",
-        "--metrics",
-        &address,
-    ]);
+    let output = top(&["--once", "--interval", "0.1", "--no-users", "--metrics", &address]);
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).expect("plain text");
     assert!(

@@ -28,15 +28,7 @@ fn skipped(output: &Output) -> bool {
 #[test]
 fn json_has_a_line_for_each_interval() {
     for method in ["auto", "poll"] {
-        let count = [
-            "--json",
-            "--count",
-            "2",
-            "--interval",
-            "0.2",
-            "--method",
-            method,
-        ];
+        let count = ["--json", "--count", "2", "--interval", "0.2", "--method", method];
         let output = usage(&count).output().expect("it starts");
         if skipped(&output) {
             return;
@@ -115,17 +107,12 @@ fn appears(file: &Path, child: &mut Child) -> bool {
 
 #[test]
 fn overhead_is_measured_or_the_reason_is_told() {
-    let output = usage(&["--overhead", "--json"])
-        .output()
-        .expect("it starts");
+    let output = usage(&["--overhead", "--json"]).output().expect("it starts");
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.code() == Some(1) {
         // Rights, the kernel, or the PID namespace: whichever it is, it has a name.
         eprintln!("SKIP: {}", complaint.trim());
-        assert!(
-            complaint.contains("BPF") || complaint.contains("trac"),
-            "{complaint}"
-        );
+        assert!(complaint.contains("BPF") || complaint.contains("trac"), "{complaint}");
         return;
     }
     assert!(output.status.success(), "{output:?}");
@@ -133,9 +120,6 @@ fn overhead_is_measured_or_the_reason_is_told() {
     assert!(figures["rounds"].as_u64() > Some(0), "{figures}");
     for name in ["without_ns", "with_ns"] {
         let median = figures[name][1].as_f64();
-        assert!(
-            median > Some(0.0) && median >= figures[name][0].as_f64(),
-            "{figures}"
-        );
+        assert!(median > Some(0.0) && median >= figures[name][0].as_f64(), "{figures}");
     }
 }

@@ -26,10 +26,7 @@ fn the_program_names_the_commit_of_this_tree() {
 /// `-V` stays one line for scripts.
 #[test]
 fn the_short_version_is_one_line() {
-    let output = under_test::widelane()
-        .arg("-V")
-        .output()
-        .expect("the program runs");
+    let output = under_test::widelane().arg("-V").output().expect("the program runs");
     let said = String::from_utf8(output.stdout).expect("text");
     assert_eq!(said, format!("widelane {}\n", env!("CARGO_PKG_VERSION")));
 }
@@ -61,19 +58,12 @@ fn a_tree_has_the_commit_of_its_head_and_changes_of_sources_show() {
     // A commit changes what cargo watches, also in a linked working tree.
     let linked = folder.path().join("target/linked");
     let path = linked.to_str().expect("a plain name");
-    assert!(git(
-        root,
-        &["worktree", "add", "--quiet", "-b", "other", path]
-    ));
+    assert!(git(root, &["worktree", "add", "--quiet", "-b", "other", path]));
     assert_eq!(commit(&linked), first);
     for tree in [root, &linked] {
         let before = watched(tree);
         // Equal changes at the same moment would be the same commit.
-        fs::write(
-            tree.join("crates/a.rs"),
-            tree.to_str().expect("a plain name"),
-        )
-        .expect("a file");
+        fs::write(tree.join("crates/a.rs"), tree.to_str().expect("a plain name")).expect("a file");
         commit_all(tree);
         assert_ne!(commit(tree), first);
         let after = watched(tree);

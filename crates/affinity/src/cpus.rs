@@ -99,8 +99,7 @@ impl Cpus {
         let words = self.0.iter().enumerate();
         words.flat_map(|(place, &word)| {
             let rest = |word: u64| Some(word).filter(|&word| word != 0);
-            let lowest_first =
-                std::iter::successors(rest(word), move |word| rest(word & (word - 1)));
+            let lowest_first = std::iter::successors(rest(word), move |word| rest(word & (word - 1)));
             lowest_first.map(move |word| 64 * place + word.trailing_zeros() as usize)
         })
     }
@@ -202,10 +201,7 @@ mod tests {
     fn texts() {
         let cpus = |text: &str| text.parse::<Cpus>();
         assert_eq!(cpus("0,2-3"), Ok([0, 2, 3].into_iter().collect()));
-        assert_eq!(
-            cpus("0,2, 4 - 6"),
-            Ok([0, 2, 4, 5, 6].into_iter().collect())
-        );
+        assert_eq!(cpus("0,2, 4 - 6"), Ok([0, 2, 4, 5, 6].into_iter().collect()));
         assert_eq!(cpus("0-1023,0-1023"), Ok(Cpus::ALL));
         assert_eq!(cpus(""), Ok(Cpus::default()));
         assert_eq!(Cpus::ALL.to_string(), "0-1023");
@@ -229,10 +225,7 @@ mod tests {
 
     #[test]
     fn lists_of_cpus() {
-        assert_eq!(
-            Cpus::named("0,2-3").map(|cpus| cpus.to_string()),
-            Ok("0,2-3".into())
-        );
+        assert_eq!(Cpus::named("0,2-3").map(|cpus| cpus.to_string()), Ok("0,2-3".into()));
         assert_eq!(Cpus::named("7"), Ok(Cpus::from_iter([7])));
         let error = Cpus::named("").expect_err("no CPU").to_string();
         assert!(error.starts_with("`` names no CPUs"), "{error}");

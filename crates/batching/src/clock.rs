@@ -149,10 +149,7 @@ mod tests {
     #[test]
     fn passes_without_wide_registers_pay_for_narrow_ones() {
         let clock = GOLD_6130.of_registers(256);
-        assert_eq!(
-            (clock.wide, clock.narrow),
-            (GOLD_6130.narrow, GOLD_6130.narrow)
-        );
+        assert_eq!((clock.wide, clock.narrow), (GOLD_6130.narrow, GOLD_6130.narrow));
         assert_eq!(GOLD_6130.of_registers(512), GOLD_6130);
     }
 
@@ -186,10 +183,7 @@ mod tests {
 
     #[test]
     fn a_vector_core_at_work_is_wide_and_one_that_wakes_up_for_little_is_not() {
-        let core = |since| Core {
-            dedicated: true,
-            since,
-        };
+        let core = |since| Core { dedicated: true, since };
         let short = |since| width(&GOLD_6130, &core(since), 25_000, 40_000);
         assert_eq!(short(Some(600_000)), Width::Wide);
         assert_eq!(short(Some(700_000)), Width::Narrow);
@@ -213,8 +207,11 @@ mod tests {
     }
 
     fn penalty() -> impl Strategy<Value = ClockPenalty> {
-        (0.0f64..1.0, 0u64..200_000, 0u64..4_000_000)
-            .prop_map(|(depth, stall, tail)| ClockPenalty { depth, stall, tail })
+        (0.0f64..1.0, 0u64..200_000, 0u64..4_000_000).prop_map(|(depth, stall, tail)| ClockPenalty {
+            depth,
+            stall,
+            tail,
+        })
     }
 
     proptest! {

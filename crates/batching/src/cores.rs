@@ -261,13 +261,11 @@ mod tests {
     }
 
     fn any_cores() -> impl Strategy<Value = VectorCores> {
-        (0usize..5, 0usize..5, 0usize..5, 0usize..5).prop_map(|(searching, busy, resting, lent)| {
-            VectorCores {
-                searching,
-                busy,
-                resting,
-                lent,
-            }
+        (0usize..5, 0usize..5, 0usize..5, 0usize..5).prop_map(|(searching, busy, resting, lent)| VectorCores {
+            searching,
+            busy,
+            resting,
+            lent,
         })
     }
 

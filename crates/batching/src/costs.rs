@@ -62,9 +62,7 @@ impl Costs {
     pub fn pass(&self, jobs: usize) -> u64 {
         match jobs as u64 {
             0 => 0,
-            jobs => (jobs - 1)
-                .saturating_mul(self.further())
-                .saturating_add(self.first),
+            jobs => (jobs - 1).saturating_mul(self.further()).saturating_add(self.first),
         }
     }
 
@@ -165,14 +163,7 @@ mod tests {
             let free = Clock::default();
             let split = |in_lanes| Split { in_lanes, alone: 0 };
             (1..=4)
-                .map(|jobs| {
-                    width(
-                        &free,
-                        &core,
-                        wide.total(split(jobs)),
-                        narrow.total(split(jobs)),
-                    )
-                })
+                .map(|jobs| width(&free, &core, wide.total(split(jobs)), narrow.total(split(jobs))))
                 .collect()
         };
         use Width::{Narrow, Wide};
@@ -212,13 +203,11 @@ mod tests {
     }
 
     fn any_costs() -> impl Strategy<Value = Costs> {
-        (0usize..18, 0u64..500, 0u64..120, 0u64..120).prop_map(|(lanes, first, further, alone)| {
-            Costs {
-                lanes,
-                first,
-                further,
-                alone,
-            }
+        (0usize..18, 0u64..500, 0u64..120, 0u64..120).prop_map(|(lanes, first, further, alone)| Costs {
+            lanes,
+            first,
+            further,
+            alone,
         })
     }
 
@@ -226,8 +215,7 @@ mod tests {
     fn cheapest(costs: &Costs, most: usize) -> Vec<u64> {
         let mut best = vec![0];
         for jobs in 1..=most {
-            let passes = (1..=costs.lanes.max(1).min(jobs))
-                .map(|filled| best[jobs - filled] + costs.pass(filled));
+            let passes = (1..=costs.lanes.max(1).min(jobs)).map(|filled| best[jobs - filled] + costs.pass(filled));
             let alone = best[jobs - 1] + costs.alone;
             best.push(passes.chain([alone]).min().unwrap_or(alone));
         }

@@ -44,7 +44,5 @@ pub use costs::{Costs, NEVER, Split, worth_in_either};
 pub use methods::{Methods, TRIAL_EVERY};
 pub use overload::{Line, Overload, Place, Turn, late, under_way, worth_queueing};
 pub use passes::{BYPASS_LIMIT, Idle, Lead, Pass, Waiting, admit, lead, next_pass, quiet};
-pub use placement::{
-    Form, Placement, PlacementChoice, PlacementError, Topology, TransferCosts, form, placement,
-};
+pub use placement::{Form, Placement, PlacementChoice, PlacementError, Topology, TransferCosts, form, placement};
 pub use widelane_affinity::Cpus;

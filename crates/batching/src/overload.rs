@@ -128,11 +128,7 @@ impl Overload {
         let stands = self.shortest >= self.target.max(1);
         let has_grown = self.arrived > self.served + self.served / 8;
         let is_lost = self.gave_up > self.served / 8;
-        self.growing = if stands && has_grown {
-            self.growing + 1
-        } else {
-            0
-        };
+        self.growing = if stands && has_grown { self.growing + 1 } else { 0 };
         self.losing = if is_lost { self.losing + 1 } else { 0 };
         // A worker that had nothing to do did not look.
         let intervals = u32::try_from(lasted / Self::INTERVAL).unwrap_or(u32::MAX);
@@ -192,9 +188,7 @@ pub fn worth_queueing(cost: u64, wait: u64) -> usize {
 /// `target`: some targets, and longer than a queue takes that [`worth_queueing`] allows.
 pub fn late(cost: u64, target: u64) -> u64 {
     let queue = cost.saturating_mul(worth_queueing(cost, target) as u64);
-    target
-        .saturating_mul(LATE_TARGETS)
-        .max(queue.saturating_mul(2))
+    target.saturating_mul(LATE_TARGETS).max(queue.saturating_mul(2))
 }
 
 /// The place of one in a [`Line`].
@@ -224,10 +218,7 @@ impl<S: Ord + Copy, T> Line<S, T> {
         Self {
             next: 0,
             waiting: BTreeMap::new(),
-            fresh_from: Place {
-                since: 0,
-                number: 0,
-            },
+            fresh_from: Place { since: 0, number: 0 },
             fresh: BTreeMap::new(),
             fresh_count: 0,
             last: None,

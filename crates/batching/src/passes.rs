@@ -185,10 +185,7 @@ mod tests {
     fn partial_pass_waits_for_an_idle_worker() {
         let waiting = [line(4, 3, 0)];
         assert_eq!(next_pass(&waiting, Idle::No, 3), None);
-        let pass = Pass {
-            operation: 0,
-            jobs: 3,
-        };
+        let pass = Pass { operation: 0, jobs: 3 };
         assert_eq!(next_pass(&waiting, Idle::Yes, 3), Some(pass));
     }
 
@@ -197,9 +194,7 @@ mod tests {
         let costing = |cost, line| Waiting { cost, ..line };
         let signature = costing(600, line(4, 1, 0));
         let key = costing(30, line(8, 2, 1));
-        let chosen = |waiting: &[Waiting]| {
-            next_pass(waiting, Idle::Yes, 3).map(|pass| (pass.operation, pass.jobs))
-        };
+        let chosen = |waiting: &[Waiting]| next_pass(waiting, Idle::Yes, 3).map(|pass| (pass.operation, pass.jobs));
         assert_eq!(chosen(&[signature, key]), Some((1, 2)));
         // The connections of both keys have come to their signatures meanwhile.
         assert_eq!(chosen(&[costing(600, line(4, 3, 0))]), Some((0, 3)));
@@ -212,10 +207,7 @@ mod tests {
     #[test]
     fn full_pass_goes_before_an_older_partial_one() {
         let waiting = [line(4, 1, 0), line(2, 5, 1)];
-        let pass = Pass {
-            operation: 1,
-            jobs: 2,
-        };
+        let pass = Pass { operation: 1, jobs: 2 };
         assert_eq!(next_pass(&waiting, Idle::Yes, 6), Some(pass));
         assert_eq!(next_pass(&waiting, Idle::No, 6), Some(pass));
     }
@@ -223,19 +215,10 @@ mod tests {
     #[test]
     fn overdue_job_goes_before_full_passes_and_needs_no_idle_worker() {
         let waiting = [line(2, 5, 1), line(4, 1, 0)];
-        let full = Pass {
-            operation: 0,
-            jobs: 2,
-        };
+        let full = Pass { operation: 0, jobs: 2 };
         assert_eq!(next_pass(&waiting, Idle::No, BYPASS_LIMIT), Some(full));
-        let overdue = Pass {
-            operation: 1,
-            jobs: 1,
-        };
-        assert_eq!(
-            next_pass(&waiting, Idle::No, BYPASS_LIMIT + 1),
-            Some(overdue)
-        );
+        let overdue = Pass { operation: 1, jobs: 1 };
+        assert_eq!(next_pass(&waiting, Idle::No, BYPASS_LIMIT + 1), Some(overdue));
     }
 
     #[test]
@@ -256,14 +239,8 @@ mod tests {
     #[test]
     fn nothing_waits_for_passes_that_are_never_worth_it() {
         for worth in [9, NEVER] {
-            let waiting = [Waiting {
-                worth,
-                ..line(8, 5, 0)
-            }];
-            let pass = Pass {
-                operation: 0,
-                jobs: 1,
-            };
+            let waiting = [Waiting { worth, ..line(8, 5, 0) }];
+            let pass = Pass { operation: 0, jobs: 1 };
             assert_eq!(next_pass(&waiting, Idle::No, 5), Some(pass));
         }
     }
@@ -280,17 +257,9 @@ mod tests {
         assert_eq!(lead(0, 2, 4, 1), Lead::Now);
         assert_eq!(lead(1, 2, 4, 4), Lead::Now);
         assert_eq!(lead(2, 2, 4, 4), Lead::Wait);
-        assert_eq!(
-            lead(9, 2, 1, 1),
-            Lead::Alone,
-            "nothing to gain from waiting"
-        );
+        assert_eq!(lead(9, 2, 1, 1), Lead::Alone, "nothing to gain from waiting");
         assert_eq!(lead(9, 2, 4, 5), Lead::Alone, "no pass is worth it");
-        assert_eq!(
-            lead(0, 0, 4, 1),
-            Lead::Now,
-            "an unknown parallelism makes progress"
-        );
+        assert_eq!(lead(0, 0, 4, 1), Lead::Now, "an unknown parallelism makes progress");
     }
 
     fn any_waiting() -> impl Strategy<Value = Vec<Waiting>> {
@@ -340,11 +309,7 @@ mod tests {
     impl Gatherer {
         fn new(lines: Vec<(usize, usize, u64)>) -> Self {
             let queues = lines.iter().map(|_| VecDeque::new()).collect();
-            Self {
-                lines,
-                queues,
-                next: 0,
-            }
+            Self { lines, queues, next: 0 }
         }
 
         fn arrive(&mut self, operation: usize) {

@@ -177,13 +177,8 @@ pub fn form(placement: &Placement, clock: &Clock, transfer: &TransferCosts) -> F
         return Form::Inline;
     }
     let saved = clock.wide.cost(0, &Core::default());
-    let forms = [
-        (transfer.pool, Form::Pool),
-        (transfer.migrate, Form::Migrate),
-    ];
-    let known = forms
-        .into_iter()
-        .filter_map(|(cost, form)| Some((cost?, form)));
+    let forms = [(transfer.pool, Form::Pool), (transfer.migrate, Form::Migrate)];
+    let known = forms.into_iter().filter_map(|(cost, form)| Some((cost?, form)));
     known
         .filter(|(cost, _)| *cost < saved)
         .min_by_key(|(cost, _)| *cost)
@@ -244,16 +239,8 @@ mod tests {
         assert_eq!(auto(&GOLD_6130, "0-1", ""), on("1"));
         assert_eq!(auto(&GOLD_6130, "0-7", ""), on("6-7"), "a quarter");
         assert_eq!(auto(&GOLD_6130, "", ""), Placement::Inline, "no candidate");
-        assert_eq!(
-            auto(&GOLD_6130, "5", ""),
-            Placement::Inline,
-            "no other core"
-        );
-        assert_eq!(
-            auto(&GOLD_6130, "0-1", "0-1"),
-            Placement::Inline,
-            "no other core"
-        );
+        assert_eq!(auto(&GOLD_6130, "5", ""), Placement::Inline, "no other core");
+        assert_eq!(auto(&GOLD_6130, "0-1", "0-1"), Placement::Inline, "no other core");
     }
 
     #[test]

@@ -170,11 +170,7 @@ impl fmt::Display for Lanes {
                 format!("{set} in registers of {widths} bits{caveat}")
             })
             .collect();
-        write!(
-            f,
-            "this CPU has lanes that Widelane uses: {}",
-            sets.join("; ")
-        )
+        write!(f, "this CPU has lanes that Widelane uses: {}", sets.join("; "))
     }
 }
 
@@ -204,9 +200,7 @@ mod tests {
         let server = "this CPU has lanes that Widelane uses: AVX-512 IFMA in registers of 512 and 256 bits; AVX-512 \
                       with FMA in registers of 512 bits; AVX2 with FMA in registers of 256 bits";
         assert_eq!(played("avxifma").to_string(), server);
-        let all = format!(
-            "{server}; AVX-IFMA in registers of 256 bits (tested by emulation, never measured)"
-        );
+        let all = format!("{server}; AVX-IFMA in registers of 256 bits (tested by emulation, never measured)");
         assert_eq!(played("").to_string(), all);
         assert_eq!(played("").sentence(), format!("T{}.", &all[1..]));
         for (list, expected) in [

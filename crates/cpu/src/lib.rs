@@ -105,17 +105,10 @@ fn features() -> Features {
 /// Returns `features` without those that `list` names, and the unknown names in `list`.
 fn disable(mut features: Features, list: &str) -> (Features, Vec<&str>) {
     let mut unknown = Vec::new();
-    for name in list
-        .split(',')
-        .map(str::trim)
-        .filter(|name| !name.is_empty())
-    {
+    for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
         features = match name {
             "avx2" => Features::NONE,
-            "fma" => Features {
-                fma: false,
-                ..features
-            },
+            "fma" => Features { fma: false, ..features },
             "avxifma" => Features {
                 avxifma: false,
                 ..features
@@ -126,19 +119,13 @@ fn disable(mut features: Features, list: &str) -> (Features, Vec<&str>) {
                 avxifma: features.avxifma,
                 ..Features::NONE
             },
-            "avx512dq" => Features {
-                dq: false,
-                ..features
-            },
+            "avx512dq" => Features { dq: false, ..features },
             "avx512ifma" => Features {
                 ifma: false,
                 vl: false,
                 ..features
             },
-            "avx512vl" => Features {
-                vl: false,
-                ..features
-            },
+            "avx512vl" => Features { vl: false, ..features },
             _ => {
                 unknown.push(name);
                 features

@@ -189,10 +189,7 @@ impl Generation {
                 up_us: exactly(11.0),
             }),
             (Self::IceLake, _) => Some(Transition {
-                down_us: Range {
-                    low: 20.0,
-                    high: 200.0,
-                },
+                down_us: Range { low: 20.0, high: 200.0 },
                 tail_us: Range {
                     low: 1000.0,
                     high: 4000.0,
@@ -267,11 +264,7 @@ pub fn loss_of_bursts(depth: f64, per_second: f64, outlasting_us: f64) -> f64 {
 /// The mean clock of a core by the shares of time that it spends at each level.
 pub fn mean_clock(residency: [f64; 3], clocks: [f64; 3]) -> f64 {
     let total: f64 = residency.iter().sum();
-    let sum: f64 = residency
-        .iter()
-        .zip(clocks)
-        .map(|(w, clock)| w * clock)
-        .sum();
+    let sum: f64 = residency.iter().zip(clocks).map(|(w, clock)| w * clock).sum();
     sum / total
 }
 
@@ -357,10 +350,7 @@ mod tests {
             let clocks: Vec<_> = row.clocks.into_iter().flatten().collect();
             assert!(!clocks.is_empty() && row.cores > 0, "{row:?}");
             assert!(clocks.is_sorted_by(|a, b| a >= b), "{row:?}");
-            assert!(
-                clocks.iter().all(|clock| (1.0..6.0).contains(clock)),
-                "{row:?}"
-            );
+            assert!(clocks.iter().all(|clock| (1.0..6.0).contains(clock)), "{row:?}");
         }
     }
 
@@ -387,14 +377,9 @@ mod tests {
             ("8380", [50.58, 28.35, 21.06], 2.84),
         ] {
             let rows = turbo_of(cpu);
-            let clocks = rows[0]
-                .clocks
-                .map(|clock| clock.expect("all levels are given"));
+            let clocks = rows[0].clocks.map(|clock| clock.expect("all levels are given"));
             let clock = mean_clock(residency, clocks);
-            assert!(
-                (clock - published).abs() < 0.05,
-                "{cpu}: {clock} is not {published}"
-            );
+            assert!((clock - published).abs() < 0.05, "{cpu}: {clock} is not {published}");
         }
     }
 
@@ -482,10 +467,7 @@ mod tests {
     fn schedules_are_found_by_the_names_that_people_use() {
         let rows = turbo_of("Intel(R) Xeon(R) Gold 6130 CPU @ 2.10GHz");
         assert_eq!(rows, turbo_of("gold 6130"));
-        assert_eq!(
-            rows.iter().map(|row| row.cores).collect::<Vec<_>>(),
-            [1, 16]
-        );
+        assert_eq!(rows.iter().map(|row| row.cores).collect::<Vec<_>>(), [1, 16]);
         assert_eq!(rows[1].clock(Level::L2), Some(1.9));
         assert!(turbo_of("").is_empty());
     }

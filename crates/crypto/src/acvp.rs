@@ -33,10 +33,7 @@ pub(crate) fn cctv(name: &str) -> HashMap<String, Vec<u8>> {
 pub(crate) fn bytes(hex: &Value) -> Vec<u8> {
     let digit = |digit: u8| (digit as char).to_digit(16).unwrap() as u8;
     let pairs = hex.as_str().unwrap().as_bytes().as_chunks().0;
-    pairs
-        .iter()
-        .map(|&[high, low]| digit(high) << 4 | digit(low))
-        .collect()
+    pairs.iter().map(|&[high, low]| digit(high) << 4 | digit(low)).collect()
 }
 
 fn find(files: &[(&str, &'static str)], name: &str) -> &'static str {

@@ -52,9 +52,7 @@ impl Backend {
     pub fn alternative(self) -> Option<Self> {
         let this = self.target()?;
         let narrower = |target: &Target| target.bits() < this.bits();
-        let unmeasured = |target: &Target| {
-            target.bits() == this.bits() && *target != this && target.caveat().is_some()
-        };
+        let unmeasured = |target: &Target| target.bits() == this.bits() && *target != this && target.caveat().is_some();
         let target = Target::available()
             .rfind(narrower)
             .or_else(|| Target::available().rfind(unmeasured))?;
@@ -145,10 +143,7 @@ impl FromStr for Preference {
 
 /// The backend asked for by name does not run on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the backend {backend} does not run here: {}; use auto or aws-lc",
-    lanes()
-)]
+#[error("the backend {backend} does not run here: {}; use auto or aws-lc", lanes())]
 pub struct BackendUnavailable {
     /// The backend that was asked for.
     pub backend: Backend,
@@ -168,14 +163,7 @@ mod tests {
     #[test]
     fn spelling_is_stable_and_round_trips() {
         let spelt: Vec<String> = Backend::ALL.iter().map(Backend::to_string).collect();
-        let expected = [
-            "aws-lc",
-            "avxifma",
-            "avx2",
-            "avx512f",
-            "avx512ifma-256",
-            "avx512ifma",
-        ];
+        let expected = ["aws-lc", "avxifma", "avx2", "avx512f", "avx512ifma-256", "avx512ifma"];
         assert_eq!(spelt, expected);
         for backend in Backend::ALL {
             assert_eq!(backend.name().parse(), Ok(backend));
@@ -201,10 +189,7 @@ mod tests {
     #[test]
     fn choice_is_always_available() {
         assert!(Preference::Auto.resolve().unwrap().is_available());
-        assert_eq!(
-            Preference::Exactly(Backend::AwsLc).resolve(),
-            Ok(Backend::AwsLc)
-        );
+        assert_eq!(Preference::Exactly(Backend::AwsLc).resolve(), Ok(Backend::AwsLc));
         for backend in Backend::ALL {
             let resolved = Preference::Exactly(backend).resolve();
             assert_eq!(resolved.is_ok(), backend.is_available());

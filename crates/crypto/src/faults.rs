@@ -107,11 +107,7 @@ mod campaign {
             let right = |verdict: &Verdict| *verdict == Verdict::Right;
             assert!(verdicts.iter().all(right), "{}: {verdicts:?}", self.name);
             let each = self.bits as usize + 1;
-            let limit = if cfg!(debug_assertions) {
-                self.sample
-            } else {
-                self.most
-            };
+            let limit = if cfg!(debug_assertions) { self.sample } else { self.most };
             let limit = (limit / seen.positions.len()).max(1);
             let mut rows: [Row; 4] = Default::default();
             for (row, positions) in rows.iter_mut().zip(seen.positions) {
@@ -156,10 +152,7 @@ mod campaign {
                 if spread || verdicts.contains(&Verdict::Wrong) {
                     row.wrong += 1;
                     let what = if spread { "harms others" } else { "wrong" };
-                    let place = format!(
-                        "{what}: {:?} {:?} {}",
-                        fault.moment, fault.damage, hit.place
-                    );
+                    let place = format!("{what}: {:?} {:?} {}", fault.moment, fault.damage, hit.place);
                     *wrong.entry(place).or_default() += 1;
                 } else if verdicts.iter().any(withheld) {
                     row.caught += 1;
@@ -169,14 +162,7 @@ mod campaign {
             }
             println!(
                 "{:<24} {:<8} {:>9} {:>8} {:>8} {:>8} {:>6} {:>7}",
-                self.name,
-                "moment",
-                "positions",
-                "faults",
-                "harmless",
-                "caught",
-                "wrong",
-                "skipped"
+                self.name, "moment", "positions", "faults", "harmless", "caught", "wrong", "skipped"
             );
             for (moment, row) in Moment::ALL.iter().zip(&rows) {
                 println!(

@@ -31,9 +31,7 @@ impl Hash {
     /// The hash function with one of these names, in any case of letters.
     pub fn named(name: &str) -> Option<Self> {
         let is = |known: &&str| known.eq_ignore_ascii_case(name);
-        Self::ALL
-            .into_iter()
-            .find(|hash| hash.names().iter().any(is))
+        Self::ALL.into_iter().find(|hash| hash.names().iter().any(is))
     }
 
     /// The one that TLS 1.3 pairs with a curve (RFC 8446, section 4.2.3).

@@ -260,15 +260,10 @@ mod tests {
     fn macs_are_theirs<S: Sha2>(algorithm: hmac::Algorithm) {
         let text: Vec<u8> = (0..400_u16).map(|i| (i * 7) as u8).collect();
         for n in 0..=2 * MAX_BLOCK + 1 {
-            for (key, message) in [
-                (&text[5..][..n], &text[..]),
-                (&text[5..][..S::LEN], &text[..n]),
-            ] {
+            for (key, message) in [(&text[5..][..n], &text[..]), (&text[5..][..S::LEN], &text[..n])] {
                 let (first, last) = message.split_at(message.len() / 3);
                 let ours = Hmac::<S>::new(key).mac(|hasher| {
-                    [first, &[], last]
-                        .iter()
-                        .for_each(|part| hasher.update(part));
+                    [first, &[], last].iter().for_each(|part| hasher.update(part));
                 });
                 let theirs = hmac::sign(&hmac::Key::new(algorithm, key), message);
                 assert_eq!(&*ours, theirs.as_ref(), "{n}");
@@ -285,11 +280,7 @@ mod tests {
         };
         let hmac = Hmac::<Counted>::new(&[1; 32]);
         assert_eq!(counted(&|| drop(hmac.clone())), 2, "both states");
-        assert_eq!(
-            counted(&|| drop(hmac.start())),
-            1,
-            "a hash that is not finished"
-        );
+        assert_eq!(counted(&|| drop(hmac.start())), 1, "a hash that is not finished");
         assert_eq!(
             counted(&|| drop(hmac.mac(|hasher| hasher.update(b"message")))),
             2,

@@ -43,10 +43,7 @@ pub(crate) type Pass<const L: usize> = crate::passes::Pass<Kind, L>;
 
 impl<const L: usize> Pass<L> {
     /// Runs `pass` on the kernels, the operation's vectors, and the kernels' working memory.
-    pub(crate) fn with_memory<T>(
-        &self,
-        pass: impl FnOnce(&Kernels<L>, &mut [[u64; L]], &mut [[u64; L]]) -> T,
-    ) -> T {
+    pub(crate) fn with_memory<T>(&self, pass: impl FnOnce(&Kernels<L>, &mut [[u64; L]], &mut [[u64; L]]) -> T) -> T {
         self.run(|arena| {
             let (space, vectors) = arena.vectors().split_at_mut(self.kernels.space_len());
             pass(&self.kernels, vectors, space)

@@ -60,11 +60,7 @@ pub trait Operation: Send + Sync + 'static {
     }
 
     /// A [`pass`](Self::pass) by the method in this place of [`methods`](Self::methods).
-    fn pass_by(
-        &self,
-        _method: usize,
-        requests: &[Self::Request],
-    ) -> Vec<<Self::Request as Request>::Output> {
+    fn pass_by(&self, _method: usize, requests: &[Self::Request]) -> Vec<<Self::Request as Request>::Output> {
         self.pass(requests)
     }
 
@@ -155,10 +151,7 @@ pub trait Task: Copy + fmt::Debug + Send + Sync + 'static {
 macro_rules! on_backend {
     () => {
         #[inline(never)]
-        fn on(
-            self,
-            backend: $crate::Backend,
-        ) -> Result<$crate::OnBackend<Self>, $crate::BackendUnavailable> {
+        fn on(self, backend: $crate::Backend) -> Result<$crate::OnBackend<Self>, $crate::BackendUnavailable> {
             $crate::OnBackend::new(self, backend)
         }
     };
@@ -202,11 +195,7 @@ pub struct OnBackend<T: Task> {
 }
 
 /// Answers requests in passes, by one of the methods.
-type Run<T> = fn(
-    &OnBackend<T>,
-    usize,
-    &[<T as Task>::Request],
-) -> Vec<<<T as Task>::Request as Request>::Output>;
+type Run<T> = fn(&OnBackend<T>, usize, &[<T as Task>::Request]) -> Vec<<<T as Task>::Request as Request>::Output>;
 
 impl<T: Task> OnBackend<T> {
     pub(crate) fn new(task: T, backend: Backend) -> Result<Self, BackendUnavailable> {
@@ -302,11 +291,7 @@ impl<T: Task> Operation for OnBackend<T> {
         self.task.methods(self.target)
     }
 
-    fn pass_by(
-        &self,
-        method: usize,
-        requests: &[T::Request],
-    ) -> Vec<<T::Request as Request>::Output> {
+    fn pass_by(&self, method: usize, requests: &[T::Request]) -> Vec<<T::Request as Request>::Output> {
         (self.run)(self, method, requests)
     }
 

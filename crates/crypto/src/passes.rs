@@ -143,9 +143,7 @@ impl<F: Family, const L: usize> Pass<F, L> {
 
 impl<F: Family, const L: usize> fmt::Debug for Pass<F, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pass")
-            .field("lanes", &L)
-            .finish_non_exhaustive()
+        f.debug_struct("Pass").field("lanes", &L).finish_non_exhaustive()
     }
 }
 
@@ -224,8 +222,7 @@ pub(crate) use memory;
 /// Returns whether there is memory, all of it zero.
 #[cfg(test)]
 pub(crate) fn are_wiped<const L: usize>(arenas: &mut [Arena<L>]) -> bool {
-    let is_zero =
-        |arena: &mut Arena<L>| arena.vectors().as_flattened().iter().all(|&word| word == 0);
+    let is_zero = |arena: &mut Arena<L>| arena.vectors().as_flattened().iter().all(|&word| word == 0);
     !arenas.is_empty() && arenas.iter_mut().all(is_zero)
 }
 

@@ -135,12 +135,7 @@ impl Request {
     /// # Errors
     ///
     /// [`KeyError`] if lanes do not take the key.
-    pub fn new(
-        scheme: Scheme,
-        key: &[u8],
-        message: &[u8],
-        signature: &[u8],
-    ) -> Result<Self, KeyError> {
+    pub fn new(scheme: Scheme, key: &[u8], message: &[u8], signature: &[u8]) -> Result<Self, KeyError> {
         scheme.check(key)?;
         let text = match scheme.hash() {
             Some(hash) => hash.digest(message).as_ref().into(),
@@ -203,8 +198,7 @@ pub(crate) fn specimen(algorithm: Algorithm) -> Request {
         let signature = signature.expect("our own key signs");
         let info = key.public_key_info_der();
         let key = public_key_bytes(&info);
-        Request::new(scheme.into(), key, sign::SPECIMEN_MESSAGE, &signature)
-            .expect("our own key has lanes")
+        Request::new(scheme.into(), key, sign::SPECIMEN_MESSAGE, &signature).expect("our own key has lanes")
     });
     specimen.clone()
 }

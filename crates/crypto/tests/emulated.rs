@@ -6,8 +6,8 @@
 use std::fmt::Debug;
 
 use widelane_crypto::{
-    Backend, BackendUnavailable, Operation, Request, Target, Task, agreement, ecdh, ecdsa, ed25519,
-    mldsa, mlkem, rsa, x25519,
+    Backend, BackendUnavailable, Operation, Request, Target, Task, agreement, ecdh, ecdsa, ed25519, mldsa, mlkem, rsa,
+    x25519,
 };
 
 const BACKEND: Backend = Backend::Lanes(Target::AvxIfma);

@@ -30,34 +30,10 @@ const SOUND: &[Sound] = &[
         Some(Size::Rsa2048),
         true,
     ),
-    (
-        "a, 3072",
-        data!("rsa3072_a.pem"),
-        3072,
-        Some(Size::Rsa3072),
-        true,
-    ),
-    (
-        "a, 4096",
-        data!("rsa4096_a.pem"),
-        4096,
-        Some(Size::Rsa4096),
-        true,
-    ),
-    (
-        "e = 3",
-        data!("rsa2048_e3.pem"),
-        2048,
-        Some(Size::Rsa2048),
-        true,
-    ),
-    (
-        "e = 3, 3072",
-        data!("rsa3072_e3.pem"),
-        3072,
-        Some(Size::Rsa3072),
-        true,
-    ),
+    ("a, 3072", data!("rsa3072_a.pem"), 3072, Some(Size::Rsa3072), true),
+    ("a, 4096", data!("rsa4096_a.pem"), 4096, Some(Size::Rsa4096), true),
+    ("e = 3", data!("rsa2048_e3.pem"), 2048, Some(Size::Rsa2048), true),
+    ("e = 3, 3072", data!("rsa3072_e3.pem"), 3072, Some(Size::Rsa3072), true),
     (
         "e = 2^31 - 1",
         data!("rsa2048_e31bit.pem"),
@@ -93,20 +69,8 @@ const SOUND: &[Sound] = &[
         Some(Size::Rsa2048),
         false,
     ),
-    (
-        "p < q",
-        data!("rsa2048_p_below_q.pem"),
-        2048,
-        Some(Size::Rsa2048),
-        true,
-    ),
-    (
-        "p of 1100 bits",
-        data!("rsa2048_unbalanced.pem"),
-        2048,
-        None,
-        true,
-    ),
+    ("p < q", data!("rsa2048_p_below_q.pem"), 2048, Some(Size::Rsa2048), true),
+    ("p of 1100 bits", data!("rsa2048_unbalanced.pem"), 2048, None, true),
     ("2049", data!("rsa2049.pem"), 2049, None, true),
     ("2056", data!("rsa2056.pem"), 2056, None, true),
     ("2560", data!("rsa2560.pem"), 2560, None, true),
@@ -131,8 +95,7 @@ fn sound_keys_are_accepted_and_sign() {
             assert!(OtherSigning.takes(&request));
             let signature = request.alone().unwrap();
             assert_eq!(signature.len(), bits.div_ceil(8), "{name}");
-            let verified = UnparsedPublicKey::new(verification(scheme), &public)
-                .verify(name.as_bytes(), &signature);
+            let verified = UnparsedPublicKey::new(verification(scheme), &public).verify(name.as_bytes(), &signature);
             assert_eq!(verified.is_ok(), aws_lc_verifies, "{name} {scheme:?}");
         }
     }
@@ -263,12 +226,8 @@ fn keys_without_signatures_are_refused_by_name() {
 /// Keys refuse schemes of others, and hash values where they sign messages.
 #[test]
 fn keys_sign_by_their_own_schemes_only() {
-    let [rsa, ec, ed25519] = [
-        data!("rsa2048_a.pem"),
-        data!("ec_p256.pem"),
-        data!("ed25519.pem"),
-    ]
-    .map(|pem| Key::from_pem(pem).unwrap());
+    let [rsa, ec, ed25519] =
+        [data!("rsa2048_a.pem"), data!("ec_p256.pem"), data!("ed25519.pem")].map(|pem| Key::from_pem(pem).unwrap());
     let refused = |key: &Key, scheme, input| {
         let refused = Request::new(key, scheme, input).unwrap_err();
         assert_eq!(refused, sign::Error::Scheme);
@@ -317,17 +276,11 @@ fn truncated_and_overlong_der_is_malformed() {
     let pkcs1 = der(data!("rsa2048_a_pkcs1.pem"));
     for length in 0..pkcs8.len() {
         let error = Key::from_pkcs8_der(&pkcs8[..length]).unwrap_err();
-        assert!(
-            matches!(error, KeyError::Malformed { .. }),
-            "{length}: {error}"
-        );
+        assert!(matches!(error, KeyError::Malformed { .. }), "{length}: {error}");
     }
     for length in 0..pkcs1.len() {
         let error = Key::from_pkcs1_der(&pkcs1[..length]).unwrap_err();
-        assert!(
-            matches!(error, KeyError::Malformed { .. }),
-            "{length}: {error}"
-        );
+        assert!(matches!(error, KeyError::Malformed { .. }), "{length}: {error}");
     }
     for mut long in [pkcs8, pkcs1] {
         long.push(0);
@@ -382,9 +335,7 @@ fn each_wrong_number_is_named() {
     let change = |edit: &dyn Fn(&mut Numbers)| {
         let mut numbers = Numbers::of(&der);
         edit(&mut numbers);
-        Key::from_pkcs1_der(&numbers.to_der())
-            .map(|_| ())
-            .unwrap_err()
+        Key::from_pkcs1_der(&numbers.to_der()).map(|_| ()).unwrap_err()
     };
     let flip = |number: &mut Vec<u8>| {
         let middle = number.len() / 2;
@@ -438,14 +389,10 @@ const fn inconsistent(reason: &'static str) -> KeyError {
 const EVEN_MODULUS: KeyError = inconsistent("its modulus is even");
 const EQUAL_PRIMES: KeyError = inconsistent("its two primes are equal");
 const PRODUCT: KeyError = inconsistent("its modulus is not the product of its primes");
-const PRIVATE_EXPONENT: KeyError =
-    inconsistent("its private exponent does not belong to its public exponent");
-const COEFFICIENT: KeyError =
-    inconsistent("its coefficient is not the inverse of prime2 modulo prime1");
-const PRIME_EXPONENT_1: KeyError =
-    inconsistent("its exponent1 is not the private exponent modulo prime1 - 1");
-const PRIME_EXPONENT_2: KeyError =
-    inconsistent("its exponent2 is not the private exponent modulo prime2 - 1");
+const PRIVATE_EXPONENT: KeyError = inconsistent("its private exponent does not belong to its public exponent");
+const COEFFICIENT: KeyError = inconsistent("its coefficient is not the inverse of prime2 modulo prime1");
+const PRIME_EXPONENT_1: KeyError = inconsistent("its exponent1 is not the private exponent modulo prime1 - 1");
+const PRIME_EXPONENT_2: KeyError = inconsistent("its exponent2 is not the private exponent modulo prime2 - 1");
 
 #[test]
 fn every_message_names_a_remedy() {
@@ -472,10 +419,7 @@ fn every_message_names_a_remedy() {
     ];
     for error in errors {
         let text = error.to_string();
-        assert!(
-            remedies.iter().any(|remedy| text.contains(remedy)),
-            "{text}"
-        );
+        assert!(remedies.iter().any(|remedy| text.contains(remedy)), "{text}");
     }
 }
 
@@ -612,10 +556,7 @@ fn request(key: &Key, scheme: Scheme, message: &[u8]) -> Request {
 }
 
 fn der(pem: &[u8]) -> Vec<u8> {
-    PrivateKeyDer::from_pem_slice(pem)
-        .unwrap()
-        .secret_der()
-        .to_vec()
+    PrivateKeyDer::from_pem_slice(pem).unwrap().secret_der().to_vec()
 }
 
 fn verification(scheme: Scheme) -> &'static signature::RsaParameters {

@@ -97,16 +97,8 @@ fn key_files() -> Vec<PathBuf> {
 }
 
 fn openssl<'a>(arguments: impl IntoIterator<Item = &'a str>, file: &Path) -> Vec<u8> {
-    let output = Command::new("openssl")
-        .args(arguments)
-        .arg(file)
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let output = Command::new("openssl").args(arguments).arg(file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
 

@@ -166,9 +166,7 @@ impl Ymm {
 
     fn read(&self, register: usize) -> [u64; 4] {
         // SAFETY: `halves` points into the areas.
-        let [[a, b], [c, d]] = self
-            .halves(register)
-            .map(|half| unsafe { half.read_unaligned() });
+        let [[a, b], [c, d]] = self.halves(register).map(|half| unsafe { half.read_unaligned() });
         [a, b, c, d]
     }
 

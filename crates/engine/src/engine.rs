@@ -85,9 +85,7 @@ impl Engine {
             let thread = vector::start(cpu, Arc::clone(&core.shared))?;
             lock(&core.threads).push(thread);
         }
-        Ok(Self {
-            core: Arc::new(core),
-        })
+        Ok(Self { core: Arc::new(core) })
     }
 
     /// Measures the costs of passes and single requests that are not known yet: 0.1 to 0.2 seconds
@@ -109,10 +107,7 @@ impl Engine {
     /// thread ends when all is measured, or with the process.
     pub fn calibrate_in_background(&self) {
         let lines = self.core.shared.registry.lines.iter();
-        let lines: Vec<_> = lines
-            .filter(|line| line.claim_measurement())
-            .cloned()
-            .collect();
+        let lines: Vec<_> = lines.filter(|line| line.claim_measurement()).cloned().collect();
         if lines.is_empty() {
             return;
         }
@@ -144,10 +139,7 @@ impl Engine {
         match self.placement() {
             Placement::Inline => {
                 let route = self.route(&request)?;
-                self.core
-                    .shared
-                    .group
-                    .run(route, request, self.queue_limit())
+                self.core.shared.group.run(route, request, self.queue_limit())
             }
             Placement::VectorCores(_) => self.enqueue(request)?.wait(),
         }

@@ -114,13 +114,7 @@ impl Group {
     }
 
     /// Waits for the job's result; leads a pass if appointed.
-    fn wait<T>(
-        &self,
-        index: usize,
-        sequence: u64,
-        waiter: &Waiter,
-        mut ticket: Ticket<T>,
-    ) -> Result<T, JobError> {
+    fn wait<T>(&self, index: usize, sequence: u64, waiter: &Waiter, mut ticket: Ticket<T>) -> Result<T, JobError> {
         let waker = Waker::from(Arc::clone(&waiter.parker));
         loop {
             if waiter.appointed.load(Ordering::Acquire) {
@@ -200,9 +194,7 @@ impl State {
         self.sequence += 1;
         let list = &mut self.lists[index];
         let typed = list.gatherer.as_any().downcast_mut::<Gatherer<R>>();
-        typed
-            .expect("lists have the indices of the lines")
-            .push(sequence, job);
+        typed.expect("lists have the indices of the lines").push(sequence, job);
         list.waiters.push_back((sequence, waiter));
         self.waiting += 1;
         sequence
@@ -255,9 +247,7 @@ impl WaitingList {
     /// Takes the pass of the appointed thread of job `sequence`: that job and those behind it.
     fn take_from(&mut self, sequence: u64) -> ReadyPass {
         self.appointed -= 1;
-        let place = self
-            .waiters
-            .binary_search_by_key(&sequence, |(sequence, _)| *sequence);
+        let place = self.waiters.binary_search_by_key(&sequence, |(sequence, _)| *sequence);
         let place = place.expect("only the appointed thread takes its own job");
         let jobs = self.lanes.min(self.waiters.len() - place);
         self.waiters.drain(place..place + jobs);
@@ -330,11 +320,7 @@ mod tests {
             drop(hold);
         });
         let counters = registry.lines[0].counters();
-        assert_eq!(
-            counters.fills,
-            [0, 1, 0, 0, 2],
-            "one alone, then two full passes"
-        );
+        assert_eq!(counters.fills, [0, 1, 0, 0, 2], "one alone, then two full passes");
         let state = lock(&group.state);
         assert_eq!((state.leaders, state.waiting), (0, 0));
     }
@@ -371,11 +357,7 @@ mod tests {
             scope.spawn(|| assert_eq!(run(4), Ok(4)));
         });
         let fills = &registry.lines[0].counters().fills;
-        let jobs: u64 = fills
-            .iter()
-            .zip(0..)
-            .map(|(passes, fill)| passes * fill)
-            .sum();
+        let jobs: u64 = fills.iter().zip(0..).map(|(passes, fill)| passes * fill).sum();
         assert_eq!((fills[1] + fills[2], jobs), (4, 5), "{fills:?}");
         assert_eq!(fills[2], 1, "the later job was in the leader's pass");
         let state = lock(&group.state);
@@ -434,28 +416,19 @@ mod tests {
                     let mut waiters = state.lists[0].waiters.iter();
                     let is_it = |(_, other): &&(u64, Arc<Waiter>)| Arc::ptr_eq(other, &waiter);
                     let (sequence, _) = waiters.find(is_it).unwrap();
-                    assert!(
-                        leaders.iter().all(|(other, _)| other != sequence),
-                        "{steps:?}"
-                    );
+                    assert!(leaders.iter().all(|(other, _)| other != sequence), "{steps:?}");
                     leaders.push((*sequence, waiter));
                 }
                 Step::Take(leader) => {
                     let (sequence, _) = leaders.remove(leader);
-                    assert!(
-                        (1..=2).contains(&state.take_from(0, sequence)()),
-                        "{steps:?}"
-                    );
+                    assert!((1..=2).contains(&state.take_from(0, sequence)()), "{steps:?}");
                     assert!(tickets[sequence as usize].is_done(), "{steps:?}");
                 }
             }
         }
         let waiting = state.lists[0].waiters.len();
         assert_eq!(state.waiting, waiting);
-        assert_eq!(
-            tickets.iter().filter(|ticket| !ticket.is_done()).count(),
-            waiting
-        );
+        assert_eq!(tickets.iter().filter(|ticket| !ticket.is_done()).count(), waiting);
         (leaders.len(), state.lists[0].unled().jobs)
     }
 

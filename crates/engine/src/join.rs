@@ -21,11 +21,7 @@ impl Worker {
     /// When one is refused; those before it are cancelled.
     pub fn submit_all<R: Request>(&self, requests: Vec<R>) -> Result<Tickets<R::Output>, JobError> {
         let part = |request| Ok(Part::new(self.submit(request)?));
-        requests
-            .into_iter()
-            .map(part)
-            .collect::<Result<_, _>>()
-            .map(Tickets)
+        requests.into_iter().map(part).collect::<Result<_, _>>().map(Tickets)
     }
 }
 
@@ -45,10 +41,7 @@ impl Engine {
     /// # Errors
     ///
     /// Those of the first job that fails; the jobs after it are not run.
-    pub fn run_all_at_once<R: Request>(
-        &self,
-        requests: Vec<R>,
-    ) -> Result<Vec<R::Output>, JobError> {
+    pub fn run_all_at_once<R: Request>(&self, requests: Vec<R>) -> Result<Vec<R::Output>, JobError> {
         let run = |request| self.run_at_once(request);
         requests.into_iter().map(run).collect()
     }
@@ -72,10 +65,7 @@ pub(crate) struct Part<T> {
 
 impl<T> Part<T> {
     pub(crate) fn new(ticket: Ticket<T>) -> Self {
-        Self {
-            ticket,
-            output: None,
-        }
+        Self { ticket, output: None }
     }
 
     /// Looks whether the job has ended; 1 if it has not.

@@ -255,10 +255,7 @@ impl<R: Request> Line<R> {
 
     /// Hands a job to the vector cores.
     pub(crate) fn enqueue(&self, job: Job<R>, limit: usize) -> Result<(), SubmitError> {
-        let queue = self
-            .queue
-            .as_ref()
-            .expect("vector cores start with a queue a line");
+        let queue = self.queue.as_ref().expect("vector cores start with a queue a line");
         if !batching::admit(queue.len(), limit) {
             return Err(self.overloaded(limit));
         }
@@ -294,9 +291,7 @@ impl<R: Request> Line<R> {
         };
         let core = core::now();
         match (self.wide.costs.busy(jobs), narrow.variant.costs.busy(jobs)) {
-            (Some(in_wide), Some(in_narrow)) => {
-                batching::width(&narrow.clock, &core, in_wide, in_narrow)
-            }
+            (Some(in_wide), Some(in_narrow)) => batching::width(&narrow.clock, &core, in_wide, in_narrow),
             // Not known yet: the width that slows other code least.
             _ if core.dedicated || narrow.clock.is_free() => Width::Wide,
             _ => Width::Narrow,
@@ -357,9 +352,7 @@ impl<R: Request> Line<R> {
         let started = Instant::now();
         let mut queued = batch.queued(started);
         self.counters.queued(queued);
-        let Batch {
-            requests, replies, ..
-        } = batch;
+        let Batch { requests, replies, .. } = batch;
         if !self.is_worth_a_pass(&requests, self.worth()) {
             let mut started = started;
             for (reply, request) in replies.into_iter().zip(&requests) {
@@ -428,13 +421,7 @@ impl<R: Request> Line<R> {
         result
     }
 
-    fn run_one(
-        &self,
-        request: &R,
-        worth: usize,
-        started: Instant,
-        queued: Duration,
-    ) -> Result<R::Output, JobError> {
+    fn run_one(&self, request: &R, worth: usize, started: Instant, queued: Duration) -> Result<R::Output, JobError> {
         let output = if self.is_worth_a_pass(std::slice::from_ref(request), worth) {
             let width = self.width(1);
             self.tell_begin(1, way(width), queued);
@@ -488,9 +475,7 @@ impl<R: Request> Line<R> {
             None => {
                 tracing::error!(operation = self.name, "a job panicked");
                 self.counters.panicked();
-                Err(JobError::Panicked {
-                    operation: self.name,
-                })
+                Err(JobError::Panicked { operation: self.name })
             }
         }
     }
@@ -513,12 +498,7 @@ impl<R: Request> Line<R> {
             if self.narrow.is_some() {
                 core::ran();
             }
-            assert_eq!(
-                outputs.len(),
-                requests.len(),
-                "{}: one output a request",
-                self.name
-            );
+            assert_eq!(outputs.len(), requests.len(), "{}: one output a request", self.name);
             outputs
         });
         catch_unwind(run).ok()

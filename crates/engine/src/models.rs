@@ -18,8 +18,8 @@ use crate::queue::Queue;
 use crate::sleepers::{Core, Sleepers};
 use crate::slot::Reply;
 use crate::{
-    Clock, Config, CoreBorrower, CoreLending, CostModel, Costs, Cpus, Engine, Idle, JobError,
-    Operation, OperationCounters, Operations, Placement, Request, SubmitError, slot,
+    Clock, Config, CoreBorrower, CoreLending, CostModel, Costs, Cpus, Engine, Idle, JobError, Operation,
+    OperationCounters, Operations, Placement, Request, SubmitError, slot,
 };
 
 /// complete ∥ wait: no wake-up is lost and the output arrives whole.
@@ -57,10 +57,7 @@ fn the_last_waker_counts() {
             }
         }
         drop(ticket);
-        assert_eq!(
-            (Arc::strong_count(&first), Arc::strong_count(&last)),
-            (1, 1)
-        );
+        assert_eq!((Arc::strong_count(&first), Arc::strong_count(&last)), (1, 1));
     });
 }
 
@@ -86,10 +83,7 @@ fn a_dropped_ticket_and_its_pass_do_not_collide() {
         let ran = runner.join().unwrap();
         assert!(ran || !got, "an output without a run");
         assert!(wakes.count() <= 1);
-        assert_eq!(
-            (Arc::strong_count(&output), Arc::strong_count(&wakes)),
-            (1, 1)
-        );
+        assert_eq!((Arc::strong_count(&output), Arc::strong_count(&wakes)), (1, 1));
     });
 }
 
@@ -389,10 +383,7 @@ fn a_dropped_worker_ends_the_wait() {
     bounded(3, || {
         let engine = Engine::start_with(Config::default(), adders()).unwrap();
         let worker = engine.worker();
-        let (runs, ends) = (
-            worker.submit(Add(1)).unwrap(),
-            worker.submit(Add(2)).unwrap(),
-        );
+        let (runs, ends) = (worker.submit(Add(1)).unwrap(), worker.submit(Add(2)).unwrap());
         let waiter = thread::spawn(move || (runs.wait(), ends.wait()));
         // Two jobs fill a pass, the third does not.
         let third = worker.submit(Add(3)).unwrap();

@@ -76,11 +76,7 @@ impl Operations {
     }
 
     /// Adds an operation and, if there is a choice by clock, the same in narrower registers.
-    pub(crate) fn add<R: Request>(
-        &mut self,
-        wide: Variant<R>,
-        narrow: Option<(Variant<R>, Clock)>,
-    ) {
+    pub(crate) fn add<R: Request>(&mut self, wide: Variant<R>, narrow: Option<(Variant<R>, Clock)>) {
         self.registrations.push(Box::new(|registry| {
             let line = Line::new(wide, registry.queue_capacity);
             registry.add(match narrow {

@@ -54,11 +54,7 @@ impl<T> Ticket<T> {
 
     /// Takes the result. `None` until the job has ended, and after the result was taken.
     pub fn try_take(&mut self) -> Option<Result<T, JobError>> {
-        if self.is_done() {
-            self.take_output()
-        } else {
-            None
-        }
+        if self.is_done() { self.take_output() } else { None }
     }
 
     /// Blocks the calling thread until the job has ended.

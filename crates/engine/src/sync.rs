@@ -147,9 +147,7 @@ impl std::task::Wake for Parker {
 /// Runs code of the caller and stops a panic in it. In a model every panic is a finding.
 pub(crate) fn contain(foreign: impl FnOnce()) {
     #[cfg(not(loom))]
-    drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(
-        foreign,
-    )));
+    drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(foreign)));
     #[cfg(loom)]
     foreign();
 }
@@ -157,7 +155,5 @@ pub(crate) fn contain(foreign: impl FnOnce()) {
 /// Locks a mutex even if a holder panicked: each holder in this crate leaves the data whole before
 /// it calls code of others.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

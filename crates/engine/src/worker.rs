@@ -49,10 +49,7 @@ impl Engine {
 impl Worker {
     fn new(engine: Engine) -> Self {
         let gatherers: Vec<_> = engine.gatherers();
-        let waiting = gatherers
-            .iter()
-            .map(|gatherer| gatherer.waiting())
-            .collect();
+        let waiting = gatherers.iter().map(|gatherer| gatherer.waiting()).collect();
         let local = RefCell::new(Local {
             waiting,
             gatherers,

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use widelane_engine::{
-    Config, CostModel, Costs, Cpus, Engine, Idle, JobError, Operation, OperationCounters,
-    Operations, Placement, Request, StartError, SubmitError, Switch, Ticket, Worker,
+    Config, CostModel, Costs, Cpus, Engine, Idle, JobError, Operation, OperationCounters, Operations, Placement,
+    Request, StartError, SubmitError, Switch, Ticket, Worker,
 };
 
 /// Defines an operation: name, lanes, its type, request and answer, a specimen, and the pass.
@@ -52,16 +52,10 @@ fn a_partial_pass_runs_only_when_the_worker_is_idle() {
     assert_eq!(worker.turn(Idle::Yes), 3);
     assert_eq!(worker.turn(Idle::Yes), 0);
     assert_eq!(worker.waiting(), 0);
-    let squares: Vec<_> = tickets
-        .into_iter()
-        .map(|ticket| ticket.wait().unwrap())
-        .collect();
+    let squares: Vec<_> = tickets.into_iter().map(|ticket| ticket.wait().unwrap()).collect();
     assert_eq!(squares, [0, 1, 4]);
     let counters = of(&engine, "square");
-    assert_eq!(
-        (counters.jobs, counters.passes, counters.lanes_filled),
-        (3, 1, 3)
-    );
+    assert_eq!((counters.jobs, counters.passes, counters.lanes_filled), (3, 1, 3));
     assert_eq!(counters.fills, [0, 0, 0, 1, 0]);
 }
 
@@ -110,20 +104,13 @@ fn jobs_of_different_operations_do_not_share_a_pass() {
     assert_eq!(large.wait(), Ok(1_000_000_000));
     assert_eq!(square.wait(), Ok(25));
     for name in ["small-cube", "large-cube", "square"] {
-        assert_eq!(
-            (of(&engine, name).jobs, of(&engine, name).passes),
-            (1, 1),
-            "{name}"
-        );
+        assert_eq!((of(&engine, name).jobs, of(&engine, name).passes), (1, 1), "{name}");
     }
 }
 
 #[test]
 fn a_worker_can_wait_for_its_own_jobs() {
-    for placement in [
-        Placement::Inline,
-        Placement::VectorCores(Cpus::from_iter([0])),
-    ] {
+    for placement in [Placement::Inline, Placement::VectorCores(Cpus::from_iter([0]))] {
         let config = Config {
             placement,
             ..Config::default()
@@ -178,12 +165,7 @@ fn a_waker_that_panics_harms_no_other_job() {
     let mut first = pin!(worker.submit(Square(2)).unwrap());
     let second = worker.submit(Square(3)).unwrap();
     let waker = Waker::from(Arc::new(Bomb));
-    assert!(
-        first
-            .as_mut()
-            .poll(&mut Context::from_waker(&waker))
-            .is_pending()
-    );
+    assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     assert_eq!(worker.turn(Idle::Yes), 2);
     assert_eq!(second.wait(), Ok(9));
     assert_eq!(first.try_take(), Some(Ok(4)));
@@ -200,10 +182,7 @@ fn a_dropped_ticket_cancels_and_makes_room_in_the_pass() {
     assert_eq!(worker.turn(Idle::No), 0);
     assert_eq!(worker.waiting(), 3);
     assert_eq!(worker.turn(Idle::Yes), 3);
-    let squares: Vec<_> = tickets
-        .into_iter()
-        .map(|ticket| ticket.wait().unwrap())
-        .collect();
+    let squares: Vec<_> = tickets.into_iter().map(|ticket| ticket.wait().unwrap()).collect();
     assert_eq!(squares, [0, 9, 16]);
     let counters = of(&engine, "square");
     assert_eq!((counters.jobs, counters.cancelled), (3, 2));
@@ -214,20 +193,13 @@ fn a_dropped_ticket_cancels_and_makes_room_in_the_pass() {
 fn only_the_guilty_job_suffers_from_a_panic() {
     let engine = inline(toys());
     let worker = engine.worker();
-    let tickets: Vec<_> = [1, POISON, 3, 4]
-        .map(|x| worker.submit(Square(x)).unwrap())
-        .into();
+    let tickets: Vec<_> = [1, POISON, 3, 4].map(|x| worker.submit(Square(x)).unwrap()).into();
     assert_eq!(worker.turn(Idle::No), 4);
     let results: Vec<_> = tickets.into_iter().map(|ticket| ticket.wait()).collect();
-    let panicked = Err(JobError::Panicked {
-        operation: "square",
-    });
+    let panicked = Err(JobError::Panicked { operation: "square" });
     assert_eq!(results, [Ok(1), panicked, Ok(9), Ok(16)]);
     let counters = of(&engine, "square");
-    assert_eq!(
-        (counters.jobs, counters.panicked, counters.passes),
-        (3, 1, 1)
-    );
+    assert_eq!((counters.jobs, counters.panicked, counters.passes), (3, 1, 1));
     assert_eq!(engine.run(Square(POISON)), panicked);
     assert_eq!(engine.run(Square(7)), Ok(49), "the engine survives");
 }
@@ -239,10 +211,7 @@ fn an_operation_that_loses_outputs_gives_no_wrong_answer() {
     let tickets: Vec<_> = (0..2).map(|_| worker.submit(Loss).unwrap()).collect();
     while worker.turn(Idle::Yes) > 0 {}
     for ticket in tickets {
-        assert_eq!(
-            ticket.wait(),
-            Err(JobError::Panicked { operation: "loser" })
-        );
+        assert_eq!(ticket.wait(), Err(JobError::Panicked { operation: "loser" }));
     }
 }
 
@@ -305,17 +274,11 @@ fn bad_configurations_do_not_start() {
     assert!(matches!(error, Err(StartError::QueueLimitZero)));
     assert!(matches!(start(cpus(&[])), Err(StartError::NoVectorCpus)));
     let error = start(cpus(&[0, 1023])).unwrap_err();
-    assert!(
-        matches!(error, StartError::Pin { cpu: 1023, .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, StartError::Pin { cpu: 1023, .. }), "{error:?}");
     assert!(error.to_string().contains("`vector_cpus`"), "{error}");
     let twice = Operations::new().with(Squares).with(Squares);
     let error = Engine::start_with(Config::default(), twice).map(drop);
-    assert!(matches!(
-        error,
-        Err(StartError::DuplicateOperation { name: "square" })
-    ));
+    assert!(matches!(error, Err(StartError::DuplicateOperation { name: "square" })));
 }
 
 #[test]
@@ -326,10 +289,7 @@ fn shutdown_refuses_and_dropping_the_worker_ends_what_it_gathered() {
     engine.shutdown();
     engine.shutdown();
     assert_eq!(worker.submit(Square(4)).unwrap_err(), SubmitError::ShutDown);
-    assert_eq!(
-        engine.run(Square(4)),
-        Err(JobError::Refused(SubmitError::ShutDown))
-    );
+    assert_eq!(engine.run(Square(4)), Err(JobError::Refused(SubmitError::ShutDown)));
     assert_eq!(worker.turn(Idle::Yes), 1, "gathered jobs may still run");
     assert_eq!(run.wait(), Ok(9));
 
@@ -366,10 +326,7 @@ fn no_more_threads_lead_than_there_are_cores() {
     }
     let counters = of(&engine, "gated");
     assert_eq!(counters.jobs, 9 * cores as u64);
-    assert!(
-        gate.most_inside() <= cores,
-        "more passes than cores at once"
-    );
+    assert!(gate.most_inside() <= cores, "more passes than cores at once");
 }
 
 #[test]
@@ -434,12 +391,7 @@ fn many_threads_block_without_losing_a_job() {
         assert_eq!(u128::from(totals.busy_ns), line.kernel.as_nanos());
     }
     for line in all {
-        assert_eq!(
-            line.lanes_filled,
-            line.jobs + line.panicked,
-            "{}",
-            line.name
-        );
+        assert_eq!(line.lanes_filled, line.jobs + line.panicked, "{}", line.name);
     }
 }
 
@@ -521,16 +473,10 @@ fn vector_cores_refuse_when_the_queue_is_full() {
     );
     gate.open();
     assert_eq!(running.wait(), Ok(1));
-    let results: Vec<_> = queued
-        .into_iter()
-        .map(|ticket| ticket.wait().unwrap())
-        .collect();
+    let results: Vec<_> = queued.into_iter().map(|ticket| ticket.wait().unwrap()).collect();
     assert_eq!(results, [2, 3, 4]);
     let counters = of(&engine, "gated");
-    assert_eq!(
-        (counters.jobs, counters.rejected, counters.passes),
-        (4, 1, 2)
-    );
+    assert_eq!((counters.jobs, counters.rejected, counters.passes), (4, 1, 2));
 }
 
 #[test]
@@ -596,10 +542,7 @@ fn shutdown_under_load_answers_every_job() {
 
 #[test]
 fn a_storm_of_cancellations_leaves_the_counters_consistent() {
-    for placement in [
-        Placement::Inline,
-        Placement::VectorCores(Cpus::from_iter([0])),
-    ] {
+    for placement in [Placement::Inline, Placement::VectorCores(Cpus::from_iter([0]))] {
         let config = Config {
             placement,
             queue_limit: 32,
@@ -626,10 +569,7 @@ fn a_storm_of_cancellations_leaves_the_counters_consistent() {
         assert_eq!(sum(|line| line.rejected), refused);
         let ended = sum(|line| line.jobs + line.cancelled + line.panicked + line.shut_down);
         assert_eq!(ended, accepted);
-        assert_eq!(
-            sum(|line| line.lanes_filled),
-            sum(|line| line.jobs + line.panicked)
-        );
+        assert_eq!(sum(|line| line.lanes_filled), sum(|line| line.jobs + line.panicked));
     }
 }
 
@@ -646,11 +586,7 @@ fn storm(worker: &Worker, number: u64, wakes: &Arc<Wakes>) -> (u64, u64) {
         random = random
             .wrapping_mul(6364136223846793005)
             .wrapping_add(1442695040888963407);
-        let x = if random >> 40 & 63 == 0 {
-            POISON
-        } else {
-            number
-        };
+        let x = if random >> 40 & 63 == 0 { POISON } else { number };
         match worker.submit(Square(x)) {
             Ok(mut ticket) => {
                 accepted += 1;
@@ -700,11 +636,7 @@ fn too_few_for_a_pass_run_one_at_a_time() {
     let submit = |word| worker.submit(Word(word)).unwrap();
     let mut tickets: Vec<_> = (0..2).map(submit).collect();
     assert_eq!(worker.turn(Idle::No), 0);
-    assert_eq!(
-        worker.turn(Idle::Yes),
-        1,
-        "more jobs may still join the other"
-    );
+    assert_eq!(worker.turn(Idle::Yes), 1, "more jobs may still join the other");
     assert!(tickets[0].is_done() && !tickets[1].is_done());
     tickets.extend((2..4).map(submit));
     assert_eq!(worker.turn(Idle::No), 0);
@@ -713,10 +645,7 @@ fn too_few_for_a_pass_run_one_at_a_time() {
     costs.learn(costs_with(5));
     tickets.extend((4..6).map(submit));
     assert_eq!((worker.turn(Idle::No), worker.turn(Idle::No)), (1, 1));
-    let ways: Vec<_> = tickets
-        .into_iter()
-        .map(|ticket| ticket.wait().unwrap())
-        .collect();
+    let ways: Vec<_> = tickets.into_iter().map(|ticket| ticket.wait().unwrap()).collect();
     let (alone, pass) = (Way::Alone, Way::Pass);
     assert_eq!(ways, [alone, pass, pass, pass, alone, alone]);
     let counters = of(&engine, "word");
@@ -741,10 +670,7 @@ fn what_needs_lanes_gets_a_pass_of_its_own() {
 #[test]
 fn lanes_that_are_switched_off_get_no_new_job() {
     static OFF: AtomicBool = AtomicBool::new(false);
-    for placement in [
-        Placement::Inline,
-        Placement::VectorCores(Cpus::from_iter([0])),
-    ] {
+    for placement in [Placement::Inline, Placement::VectorCores(Cpus::from_iter([0]))] {
         let config = Config {
             placement,
             switch: Switch(|| OFF.load(Ordering::SeqCst)),
@@ -779,10 +705,7 @@ fn a_job_that_panics_alone_affects_no_other() {
     assert_eq!(other.wait(), Ok(Way::Alone));
     assert_eq!(engine.run(Word(POISON)), panicked);
     let counters = of(&engine, "word");
-    assert_eq!(
-        (counters.jobs, counters.panicked, counters.alone),
-        (1, 2, 3)
-    );
+    assert_eq!((counters.jobs, counters.panicked, counters.alone), (1, 2, 3));
 }
 
 #[test]
@@ -851,10 +774,7 @@ fn an_output_that_panics_when_dropped_affects_no_other_job() {
 
 #[test]
 fn every_placement_decides_by_the_same_costs() {
-    for placement in [
-        Placement::Inline,
-        Placement::VectorCores(Cpus::from_iter([0])),
-    ] {
+    for placement in [Placement::Inline, Placement::VectorCores(Cpus::from_iter([0]))] {
         let config = Config {
             placement,
             ..Config::default()
@@ -991,11 +911,7 @@ impl Operation for Cubes {
     type Request = Cube;
 
     fn name(&self) -> &'static str {
-        if self.large {
-            "large-cube"
-        } else {
-            "small-cube"
-        }
+        if self.large { "large-cube" } else { "small-cube" }
     }
 
     fn lanes(&self) -> usize {

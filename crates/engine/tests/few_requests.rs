@@ -25,9 +25,7 @@ fn an_operation_is_measured_after_its_sixteenth_request() {
         println!("SKIP: no lanes");
         return;
     }
-    let specimens = x25519::Derivation
-        .on(widelane_crypto::Backend::AwsLc)
-        .unwrap();
+    let specimens = x25519::Derivation.on(widelane_crypto::Backend::AwsLc).unwrap();
     let derive = || engine.run(specimens.specimen()).unwrap().unwrap();
     for _ in 0..15 {
         derive();
@@ -35,18 +33,11 @@ fn an_operation_is_measured_after_its_sixteenth_request() {
     let threads = fs::read_dir("/proc/self/task").unwrap();
     let names = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("comm")));
     let names: Vec<_> = names.flatten().collect();
-    assert!(
-        !names.iter().any(|name| name == "calibration\n"),
-        "{names:?}"
-    );
+    assert!(!names.iter().any(|name| name == "calibration\n"), "{names:?}");
     assert!(calibration::known().is_empty());
 
     derive();
-    let is_known = || {
-        calibration::known()
-            .iter()
-            .any(|entry| entry.name == "x25519-derive")
-    };
+    let is_known = || calibration::known().iter().any(|entry| entry.name == "x25519-derive");
     // A minute and a half; a thousand times as long as it takes.
     for _ in 0..20_000 {
         if is_known() {

@@ -6,19 +6,13 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use widelane_engine::{
-    Config, CoreBorrower, CoreLending, Cpus, Engine, Operation, Operations, Placement, Request,
-};
+use widelane_engine::{Config, CoreBorrower, CoreLending, Cpus, Engine, Operation, Operations, Placement, Request};
 
 /// Several times: lent when idle, reclaimed before a pass.
 #[test]
 fn an_idle_core_is_lent_and_reclaimed_before_the_next_pass() {
     let borrower = Arc::new(Borrower::default());
-    let engine = start(
-        &[0],
-        &borrower,
-        Operations::new().with(Careful(borrower.clone())),
-    );
+    let engine = start(&[0], &borrower, Operations::new().with(Careful(borrower.clone())));
     for round in 1..=3 {
         until(|| engine.vector_cores().lent == 1);
         until(|| borrower.is_lent(0));
@@ -77,11 +71,7 @@ fn as_many_cores_are_reclaimed_as_the_load_needs() {
     }
     let borrower = Arc::new(Borrower::default());
     let gate = Arc::new(Gate::default());
-    let engine = start(
-        &[0, 1],
-        &borrower,
-        Operations::new().with(Gated(gate.clone())),
-    );
+    let engine = start(&[0, 1], &borrower, Operations::new().with(Gated(gate.clone())));
     until(|| engine.vector_cores().lent == 2);
     let worker = engine.worker();
     let mut tickets = vec![worker.submit(Job).unwrap()];

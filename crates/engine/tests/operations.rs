@@ -10,8 +10,8 @@ use widelane_crypto::rsa::{Scheme, Signing, Size};
 use widelane_crypto::sign::{self, Input, Key};
 use widelane_crypto::{Backend, BackendUnavailable, Preference, x25519};
 use widelane_engine::{
-    Clock, ClockPenalty, Config, Cpus, Engine, Idle, Operation, OperationCounters, Placement,
-    Request, Visitor, for_each_operation,
+    Clock, ClockPenalty, Config, Cpus, Engine, Idle, Operation, OperationCounters, Placement, Request, Visitor,
+    for_each_operation,
 };
 
 /// The keys of `widelane-crypto`'s own tests.
@@ -90,11 +90,7 @@ fn every_operation_serves_its_specimens() {
                 assert_eq!(failure, None, "{}", operation.name());
             }
             let counters = of(self.engine, operation.name());
-            let (passes, alone) = if operation.lanes() > 1 {
-                (2, 0)
-            } else {
-                (0, 2)
-            };
+            let (passes, alone) = if operation.lanes() > 1 { (2, 0) } else { (0, 2) };
             assert_eq!(
                 (counters.jobs, counters.passes, counters.alone),
                 (count as u64, passes, alone),
@@ -259,10 +255,7 @@ fn the_choice_is_made_and_counted() {
 #[test]
 fn every_placement_signs() {
     for backend in available_backends() {
-        for placement in [
-            Placement::Inline,
-            Placement::VectorCores(Cpus::from_iter([0])),
-        ] {
+        for placement in [Placement::Inline, Placement::VectorCores(Cpus::from_iter([0]))] {
             let engine = start(backend, placement);
             std::thread::scope(|scope| {
                 for _ in 0..4 {
@@ -281,10 +274,7 @@ fn every_placement_signs() {
 
 #[test]
 fn a_backend_that_is_missing_is_an_error_that_says_so() {
-    for backend in Backend::ALL
-        .into_iter()
-        .filter(|backend| !backend.is_available())
-    {
+    for backend in Backend::ALL.into_iter().filter(|backend| !backend.is_available()) {
         let config = Config {
             backend: Preference::Exactly(backend),
             ..Config::default()
@@ -328,9 +318,7 @@ fn keys() -> Vec<(Key, &'static str)> {
 }
 
 fn available_backends() -> Vec<Backend> {
-    let (available, missing): (Vec<_>, Vec<_>) = Backend::ALL
-        .into_iter()
-        .partition(|backend| backend.is_available());
+    let (available, missing): (Vec<_>, Vec<_>) = Backend::ALL.into_iter().partition(|backend| backend.is_available());
     for backend in missing {
         backend
             .target()

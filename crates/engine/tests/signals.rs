@@ -32,16 +32,8 @@ fn blocked(name: &str) -> Option<u64> {
 #[track_caller]
 fn assert_quiet(mask: u64) {
     let blocks = |signal: Signal| mask >> (signal as u32 - 1) & 1 == 1;
-    for signal in [
-        Signal::SIGHUP,
-        Signal::SIGTERM,
-        Signal::SIGCHLD,
-        Signal::SIGUSR1,
-    ] {
+    for signal in [Signal::SIGHUP, Signal::SIGTERM, Signal::SIGCHLD, Signal::SIGUSR1] {
         assert!(blocks(signal), "{signal} may reach it: {mask:x}");
     }
-    assert!(
-        !blocks(Signal::SIGSEGV) && !blocks(Signal::SIGPROF),
-        "{mask:x}"
-    );
+    assert!(!blocks(Signal::SIGSEGV) && !blocks(Signal::SIGPROF), "{mask:x}");
 }

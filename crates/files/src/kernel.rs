@@ -46,10 +46,7 @@ pub fn open_kernel(path: impl AsRef<Path>) -> io::Result<File> {
 ///
 /// When it is not there, or the kernel refuses the value.
 pub fn set_kernel(path: impl AsRef<Path>, value: &str) -> io::Result<()> {
-    OpenOptions::new()
-        .write(true)
-        .open(path)?
-        .write_all(value.as_bytes())
+    OpenOptions::new().write(true).open(path)?.write_all(value.as_bytes())
 }
 
 /// The mappings of a process are the longest: 65,530 lines, each with a path.

@@ -27,10 +27,7 @@ mod place;
 mod read;
 mod root;
 
-pub use folder::{
-    check_folder, folder, is_untrusted, make_folder, read_trusted, replace_trusted,
-    writable_by_others,
-};
+pub use folder::{check_folder, folder, is_untrusted, make_folder, read_trusted, replace_trusted, writable_by_others};
 pub use kernel::{kernel, kernel_beginning, kernel_text, open_kernel, set_kernel};
 pub use named::{Output, create_named, replace_named};
 pub use place::{create, lock_file, remove, replace};

@@ -95,9 +95,7 @@ fn special(path: &Path) -> io::Result<Option<File>> {
     if kind.is_symlink() {
         // The owner of the folder chose the target. A link to a file is replaced by a file.
         return match fs::metadata(path) {
-            Ok(found) if !found.is_file() => {
-                refused("it is a link to something that is no file; name that itself")
-            }
+            Ok(found) if !found.is_file() => refused("it is a link to something that is no file; name that itself"),
             _ => Ok(None),
         };
     }
@@ -146,10 +144,7 @@ const WRITE: OFlags = OFlags::WRONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
-const LONGEST_WAIT: Timespec = Timespec {
-    tv_sec: 10,
-    tv_nsec: 0,
-};
+const LONGEST_WAIT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 #[cfg(test)]
 mod tests {

@@ -52,10 +52,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     let kind = fs::symlink_metadata(path)?.file_type();
     match kind.is_file() || kind.is_symlink() {
         true => fs::remove_file(path),
-        false => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is no regular file",
-        )),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
     }
 }
 
@@ -101,10 +98,7 @@ impl<'a> Draft<'a> {
     fn new(folder: BorrowedFd<'a>) -> io::Result<Self> {
         for _ in 0..ATTEMPTS {
             // A hidden name without an ending: programs that read all files of a folder leave it alone.
-            let name = format!(
-                ".widelane-{:016x}",
-                RandomState::new().build_hasher().finish()
-            );
+            let name = format!(".widelane-{:016x}", RandomState::new().build_hasher().finish());
             match openat(folder, &name, NEW, Mode::RUSR | Mode::WUSR) {
                 Ok(file) => {
                     return Ok(Self {
@@ -130,9 +124,7 @@ impl Drop for Draft<'_> {
     }
 }
 
-pub(crate) const FOLDER: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::CLOEXEC);
+pub(crate) const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// Nothing that is there is opened: neither a file nor a link, a pipe or a device.
 const NEW: OFlags = OFlags::WRONLY
     .union(OFlags::CREATE)
@@ -171,11 +163,7 @@ mod tests {
         let other = folder.path().join("other");
         fs::write(&other, "secret").unwrap();
         let path = folder.path().join("file");
-        for target in [
-            other.as_path(),
-            Path::new("/dev/full"),
-            Path::new("nowhere"),
-        ] {
+        for target in [other.as_path(), Path::new("/dev/full"), Path::new("nowhere")] {
             symlink(target, &path).unwrap();
             replace(&path, b"new", 0o644).unwrap();
             assert!(fs::symlink_metadata(&path).unwrap().is_file());
@@ -192,10 +180,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("inner")).unwrap();
         for path in ["inner", "none/file", "..", ""] {
-            assert!(
-                replace(&folder.path().join(path), b"x", 0o644).is_err(),
-                "{path}"
-            );
+            assert!(replace(&folder.path().join(path), b"x", 0o644).is_err(), "{path}");
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }

@@ -52,10 +52,7 @@ pub(crate) fn open(path: &Path, more: OFlags) -> io::Result<File> {
 pub(crate) fn regular(file: File) -> io::Result<File> {
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is no regular file",
-        )),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
     }
 }
 
@@ -63,8 +60,7 @@ pub(crate) fn regular(file: File) -> io::Result<File> {
 pub(crate) fn bounded(file: File, most: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::with_capacity(4096);
     // The file may grow while it is read, and need not end.
-    file.take(most.saturating_add(1))
-        .read_to_end(&mut content)?;
+    file.take(most.saturating_add(1)).read_to_end(&mut content)?;
     match content.len() as u64 > most {
         false => Ok(content),
         true => Err(io::Error::new(

@@ -3,8 +3,8 @@
 use crate::place::{FOLDER, put};
 use crate::read::{READ, bounded, regular};
 use rustix::fs::{
-    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RawMode, ResolveFlags, access, fchmod,
-    fstat, mkdirat, openat, openat2, unlinkat,
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RawMode, ResolveFlags, access, fchmod, fstat, mkdirat, openat,
+    openat2, unlinkat,
 };
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -210,9 +210,7 @@ mod tests {
         let outside = folder.path().join("etc/a/file");
         assert_eq!(root.outside(path), outside);
         assert_eq!(fs::read(&outside).unwrap(), b"content");
-        let mode = fs::metadata(outside.parent().unwrap())
-            .unwrap()
-            .permissions();
+        let mode = fs::metadata(outside.parent().unwrap()).unwrap().permissions();
         assert_eq!(mode.mode() & 0o7777, 0o755);
         assert_eq!(root.read(path, 7).unwrap(), b"content");
         assert!(root.read(path, 6).is_err() && root.read(Path::new("/etc"), 6).is_err());

@@ -58,9 +58,7 @@ impl<const L: usize> Drop for Arena<L> {
 
 impl<const L: usize> std::fmt::Debug for Arena<L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Arena")
-            .field("len", &self.len)
-            .finish_non_exhaustive()
+        f.debug_struct("Arena").field("len", &self.len).finish_non_exhaustive()
     }
 }
 

@@ -53,8 +53,7 @@ enum Code {
 }
 
 #[cfg(target_arch = "x86_64")]
-type Function =
-    unsafe extern "sysv64" fn(*mut u64, *mut u64, *mut u64, *mut u64, *mut u64, *mut u64);
+type Function = unsafe extern "sysv64" fn(*mut u64, *mut u64, *mut u64, *mut u64, *mut u64, *mut u64);
 
 impl<const L: usize> Callable<L> {
     /// The kernel on this machine.
@@ -128,8 +127,7 @@ impl<const L: usize> Callable<L> {
             .chain(read.iter().map(|array| array.len()));
         self.check::<W, N>(lens, 1, scratch.len());
         #[cfg(feature = "fault-injection")]
-        let operands: [_; N] =
-            std::array::from_fn(|i| crate::faults::operand((self.kernel, W + i), read[i]));
+        let operands: [_; N] = std::array::from_fn(|i| crate::faults::operand((self.kernel, W + i), read[i]));
         #[cfg(feature = "fault-injection")]
         let read = operands.each_ref().map(|operand| &**operand);
         match self.code {
@@ -176,10 +174,7 @@ impl<const L: usize> Callable<L> {
         read: [Read<'_, L>; N],
         scratch: &mut [[u64; L]],
     ) {
-        let lens = written
-            .iter()
-            .map(Written::bytes)
-            .chain(read.iter().map(Read::bytes));
+        let lens = written.iter().map(Written::bytes).chain(read.iter().map(Read::bytes));
         self.check::<W, N>(lens, 8 * L, scratch.len());
         match self.code {
             #[cfg(target_arch = "x86_64")]
@@ -224,12 +219,7 @@ impl<const L: usize> Callable<L> {
     /// Panics unless the arrays are those of the kernel. `lens` counts words or bytes, and a vector has `units` of
     /// them.
     #[inline(always)]
-    fn check<const W: usize, const N: usize>(
-        &self,
-        lens: impl Iterator<Item = usize>,
-        units: usize,
-        scratch: usize,
-    ) {
+    fn check<const W: usize, const N: usize>(&self, lens: impl Iterator<Item = usize>, units: usize, scratch: usize) {
         let mut lens = lens.zip(&self.lens);
         let fits = lens.all(|(len, &wanted)| len == wanted * units)
             && W == self.written
@@ -245,10 +235,7 @@ impl<const L: usize> Callable<L> {
 #[cold]
 #[inline(never)]
 fn other_arrays(kernel: Kernel) -> ! {
-    panic!(
-        "{} has other arrays or takes more scratch space",
-        kernel.name()
-    )
+    panic!("{} has other arrays or takes more scratch space", kernel.name())
 }
 
 impl<const L: usize> Written<'_, L> {
@@ -326,9 +313,7 @@ impl<const L: usize> Callable<L> {
 }
 
 /// Vectors of scratch space that are enough for each of these kernels.
-pub(crate) fn most_slots<'a, const L: usize>(
-    kernels: impl Iterator<Item = &'a Callable<L>>,
-) -> usize {
+pub(crate) fn most_slots<'a, const L: usize>(kernels: impl Iterator<Item = &'a Callable<L>>) -> usize {
     kernels.map(Callable::slots).max().unwrap_or(0)
 }
 
@@ -380,10 +365,7 @@ struct Row {
 include!(concat!(env!("OUT_DIR"), "/table.rs"));
 
 #[cfg(target_arch = "x86_64")]
-core::arch::global_asm!(
-    include_str!(concat!(env!("OUT_DIR"), "/kernels.s")),
-    options(raw)
-);
+core::arch::global_asm!(include_str!(concat!(env!("OUT_DIR"), "/kernels.s")), options(raw));
 
 #[cfg(target_arch = "x86_64")]
 unsafe extern "sysv64" {

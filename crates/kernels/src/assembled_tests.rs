@@ -60,15 +60,8 @@ fn inputs<const L: usize>(kernel: Kernel, round: usize, random: &mut Random) -> 
 /// Makes `n` odd and `k0` its own, indices those of entries, the other numbers below `2 n` or, where they have twice as many
 /// digits, below `R n`.
 fn modular<const L: usize>(specs: &[ArraySpec], inputs: &mut [Vec<[u64; L]>]) {
-    let len = |name| {
-        specs
-            .iter()
-            .find(|spec| spec.name == name)
-            .map(|spec| spec.len)
-    };
-    let entries = len("table")
-        .zip(len("out"))
-        .map(|(table, out)| (table / out) as u64);
+    let len = |name| specs.iter().find(|spec| spec.name == name).map(|spec| spec.len);
+    let entries = len("table").zip(len("out")).map(|(table, out)| (table / out) as u64);
     for (spec, input) in specs.iter().zip(inputs) {
         let top = input.len() - 1;
         match spec.name {

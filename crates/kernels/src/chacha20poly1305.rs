@@ -67,8 +67,7 @@ impl<const L: usize> ChaCha20Poly1305<L> {
 
     /// Vectors of `sums`.
     pub fn sums_len(&self) -> usize {
-        self.multiplier()
-            .map_or(0, |multiplier| 2 * multiplier.limbs())
+        self.multiplier().map_or(0, |multiplier| 2 * multiplier.limbs())
     }
 
     /// Vectors of `power`.

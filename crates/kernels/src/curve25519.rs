@@ -31,22 +31,14 @@ impl<const L: usize> Curve25519<L> {
 
     /// `out := X25519(scalar, u)` of RFC 7748, section 5: four vectors each. The caller must refuse
     /// a result of zero.
-    pub fn x25519(
-        &self,
-        out: &mut [[u64; L]],
-        scalar: &[[u64; L]],
-        u: &[[u64; L]],
-        space: &mut [[u64; L]],
-    ) {
+    pub fn x25519(&self, out: &mut [[u64; L]], scalar: &[[u64; L]], u: &[[u64; L]], space: &mut [[u64; L]]) {
         let space = &mut Space::new(self, space);
         let swaps = &mut space.digits[..4];
         let (state, x) = space.numbers[..5].split_at_mut(4);
         let (state, x) = (state.as_flattened_mut(), x.as_flattened_mut());
-        self.kernels.ladder_start.call(
-            [&mut *state, &mut *x, &mut *swaps],
-            [scalar, u],
-            space.scratch,
-        );
+        self.kernels
+            .ladder_start
+            .call([&mut *state, &mut *x, &mut *swaps], [scalar, u], space.scratch);
         for bit in (0..255).rev() {
             let swaps = &mut swaps[bit / 64..][..1];
             self.kernels
@@ -54,9 +46,7 @@ impl<const L: usize> Curve25519<L> {
                 .call([&mut *state, swaps], [&*x], space.scratch);
         }
         let fraction = space.parts[..10].as_mut();
-        self.kernels
-            .ladder_end
-            .call([fraction], [&*state], space.scratch);
+        self.kernels.ladder_end.call([fraction], [&*state], space.scratch);
         space.divide(out);
     }
 
@@ -64,28 +54,18 @@ impl<const L: usize> Curve25519<L> {
     pub fn x25519_base(&self, out: &mut [[u64; L]], scalar: &[[u64; L]], space: &mut [[u64; L]]) {
         let space = &mut Space::new(self, space);
         let digits = &mut space.digits[..Family::BASE_WINDOWS];
-        self.kernels
-            .base_digits_clamped
-            .call([digits], [scalar], space.scratch);
+        self.kernels.base_digits_clamped.call([digits], [scalar], space.scratch);
         space.set_neutral();
         space.add_base();
         let point = space.numbers[..4].as_flattened();
         let fraction = space.parts[..10].as_mut();
-        self.kernels
-            .to_montgomery
-            .call([fraction], [point], space.scratch);
+        self.kernels.to_montgomery.call([fraction], [point], space.scratch);
         space.divide(out);
     }
 
     /// `out := [scalar]B` encoded, for a scalar below 2^255, and `x`, five vectors, for
     /// [`is_base_multiple`](Self::is_base_multiple).
-    pub fn base_multiple(
-        &self,
-        out: &mut [[u64; L]],
-        x: &mut [[u64; L]],
-        scalar: &[[u64; L]],
-        space: &mut [[u64; L]],
-    ) {
+    pub fn base_multiple(&self, out: &mut [[u64; L]], x: &mut [[u64; L]], scalar: &[[u64; L]], space: &mut [[u64; L]]) {
         let space = &mut Space::new(self, space);
         space.base_multiple(scalar);
         space.encode(out, x);
@@ -103,30 +83,19 @@ impl<const L: usize> Curve25519<L> {
         let space = &mut Space::new(self, space);
         space.base_multiple(scalar);
         let point = space.numbers[..4].as_flattened();
-        self.kernels
-            .compare
-            .call([out], [encoded, x, point], space.scratch);
+        self.kernels.compare.call([out], [encoded, x, point], space.scratch);
     }
 
     /// `out := wide mod l`, from eight vectors to four; l is the order of B.
     pub fn scalar_reduce(&self, out: &mut [[u64; L]], wide: &[[u64; L]], space: &mut [[u64; L]]) {
         let space = Space::new(self, space);
-        self.kernels
-            .scalar_reduce
-            .call([out], [wide], space.scratch);
+        self.kernels.scalar_reduce.call([out], [wide], space.scratch);
     }
 
     /// `out := (a b + c) mod l`, for any four vectors each.
-    pub fn scalar_mul_add(
-        &self,
-        out: &mut [[u64; L]],
-        [a, b, c]: [&[[u64; L]]; 3],
-        space: &mut [[u64; L]],
-    ) {
+    pub fn scalar_mul_add(&self, out: &mut [[u64; L]], [a, b, c]: [&[[u64; L]]; 3], space: &mut [[u64; L]]) {
         let space = Space::new(self, space);
-        self.kernels
-            .scalar_mul_add
-            .call([out], [a, b, c], space.scratch);
+        self.kernels.scalar_mul_add.call([out], [a, b, c], space.scratch);
     }
 
     /// `out := [s]B - [k]A` encoded, for the point A that `key` encodes and scalars below 2^253;
@@ -143,9 +112,7 @@ impl<const L: usize> Curve25519<L> {
         let space = &mut Space::new(self, space);
         space.decode_negative(valid, key);
         space.set_table(table);
-        self.kernels
-            .digits
-            .call([&mut *space.digits], [k], space.scratch);
+        self.kernels.digits.call([&mut *space.digits], [k], space.scratch);
         space.set_neutral();
         for window in (0..Family::WINDOWS).rev() {
             let point = space.numbers[..4].as_flattened_mut();
@@ -156,9 +123,7 @@ impl<const L: usize> Curve25519<L> {
                 self.kernels.double_t.call([&mut *point], [], space.scratch);
             }
             let digit = &space.digits[window..][..1];
-            self.kernels
-                .add
-                .call([point], [&*table, digit], space.scratch);
+            self.kernels.add.call([point], [&*table, digit], space.scratch);
         }
         let digits = &mut space.digits[..Family::BASE_WINDOWS];
         self.kernels.base_digits.call([digits], [s], space.scratch);
@@ -212,9 +177,7 @@ impl<'a, const L: usize> Space<'a, L> {
     /// The point := `[scalar]B`.
     fn base_multiple(&mut self, scalar: &[[u64; L]]) {
         let digits = &mut self.digits[..Family::BASE_WINDOWS];
-        self.kernels
-            .base_digits
-            .call([digits], [scalar], self.scratch);
+        self.kernels.base_digits.call([digits], [scalar], self.scratch);
         self.set_neutral();
         self.add_base();
     }
@@ -223,9 +186,7 @@ impl<'a, const L: usize> Space<'a, L> {
     fn add_base(&mut self) {
         let point = self.numbers[..4].as_flattened_mut();
         for (table, digit) in base_tables().zip(self.digits.chunks_exact(1)) {
-            self.kernels
-                .base_add
-                .call([&mut *point], [table, digit], self.scratch);
+            self.kernels.base_add.call([&mut *point], [table, digit], self.scratch);
         }
     }
 
@@ -238,9 +199,7 @@ impl<'a, const L: usize> Space<'a, L> {
         self.square(A, LONG, 5);
         self.mul(B, A, ELEVEN);
         self.mul(A, X, B);
-        self.kernels
-            .freeze
-            .call([out], [&self.numbers[A]], self.scratch);
+        self.kernels.freeze.call([out], [&self.numbers[A]], self.scratch);
     }
 
     /// `out := ` the point encoded, and its x.
@@ -257,9 +216,7 @@ impl<'a, const L: usize> Space<'a, L> {
     /// The point := the negative of the one that is encoded.
     fn decode_negative(&mut self, valid: &mut [[u64; L]], encoded: &[[u64; L]]) {
         let parts = &mut self.parts[..25];
-        self.kernels
-            .decode_start
-            .call([&mut *parts], [encoded], self.scratch);
+        self.kernels.decode_start.call([&mut *parts], [encoded], self.scratch);
         // (p - 5) / 8 = 2^252 - 3.
         self.numbers[X] = parts.as_chunks().0[4];
         self.power_250(X);
@@ -268,9 +225,7 @@ impl<'a, const L: usize> Space<'a, L> {
         let (point, rest) = self.numbers.split_at_mut(4);
         let point = point.as_flattened_mut();
         let read = [encoded, &self.parts[..25], &rest[B - 4]];
-        self.kernels
-            .decode_end
-            .call([point, valid], read, self.scratch);
+        self.kernels.decode_end.call([point, valid], read, self.scratch);
     }
 
     /// `table := ` 1 to 8 times the point.
@@ -282,11 +237,9 @@ impl<'a, const L: usize> Space<'a, L> {
         let entries = table.as_chunks_mut::<{ 4 * DIGITS }>().0;
         k.to_entry.call([&mut entries[0]], [&*point], self.scratch);
         for number in 1..8 {
-            k.add_entry
-                .call([&mut *sum], [&*point, &entries[0]], self.scratch);
+            k.add_entry.call([&mut *sum], [&*point, &entries[0]], self.scratch);
             point.copy_from_slice(sum);
-            k.to_entry
-                .call([&mut entries[number]], [&*point], self.scratch);
+            k.to_entry.call([&mut entries[number]], [&*point], self.scratch);
         }
     }
 

@@ -119,10 +119,7 @@ pub fn position<const L: usize>(moment: Moment, place: impl Debug, array: &mut [
 }
 
 /// A position: what one call of a kernel reads instead of `array`.
-pub(crate) fn operand<'a, const L: usize>(
-    place: impl Debug,
-    array: &'a [[u64; L]],
-) -> Cow<'a, [[u64; L]]> {
+pub(crate) fn operand<'a, const L: usize>(place: impl Debug, array: &'a [[u64; L]]) -> Cow<'a, [[u64; L]]> {
     match due(Moment::Read, place, array) {
         None => Cow::Borrowed(array),
         Some((fault, [vector, lane, bit])) => {
@@ -142,11 +139,7 @@ struct Plan {
 }
 
 /// Counts the position; the fault with its vector, lane and bit if it happens here.
-fn due<const L: usize>(
-    moment: Moment,
-    place: impl Debug,
-    array: &[[u64; L]],
-) -> Option<(Fault, [usize; 3])> {
+fn due<const L: usize>(moment: Moment, place: impl Debug, array: &[[u64; L]]) -> Option<(Fault, [usize; 3])> {
     PLAN.with_borrow_mut(|plan| {
         let plan = plan.as_mut()?;
         let count = &mut plan.seen.positions[moment as usize];

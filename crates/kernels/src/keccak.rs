@@ -201,13 +201,7 @@ impl<const L: usize> Keccak<L> {
         self.permute(state, scratch);
     }
 
-    fn absorb_block(
-        &self,
-        sponge: Sponge,
-        state: &mut [[u64; L]],
-        block: &[[u64; L]],
-        scratch: &mut [[u64; L]],
-    ) {
+    fn absorb_block(&self, sponge: Sponge, state: &mut [[u64; L]], block: &[[u64; L]], scratch: &mut [[u64; L]]) {
         let kernel = match sponge {
             Sponge::Shake128 => &self.kernels.absorb_shake128,
             Sponge::Shake256 | Sponge::Sha3_256 => &self.kernels.absorb_256,
@@ -257,9 +251,7 @@ impl<'a> Reader<'a> {
                 };
                 (self.part, self.parts) = (part, parts);
             }
-            let (head, tail) = self
-                .part
-                .split_at(self.part.len().min(bytes.len() - filled));
+            let (head, tail) = self.part.split_at(self.part.len().min(bytes.len() - filled));
             bytes[filled..filled + head.len()].copy_from_slice(head);
             filled += head.len();
             self.part = tail;
@@ -289,9 +281,7 @@ mod tests {
     use widelane_lanes::Definition;
 
     fn hex<const L: usize>(state: &[[u64; L]], lane: usize) -> String {
-        let bytes = state[..4]
-            .iter()
-            .flat_map(|vector| vector[lane].to_le_bytes());
+        let bytes = state[..4].iter().flat_map(|vector| vector[lane].to_le_bytes());
         bytes.map(|byte| format!("{byte:02x}")).collect()
     }
 
@@ -311,34 +301,19 @@ mod tests {
                 keccak.absorb(sponge, &mut state, messages, &mut blocks, &mut scratch);
                 for (lane, len) in lens.into_iter().enumerate() {
                     let expected = plain(sponge, &text[..len]);
-                    assert_eq!(
-                        state.map(|vector| vector[lane]),
-                        expected,
-                        "{sponge:?} {len}"
-                    );
+                    assert_eq!(state.map(|vector| vector[lane]), expected, "{sponge:?} {len}");
                 }
             }
-            for words in [
-                0,
-                1,
-                sponge.rate() - 1,
-                sponge.rate(),
-                2 * sponge.rate() + 1,
-            ] {
+            for words in [0, 1, sponge.rate() - 1, sponge.rate(), 2 * sponge.rate() + 1] {
                 let message: Vec<[u64; L]> = (0..words as u64)
                     .map(|i| std::array::from_fn(|lane| i << 32 | lane as u64))
                     .collect();
                 let block = &mut blocks[..sponge.rate()];
                 keccak.absorb_words(sponge, &mut state, &message, block, &mut scratch);
                 for lane in 0..L {
-                    let bytes: Vec<u8> =
-                        message.iter().flat_map(|w| w[lane].to_le_bytes()).collect();
+                    let bytes: Vec<u8> = message.iter().flat_map(|w| w[lane].to_le_bytes()).collect();
                     let expected = plain(sponge, &bytes);
-                    assert_eq!(
-                        state.map(|vector| vector[lane]),
-                        expected,
-                        "{sponge:?} {words}"
-                    );
+                    assert_eq!(state.map(|vector| vector[lane]), expected, "{sponge:?} {words}");
                 }
             }
         }

@@ -99,42 +99,24 @@ impl<const L: usize> MlDsa<L> {
 
     /// `out := NTT(x)` of a plain polynomial (algorithm 41). `space` is a polynomial too.
     #[inline]
-    pub fn ntt(
-        &self,
-        out: &mut [[u64; L]],
-        x: &[[u64; L]],
-        space: &mut [[u64; L]],
-        scratch: &mut [[u64; L]],
-    ) {
+    pub fn ntt(&self, out: &mut [[u64; L]], x: &[[u64; L]], space: &mut [[u64; L]], scratch: &mut [[u64; L]]) {
         for at in columns() {
             let far = at..at + Family::FAR;
-            self.kernels
-                .ntt_far
-                .call([&mut space[far.clone()]], [&x[far]], scratch);
+            self.kernels.ntt_far.call([&mut space[far.clone()]], [&x[far]], scratch);
         }
         let chunks = chunks(out).zip(space.chunks_exact(Family::CHUNK));
         for ((out, x), zetas) in chunks.zip(self.zetas.chunks_exact(Family::ZETAS)) {
-            self.kernels
-                .ntt_near
-                .call([out], [x, of_all(zetas)], scratch);
+            self.kernels.ntt_near.call([out], [x, of_all(zetas)], scratch);
         }
     }
 
     /// `out := NTT^-1(x)` of reduced coefficients, below 2^24 (algorithm 42). `space` is a
     /// polynomial too.
     #[inline]
-    pub fn inverse(
-        &self,
-        out: &mut [[u64; L]],
-        x: &[[u64; L]],
-        space: &mut [[u64; L]],
-        scratch: &mut [[u64; L]],
-    ) {
+    pub fn inverse(&self, out: &mut [[u64; L]], x: &[[u64; L]], space: &mut [[u64; L]], scratch: &mut [[u64; L]]) {
         let chunks = chunks(space).zip(x.chunks_exact(Family::CHUNK));
         for ((near, x), zetas) in chunks.zip(self.inverse_zetas.chunks_exact(Family::ZETAS)) {
-            self.kernels
-                .inverse_near
-                .call([near], [x, of_all(zetas)], scratch);
+            self.kernels.inverse_near.call([near], [x, of_all(zetas)], scratch);
         }
         for at in columns() {
             let far = at..at + Family::FAR;
@@ -150,13 +132,7 @@ impl<const L: usize> MlDsa<L> {
     /// key is multiplied; the matrix is [`matrix_len`](Self::matrix_len) words below `q`, in the
     /// order of [`matrix_at`](Self::matrix_at).
     #[inline]
-    pub fn product(
-        &self,
-        out: &mut [[u64; L]],
-        matrix: &[u64],
-        vector: &[[u64; L]],
-        scratch: &mut [[u64; L]],
-    ) {
+    pub fn product(&self, out: &mut [[u64; L]], matrix: &[u64], vector: &[[u64; L]], scratch: &mut [[u64; L]]) {
         let MlDsaShape { rows, columns, .. } = self.shape;
         let used = vector.len() / Self::N;
         let kernel = match used == columns {
@@ -176,20 +152,12 @@ impl<const L: usize> MlDsa<L> {
     /// `out := row vector`, where both have one polynomial more than the matrix columns: those of
     /// `row` below 2^24.
     #[inline]
-    pub fn row(
-        &self,
-        out: &mut [[u64; L]],
-        row: &[[u64; L]],
-        vector: &[[u64; L]],
-        scratch: &mut [[u64; L]],
-    ) {
+    pub fn row(&self, out: &mut [[u64; L]], row: &[[u64; L]], vector: &[[u64; L]], scratch: &mut [[u64; L]]) {
         let len = self.shape.columns * Self::N + Family::SLICE;
         let slices = out.chunks_exact_mut(Family::SLICE);
         for (out, at) in slices.zip((0..Self::N).step_by(Family::SLICE)) {
             let (row, vector) = (&row[at..][..len], &vector[at..][..len]);
-            self.kernels
-                .row_with_key
-                .call([out], [row, vector], scratch);
+            self.kernels.row_with_key.call([out], [row, vector], scratch);
         }
     }
 
@@ -228,9 +196,7 @@ impl<const L: usize> MlDsa<L> {
             Half::Low => &self.kernels.respond_low,
             Half::High => &self.kernels.respond_high,
         };
-        let inputs = mask
-            .chunks_exact(Family::CHUNK)
-            .zip(pair.chunks_exact(Family::CHUNK));
+        let inputs = mask.chunks_exact(Family::CHUNK).zip(pair.chunks_exact(Family::CHUNK));
         let words = words.chunks_exact_mut(packed(self.shape.bits));
         for (words, (mask, pair)) in words.zip(inputs) {
             kernel.call([bad, words], [mask, pair], scratch);

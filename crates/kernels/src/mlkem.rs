@@ -116,13 +116,7 @@ impl<const L: usize> MlKem<L> {
 
     /// `out := a . b` of two vectors of polynomials in the transformed domain, `a` as decoded and
     /// `b` as transformed.
-    pub fn product(
-        &self,
-        out: &mut [[u64; L]],
-        a: &[[u64; L]],
-        b: &[[u64; L]],
-        scratch: &mut [[u64; L]],
-    ) {
+    pub fn product(&self, out: &mut [[u64; L]], a: &[[u64; L]], b: &[[u64; L]], scratch: &mut [[u64; L]]) {
         assert_eq!(out.len(), Family::POLYNOMIAL);
         let quarter = Family::POLYNOMIAL / Family::PARTS;
         let len = (self.rank - 1) * Family::POLYNOMIAL + quarter;
@@ -131,9 +125,7 @@ impl<const L: usize> MlKem<L> {
             let (plain, quotient) = factors.split_at(quarter);
             let at = part * quarter;
             let (a, b) = (&a[at..at + len], &b[at..at + len]);
-            self.kernels
-                .product
-                .call([out], [a, b, plain, quotient], scratch);
+            self.kernels.product.call([out], [a, b, plain, quotient], scratch);
         }
     }
 
@@ -147,8 +139,6 @@ impl<const L: usize> MlKem<L> {
         scratch: &mut [[u64; L]],
     ) {
         let [ours, theirs] = ciphertexts;
-        self.kernels
-            .choose
-            .call([out], [ours, theirs, good, bad], scratch);
+        self.kernels.choose.call([out], [ours, theirs, good, bad], scratch);
     }
 }

@@ -10,11 +10,7 @@ use widelane_lanes::{Definition, Kernel};
 ///
 /// If there are neither 4 nor 8 lanes, or a claim of the kernel fails and
 /// [claims are checked](claims_are_checked).
-pub(crate) fn run<const L: usize>(
-    kernel: Kernel,
-    written: &mut [&mut [[u64; L]]],
-    read: &[&[[u64; L]]],
-) {
+pub(crate) fn run<const L: usize>(kernel: Kernel, written: &mut [&mut [[u64; L]]], read: &[&[[u64; L]]]) {
     let written = written.iter_mut().map(|array| array.as_flattened_mut());
     let read = read.iter().map(|array| array.as_flattened());
     let (mut written, read): (Vec<_>, Vec<_>) = (written.collect(), read.collect());

@@ -148,8 +148,7 @@ impl<const L: usize> Montgomery<L> {
 
     /// The methods of [`power`](Self::power) that there are.
     pub fn methods(&self) -> Vec<Method> {
-        self.target
-            .map_or_else(|| Method::ALL.to_vec(), Method::all_for)
+        self.target.map_or_else(|| Method::ALL.to_vec(), Method::all_for)
     }
 
     /// Digits of a number.
@@ -380,11 +379,8 @@ impl<const L: usize> Montgomery<L> {
                 0 => [&a[0], &b[0]],
                 _ => [before, &n[1]],
             };
-            k.block_add_reduce.call(
-                [&mut columns[at(i)], &mut *q],
-                [factors[0], factors[1], &*low],
-                slots,
-            );
+            k.block_add_reduce
+                .call([&mut columns[at(i)], &mut *q], [factors[0], factors[1], &*low], slots);
             // The reduction of the next block adds the multiples of the second block.
             let further = if i + 1 == n.len() { 1 } else { 2 };
             for (j, n) in n.iter().enumerate().skip(further) {
@@ -426,9 +422,7 @@ impl<const L: usize> Montgomery<L> {
             Method::Beside => (count(&k.amm_one), count(&k.ams_select)),
             Method::Blocks => (
                 rest * (count(&k.block_product) + blocks * count(&k.block_add)) + reduction,
-                rest * count(&k.block_square)
-                    + blocks * rest / 2 * count(&k.block_add_twice)
-                    + reduction,
+                rest * count(&k.block_square) + blocks * rest / 2 * count(&k.block_add_twice) + reduction,
             ),
         };
         let bits = method.window_bits();
@@ -450,10 +444,7 @@ struct Table {
 }
 
 impl Table {
-    fn parts<'a, const L: usize>(
-        &self,
-        vectors: &'a [[u64; L]],
-    ) -> impl Iterator<Item = &'a [[u64; L]]> + use<'a, L> {
+    fn parts<'a, const L: usize>(&self, vectors: &'a [[u64; L]]) -> impl Iterator<Item = &'a [[u64; L]]> + use<'a, L> {
         vectors.chunks_exact(self.part << self.bits)
     }
 
@@ -521,16 +512,12 @@ mod tests {
             let mut state = 0x5eed_u64;
             let mut random = || -> [u64; L] {
                 std::array::from_fn(|_| {
-                    state = state
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1);
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     (state >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15)
                 })
             };
             let mut number = |bits: u32| -> Vec<[u64; L]> {
-                let mut number: Vec<_> = (0..digits)
-                    .map(|_| random().map(|word| word & DIGIT_MASK))
-                    .collect();
+                let mut number: Vec<_> = (0..digits).map(|_| random().map(|word| word & DIGIT_MASK)).collect();
                 let top = number.last_mut().expect("a number has digits");
                 *top = top.map(|word| word >> (52 - bits) | 1 << (bits - 1));
                 number
@@ -549,12 +536,7 @@ mod tests {
                 limb[L - 2] = u64::from(i == 0);
                 limb[L - 3] = u64::MAX;
             }
-            Self {
-                n,
-                one,
-                base,
-                exponent,
-            }
+            Self { n, one, base, exponent }
         }
 
         /// The power modulo `n`, canonical.
@@ -668,8 +650,7 @@ mod tests {
     fn the_code_of_blocks_is_small() {
         let k = Montgomery::<8>::new(Machine::model(), 2048).kernels;
         let instructions = |callables: &[&Callable<8>]| -> usize {
-            let count =
-                |callable: &&Callable<8>| callable.kernel().report(Target::Avx512Ifma).instructions;
+            let count = |callable: &&Callable<8>| callable.kernel().report(Target::Avx512Ifma).instructions;
             callables.iter().map(count).sum()
         };
         let small = instructions(&[

@@ -79,9 +79,7 @@ impl<const L: usize> NistCurve<L> {
     /// Memory for every method.
     pub fn space(&self) -> NistSpace<L> {
         NistSpace {
-            arena: Arena::new(
-                self.table_len() + self.state_len() + self.max_windows() + self.scratch_len(),
-            ),
+            arena: Arena::new(self.table_len() + self.state_len() + self.max_windows() + self.scratch_len()),
         }
     }
 
@@ -93,13 +91,7 @@ impl<const L: usize> NistCurve<L> {
     /// before a digit `d` is `32 s base` with `32 s + d` the scalar's prefix. It is infinity, or
     /// neither `d base` nor `-d base`: that would need `32 s = n - |d|` in the last step, but `|d|`
     /// is at most 16, and `n mod 32` is 17 for P-256 and 19 for P-384.
-    pub fn multiply(
-        &self,
-        point: &mut [[u64; L]],
-        base: &[[u64; L]],
-        scalar: &[[u64; L]],
-        space: &mut NistSpace<L>,
-    ) {
+    pub fn multiply(&self, point: &mut [[u64; L]], base: &[[u64; L]], scalar: &[[u64; L]], space: &mut NistSpace<L>) {
         let Parts {
             table,
             state,
@@ -117,9 +109,7 @@ impl<const L: usize> NistCurve<L> {
                 }
             }
             let index = std::slice::from_ref(index);
-            self.kernels
-                .add_own
-                .call([&mut *point], [table, index], scratch);
+            self.kernels.add_own.call([&mut *point], [table, index], scratch);
         }
     }
 
@@ -157,16 +147,12 @@ impl<const L: usize> NistCurve<L> {
             let entry = &mut table[at(e)..][..4 * d];
             entry[3 * d..].copy_from_slice(product);
             let factors = [&entry[2 * d..3 * d], &entry[3 * d..]];
-            self.kernels
-                .multiply
-                .call([&mut *product], factors, scratch);
+            self.kernels.multiply.call([&mut *product], factors, scratch);
         }
         self.inverted(self.inversion(), inverse, product, state, scratch);
         for e in (2..=Nist::ENTRIES).rev() {
             let entry = &mut table[at(e)..][..4 * d];
-            self.kernels
-                .normalise
-                .call([entry, &mut *inverse], [], scratch);
+            self.kernels.normalise.call([entry, &mut *inverse], [], scratch);
         }
     }
 
@@ -179,15 +165,8 @@ impl<const L: usize> NistCurve<L> {
     /// the window at bit `t` is less than `2^t` in magnitude, so that it is infinity, or neither
     /// `2^t d G` nor its negative: that would need a scalar of `n` or more in the last step, as
     /// the highest multiple of `2^t` below `n` is farther from it than half of `2^t`.
-    pub fn multiply_base(
-        &self,
-        point: &mut [[u64; L]],
-        scalar: &[[u64; L]],
-        space: &mut NistSpace<L>,
-    ) -> [bool; L] {
-        let Parts {
-            indices, scratch, ..
-        } = self.parts(space);
+    pub fn multiply_base(&self, point: &mut [[u64; L]], scalar: &[[u64; L]], space: &mut NistSpace<L>) -> [bool; L] {
+        let Parts { indices, scratch, .. } = self.parts(space);
         let bits = self.curve.fixed_bits();
         let indices = &mut indices[..self.windows(bits)];
         signed_digits(indices, scalar, bits);
@@ -195,9 +174,7 @@ impl<const L: usize> NistCurve<L> {
         let tables = self.table.chunks(self.fixed_len());
         for (index, table) in indices.iter().zip(tables) {
             let index = std::slice::from_ref(index);
-            self.kernels
-                .add_fixed
-                .call([&mut *point], [table, index], scratch);
+            self.kernels.add_fixed.call([&mut *point], [table, index], scratch);
         }
         is_sum(indices, scalar, bits)
     }
@@ -225,16 +202,9 @@ impl<const L: usize> NistCurve<L> {
 
     /// ECDSA's `r := x mod n`, `s := (e + r d) / k mod n` and `s k - e - r d`: three numbers. The
     /// nonce is `1/k` in Montgomery form and `k`, the key `d` in Montgomery form and `d`.
-    pub fn respond(
-        &self,
-        out: &mut [[u64; L]],
-        [x, nonce, digest, key]: [&[[u64; L]]; 4],
-        space: &mut NistSpace<L>,
-    ) {
+    pub fn respond(&self, out: &mut [[u64; L]], [x, nonce, digest, key]: [&[[u64; L]]; 4], space: &mut NistSpace<L>) {
         let scratch = self.parts(space).scratch;
-        self.kernels
-            .respond
-            .call([out], [x, nonce, digest, key], scratch);
+        self.kernels.respond.call([out], [x, nonce, digest, key], scratch);
     }
 
     in_space! {
@@ -258,11 +228,7 @@ impl<const L: usize> NistCurve<L> {
     /// The kernels of one inversion modulo `p`.
     fn inversion(&self) -> [&Callable<L>; 3] {
         let kernels = &self.kernels;
-        [
-            &kernels.invert_begin,
-            &kernels.invert_turn,
-            &kernels.invert_end,
-        ]
+        [&kernels.invert_begin, &kernels.invert_turn, &kernels.invert_end]
     }
 
     fn inverted(
@@ -336,10 +302,8 @@ fn base_table<const L: usize>(curve: Curve) -> &'static [[u64; L]] {
     words.as_chunks().0
 }
 
-static P256_TABLE: PageAligned<[u64; P256_WORDS]> =
-    PageAligned(include!(concat!(env!("OUT_DIR"), "/base_p256.rs")));
-static P384_TABLE: PageAligned<[u64; P384_WORDS]> =
-    PageAligned(include!(concat!(env!("OUT_DIR"), "/base_p384.rs")));
+static P256_TABLE: PageAligned<[u64; P256_WORDS]> = PageAligned(include!(concat!(env!("OUT_DIR"), "/base_p256.rs")));
+static P384_TABLE: PageAligned<[u64; P384_WORDS]> = PageAligned(include!(concat!(env!("OUT_DIR"), "/base_p384.rs")));
 
 include!(concat!(env!("OUT_DIR"), "/base_words.rs"));
 
@@ -357,9 +321,7 @@ fn signed_digits<const L: usize>(indices: &mut [[u64; L]], scalar: &[[u64; L]], 
             let rounded = (bits + 1) >> 1;
             // All ones where the digit is negative.
             let sign = (bits >> w).wrapping_neg();
-            let magnitude = (rounded ^ sign)
-                .wrapping_sub(sign)
-                .wrapping_add(sign & 1 << w);
+            let magnitude = (rounded ^ sign).wrapping_sub(sign).wrapping_add(sign & 1 << w);
             magnitude | sign & Nist::NEGATIVE
         });
     }
@@ -408,9 +370,7 @@ fn window<const L: usize>(scalar: &[[u64; L]], at: usize, bits: usize) -> [u64; 
     std::array::from_fn(|l| {
         let low = scalar.get(limb).map_or(0, |limb| limb[l] >> offset);
         // In two steps, as a shift by 64 is none.
-        let high = scalar
-            .get(limb + 1)
-            .map_or(0, |limb| limb[l] << 1 << (63 - offset));
+        let high = scalar.get(limb + 1).map_or(0, |limb| limb[l] << 1 << (63 - offset));
         (low | high) & mask
     })
 }

@@ -34,12 +34,7 @@ impl<const L: usize> Sha512<L> {
     /// # Panics
     ///
     /// If an array has another length.
-    pub fn hash<const P: usize>(
-        &self,
-        out: &mut [[u64; L]],
-        messages: [[&[u8]; P]; L],
-        space: &mut [[u64; L]],
-    ) {
+    pub fn hash<const P: usize>(&self, out: &mut [[u64; L]], messages: [[&[u8]; P]; L], space: &mut [[u64; L]]) {
         let (block, rest) = space.split_at_mut(BLOCK);
         let (active, scratch) = rest.split_at_mut(1);
         for (word, initial) in out.iter_mut().zip(Family::INITIAL) {
@@ -57,9 +52,7 @@ impl<const L: usize> Sha512<L> {
                     }
                 }
             }
-            self.kernels
-                .compress
-                .call([&mut *out], [&*block, &*active], scratch);
+            self.kernels.compress.call([&mut *out], [&*block, &*active], scratch);
         }
         for word in out.as_flattened_mut() {
             *word = word.swap_bytes();
@@ -130,12 +123,7 @@ mod tests {
         let mut out = [[0; 4]; 8];
         hash.hash(
             &mut out,
-            [
-                [b"abc", b""],
-                [b"a", b"bc"],
-                [&long[..7], &long[7..]],
-                [b""; 2],
-            ],
+            [[b"abc", b""], [b"a", b"bc"], [&long[..7], &long[7..]], [b""; 2]],
             &mut space,
         );
         let first = out[0].map(u64::swap_bytes);

@@ -25,8 +25,8 @@
 #![cfg(target_arch = "x86_64")]
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, InstructionInfoFactory,
-    Mnemonic, OpAccess, OpKind, Register, RflagsBits,
+    Code, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register, RflagsBits,
 };
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use std::collections::BTreeSet;
@@ -44,8 +44,7 @@ fn the_kernels_in_the_program_are_constant_time() {
         Some(path) => Path::new(WORKSPACE).join(path),
         None => std::env::current_exe().unwrap(),
     };
-    let data = std::fs::read(&program)
-        .unwrap_or_else(|error| panic!("cannot read {}: {error}", program.display()));
+    let data = std::fs::read(&program).unwrap_or_else(|error| panic!("cannot read {}: {error}", program.display()));
     if named.is_some() {
         let portable = portable(&data).unwrap();
         assert!(
@@ -116,9 +115,7 @@ fn check_program(data: &[u8], expected: &BTreeSet<String>) -> Result<Checked, St
         if symbol.kind() != SymbolKind::Text || size == 0 {
             return Err(fault("is no function with a size".to_owned()));
         }
-        let section = file
-            .section_by_index(index)
-            .map_err(|error| fault(error.to_string()))?;
+        let section = file.section_by_index(index).map_err(|error| fault(error.to_string()))?;
         let bytes = section
             .data_range(address, size)
             .map_err(|error| fault(error.to_string()))?
@@ -135,9 +132,7 @@ fn check_program(data: &[u8], expected: &BTreeSet<String>) -> Result<Checked, St
         };
         let gap = section.data_range(end, next - end).ok().flatten();
         if !gap.is_some_and(|gap| is_padding(gap, end)) {
-            return Err(fault(format!(
-                "is followed by code without a symbol at {end:#x}"
-            )));
+            return Err(fault(format!("is followed by code without a symbol at {end:#x}")));
         }
         checked.kernels += 1;
         checked.bytes += bytes.len();
@@ -266,10 +261,7 @@ impl Checker {
         }
         if is_vector(instruction) {
             vector(instruction)?;
-            let rounds = matches!(
-                instruction.mnemonic(),
-                Mnemonic::Vfmadd231pd | Mnemonic::Vsubpd
-            );
+            let rounds = matches!(instruction.mnemonic(), Mnemonic::Vfmadd231pd | Mnemonic::Vsubpd);
             if rounds && self.rounding != Rounding::TowardsZero {
                 return Err("rounds as the caller has it".to_owned());
             }
@@ -282,8 +274,7 @@ impl Checker {
     /// The next step to a rounding of its own or back. MXCSR is saved and set through the red zone, where
     /// nothing secret lies.
     fn rounding(&self, instruction: &Instruction) -> Option<Rounding> {
-        let at = (instruction.memory_base() == Register::RSP
-            && instruction.memory_index() == Register::None)
+        let at = (instruction.memory_base() == Register::RSP && instruction.memory_index() == Register::None)
             .then_some(instruction.memory_displacement64() as i64)?;
         match (self.rounding, instruction.mnemonic(), at) {
             (Rounding::Callers, Mnemonic::Stmxcsr, -4) => Some(Rounding::Saved),
@@ -327,9 +318,7 @@ impl Checker {
         let known = |register: Register| self.public.contains(&register.full_register());
         let constant = is_immediate(instruction, 1);
         let fine = match instruction.mnemonic() {
-            Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => {
-                known(instruction.op1_register())
-            }
+            Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => known(instruction.op1_register()),
             Mnemonic::Mov => constant,
             // LEA's address is checked like all others.
             Mnemonic::Lea => true,
@@ -430,8 +419,7 @@ fn is_vector(instruction: &Instruction) -> bool {
     instruction.mnemonic() == Mnemonic::Vzeroupper
         || (0..instruction.op_count()).any(|i| {
             let register = instruction.op_register(i);
-            instruction.op_kind(i) == OpKind::Register
-                && (register.is_vector_register() || register.is_k())
+            instruction.op_kind(i) == OpKind::Register && (register.is_vector_register() || register.is_k())
         })
 }
 
@@ -497,9 +485,7 @@ mod planted {
     use object::write;
 
     /// The verdict on a function that begins like a kernel, has `body` in it, and ends like one.
-    fn verdict(
-        body: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>,
-    ) -> Result<usize, String> {
+    fn verdict(body: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>) -> Result<usize, String> {
         check_function(&assemble(body), ADDRESS)
     }
 
@@ -650,12 +636,8 @@ mod planted {
 
     #[test]
     fn gathers_and_scatters() {
-        detected("`vpgatherqq", |a| {
-            a.vpgatherqq(zmm2.k1(), ptr(rsi + zmm1 * 8))
-        });
-        detected("`vpscatterqq", |a| {
-            a.vpscatterqq(ptr(rdi + zmm1 * 8).k1(), zmm2)
-        });
+        detected("`vpgatherqq", |a| a.vpgatherqq(zmm2.k1(), ptr(rsi + zmm1 * 8)));
+        detected("`vpscatterqq", |a| a.vpscatterqq(ptr(rdi + zmm1 * 8).k1(), zmm2));
     }
 
     #[test]
@@ -695,18 +677,12 @@ mod planted {
 
     #[test]
     fn rounding_of_the_caller() {
-        detected("rounds as the caller has it", |a| {
-            a.vsubpd(ymm0, ymm1, ymm2)
-        });
+        detected("rounds as the caller has it", |a| a.vsubpd(ymm0, ymm1, ymm2));
         detected("rounds as the caller has it", |a| {
             a.stmxcsr(dword_ptr(rsp - 4))?;
             a.vfmadd231pd(ymm0, ymm1, ymm2)
         });
-        for (values, body_restores) in [
-            ([0x1f80, -4], false),
-            ([0x7f80, -8], false),
-            ([0x7f80, -4], true),
-        ] {
+        for (values, body_restores) in [([0x1f80, -4], false), ([0x7f80, -8], false), ([0x7f80, -4], true)] {
             let found = with_rounding(values, |a| match body_restores {
                 true => a.ldmxcsr(dword_ptr(rsp - 4)),
                 false => Ok(()),
@@ -719,10 +695,7 @@ mod planted {
             a.mov(dword_ptr(rsp - 8), 0x7f80)?;
             a.ldmxcsr(dword_ptr(rsp - 8))
         });
-        assert_eq!(
-            found.unwrap_err().split(" a ").last(),
-            Some("rounding of its own")
-        );
+        assert_eq!(found.unwrap_err().split(" a ").last(), Some("rounding of its own"));
     }
 
     #[test]

@@ -72,11 +72,7 @@ pub(crate) enum Instruction {
     },
     /// The instructions up to the foot run `times` times. Each turn begins `stride` vectors of scratch
     /// memory after the one before.
-    Head {
-        number: usize,
-        times: usize,
-        stride: usize,
-    },
+    Head { number: usize, times: usize, stride: usize },
     /// The end of that loop.
     Foot { number: usize, stride: usize },
 }
@@ -307,10 +303,7 @@ impl<'a> Allocator<'a> {
 
     fn blend(&mut self, at: usize, mask: Name, yes: Name, no: Name) {
         let keep = |this: &Self, names: &[Name]| -> Vec<Register> {
-            names
-                .iter()
-                .filter_map(|name| this.register_of[name.0])
-                .collect()
+            names.iter().filter_map(|name| this.register_of[name.0]).collect()
         };
         let mask_in = self.in_register(mask, &keep(self, &[yes, no]));
         let no_in = self.in_register(no, &keep(self, &[mask, yes]));
@@ -328,8 +321,7 @@ impl<'a> Allocator<'a> {
 
     fn two(&mut self, at: usize, op: TwoOp, a: Name, b: Name) {
         // The first operand must be in a register; the second one may be read from memory.
-        let swap =
-            op.commutes() && self.register_of[a.0].is_none() && self.register_of[b.0].is_some();
+        let swap = op.commutes() && self.register_of[a.0].is_none() && self.register_of[b.0].is_some();
         let (a, b) = if swap { (b, a) } else { (a, b) };
         let keep: Vec<_> = self.register_of[b.0].into_iter().collect();
         let first = self.in_register(a, &keep);
@@ -358,9 +350,8 @@ impl<'a> Allocator<'a> {
 
     fn three(&mut self, at: usize, mut op: ThreeOp, mut acc: Name, mut a: Name, mut b: Name) {
         // If the operation allows a choice, it overwrites a register that is not read again.
-        let dies = |this: &Self, name: Name| {
-            this.register_of[name.0].is_some() && this.next_use_after(name, at) == NEVER
-        };
+        let dies =
+            |this: &Self, name: Name| this.register_of[name.0].is_some() && this.next_use_after(name, at) == NEVER;
         for _ in 0..2 {
             if dies(self, acc) {
                 break;
@@ -383,15 +374,9 @@ impl<'a> Allocator<'a> {
         let in_registers = [acc, b].map(|name| self.register_of[name.0]);
         let keep: Vec<_> = in_registers.into_iter().flatten().collect();
         let first = self.in_register(a, &keep);
-        let keep: Vec<_> = [Some(first), self.register_of[acc.0]]
-            .into_iter()
-            .flatten()
-            .collect();
+        let keep: Vec<_> = [Some(first), self.register_of[acc.0]].into_iter().flatten().collect();
         let second = self.operand(at, b, &keep, true);
-        let keep: Vec<_> = [Some(first), second.register()]
-            .into_iter()
-            .flatten()
-            .collect();
+        let keep: Vec<_> = [Some(first), second.register()].into_iter().flatten().collect();
         let to = self.overwritable(at, acc, &keep);
         self.out.push(Instruction::Three {
             op,
@@ -413,9 +398,7 @@ impl<'a> Allocator<'a> {
         let end = self.ops[at..].iter().position(|op| *op == Op::End);
         let end = at + end.expect("a loop has an end");
         let names = (0..at).map(Name);
-        self.outer = names
-            .filter(|name| self.uses[name.0].contains(&end))
-            .collect();
+        self.outer = names.filter(|name| self.uses[name.0].contains(&end)).collect();
         let first = |op: &Op| match *op {
             Op::Carried(name) => Some(name),
             _ => None,
@@ -454,11 +437,7 @@ impl<'a> Allocator<'a> {
         self.homes = homes.into_iter().flatten().collect();
         let number = self.loops;
         self.stride = stride;
-        self.out.push(Instruction::Head {
-            number,
-            times,
-            stride,
-        });
+        self.out.push(Instruction::Head { number, times, stride });
     }
 
     /// Puts the values of the next turn into the registers in which the loop carries them. The
@@ -594,9 +573,7 @@ impl<'a> Allocator<'a> {
         if let Some(free) = (0..self.holds.len()).find(free) {
             return Register(free);
         }
-        let victim = self
-            .victim(keep)
-            .expect("an instruction keeps at most three registers");
+        let victim = self.victim(keep).expect("an instruction keeps at most three registers");
         let name = self.holds[victim.0].expect("a victim holds something");
         self.save(name, victim);
         self.release(name);
@@ -646,12 +623,8 @@ impl<'a> Allocator<'a> {
             (Op::Vector(values), _) => Memory::Vector(values),
             (Op::Load(array, index), _) => {
                 let place = self.place(array, index);
-                let is_old =
-                    matches!(place, Memory::Moving(index) if self.overwritten.contains(&index));
-                assert!(
-                    !is_old,
-                    "a loop reads scratch memory after it has written there"
-                );
+                let is_old = matches!(place, Memory::Moving(index) if self.overwritten.contains(&index));
+                assert!(!is_old, "a loop reads scratch memory after it has written there");
                 place
             }
             (Op::Broadcast(array, index), _) => Memory::Word(array, index),

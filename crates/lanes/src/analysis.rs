@@ -96,10 +96,7 @@ impl Report {
     /// 512-bit registers).
     pub fn shared_bound_cycles(&self) -> usize {
         let arithmetic = self.multiply_adds + self.multiplies + self.simple;
-        arithmetic
-            .div_ceil(2)
-            .max(self.loads.div_ceil(2))
-            .max(self.stores)
+        arithmetic.div_ceil(2).max(self.loads.div_ceil(2)).max(self.stores)
     }
 
     fn count(&mut self, instruction: &Instruction) {

@@ -122,9 +122,7 @@ impl Bounds {
         let fits_signed = low >= -(1 << 63) && high < 1 << 63;
         let fits_unsigned = low >= 0 && high < 1 << 64;
         if !(fits_signed || fits_unsigned) {
-            self.fail(format!(
-                "a lane between {low:#x} and {high:#x} does not fit 64 bits"
-            ));
+            self.fail(format!("a lane between {low:#x} and {high:#x} does not fit 64 bits"));
             return Value::of_lane(Interval::exactly(0));
         }
         self.widest = self.widest.max(high).max(-low);
@@ -135,9 +133,7 @@ impl Bounds {
     fn word(&mut self, low: i128, high: i128) -> Value {
         self.operations += 1;
         if low < WORD.low || high > WORD.high {
-            self.fail(format!(
-                "a word between {low:#x} and {high:#x} does not fit 16 bits"
-            ));
+            self.fail(format!("a word between {low:#x} and {high:#x} does not fit 16 bits"));
             return Value::of_word(Interval::exactly(0));
         }
         Value::of_word(Interval { low, high })
@@ -333,9 +329,7 @@ impl Machine for Bounds {
     fn load(&mut self, array: Array, index: usize) -> Value {
         if array == Array::SCRATCH {
             return self.scratch[index].unwrap_or_else(|| {
-                self.fail(format!(
-                    "vector {index} of scratch memory is read before it is written"
-                ));
+                self.fail(format!("vector {index} of scratch memory is read before it is written"));
                 Value::of_lane(Interval::exactly(0))
             });
         }

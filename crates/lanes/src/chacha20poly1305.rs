@@ -86,9 +86,7 @@ impl ChaCha20Poly1305 {
 
 /// States of `chunks` chunks.
 fn states<M: Machine>(m: &mut M, chunks: usize, parameters: Array) -> Vec<Blocks<M::V>> {
-    (0..chunks)
-        .map(|before| Blocks::new(m, parameters, before))
-        .collect()
+    (0..chunks).map(|before| Blocks::new(m, parameters, before)).collect()
 }
 
 const MULTIPLIERS: [Multiplier; 2] = [Multiplier::Madd52, Multiplier::Mul32];

@@ -9,8 +9,8 @@ use crate::bounds::Holds;
 use crate::definition::{kernels, store};
 use crate::edwards;
 use crate::field25519::{
-    DIGITS, Number, Product, add, carry, constant, freeze, from_limbs, load, load_limbs, mul,
-    products, save, select, square, sub, sub_digits, to_limbs,
+    DIGITS, Number, Product, add, carry, constant, freeze, from_limbs, load, load_limbs, mul, products, save, select,
+    square, sub, sub_digits, to_limbs,
 };
 use crate::machine::{Array, DIGIT_BITS, Machine};
 use crate::scalar25519 as scalar;
@@ -369,10 +369,7 @@ fn ladder_step<M: Machine>(m: &mut M, state: Array, swaps: Array, x: Array) {
     let difference = sub(m, da, cb);
     let difference = carry(m, difference);
     let [x2, z2] = products(m, [Product::of(aa, bb).biased(1), Product::of(e, g)]);
-    let [square, x3] = products(
-        m,
-        [Product::square(difference), Product::square(sum).biased(1)],
-    );
+    let [square, x3] = products(m, [Product::square(difference), Product::square(sum).biased(1)]);
     let square = carry(m, square);
     for (i, point) in [add(m, x2, z2), sub(m, x2, z2)].into_iter().enumerate() {
         let point = carry(m, point);
@@ -399,12 +396,7 @@ fn ladder_end<M: Machine>(m: &mut M, fraction: Array, state: Array) {
 }
 
 /// `a + factor b`, as columns, for digits and a factor below 2^20.
-fn add_small_product<M: Machine>(
-    m: &mut M,
-    a: Number<M::V>,
-    b: Number<M::V>,
-    factor: u64,
-) -> Number<M::V> {
+fn add_small_product<M: Machine>(m: &mut M, a: Number<M::V>, b: Number<M::V>, factor: u64) -> Number<M::V> {
     let zero = m.splat(0);
     let factor = m.splat(factor);
     let high = b.map(|digit| m.madd_hi(zero, digit, factor));

@@ -64,11 +64,7 @@ pub trait Definition: Copy + PartialEq {
     /// # Panics
     ///
     /// If the arrays differ from [`arrays`](Self::arrays).
-    fn model_without_claims<const L: usize>(
-        self,
-        written: &mut [&mut [[u64; L]]],
-        read: &[&[[u64; L]]],
-    ) {
+    fn model_without_claims<const L: usize>(self, written: &mut [&mut [[u64; L]]], read: &[&[[u64; L]]]) {
         self.assert_lengths(written, read);
         self.run(&mut Model::new(written, read).without_claims());
     }
@@ -157,18 +153,12 @@ pub struct ArraySpec {
 impl ArraySpec {
     /// Makes the array one row of contents for all lanes: its length counts words.
     pub(crate) fn shared(self) -> Self {
-        Self {
-            shared: true,
-            ..self
-        }
+        Self { shared: true, ..self }
     }
 
     /// Marks the array as never holding a secret.
     pub(crate) fn public(self) -> Self {
-        Self {
-            secret: false,
-            ..self
-        }
+        Self { secret: false, ..self }
     }
 
     /// Gives the array its name from the definition, in vectors of `lanes` lanes.

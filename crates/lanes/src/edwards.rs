@@ -8,8 +8,8 @@
 
 use crate::definition::store;
 use crate::field25519::{
-    Number, Product, add as sum, carry, constant, double as twice, freeze, from_limbs, load,
-    load_limbs, modulus, mul, products, save, select, square, sub, sub_digits, to_limbs,
+    Number, Product, add as sum, carry, constant, double as twice, freeze, from_limbs, load, load_limbs, modulus, mul,
+    products, save, select, square, sub, sub_digits, to_limbs,
 };
 use crate::machine::{Array, Machine};
 use crate::model::Model;
@@ -56,10 +56,7 @@ pub(crate) fn base_add<M: Machine>(m: &mut M, point: Array, table: Array, digit:
     let (plus, minus) = (select(m, positive, yes, no), select(m, positive, no, yes));
     let [b, a] = products(
         m,
-        [
-            Product::of(plus, before[0]).biased(1),
-            Product::of(minus, before[1]),
-        ],
+        [Product::of(plus, before[0]).biased(1), Product::of(minus, before[1])],
     );
     let [c] = products(m, [Product::of(t, before[3])]);
     // 2 Z of the entry's Z = 1. Plus 608 p, as in a biased product.
@@ -83,12 +80,7 @@ pub(crate) fn to_montgomery<M: Machine>(m: &mut M, fraction: Array, point: Array
 }
 
 /// The encoding of a point (RFC 8032, section 5.1.2), and its x.
-pub(crate) fn encode<M: Machine>(
-    m: &mut M,
-    [out, out_x]: [Array; 2],
-    inverse: Array,
-    point: Array,
-) {
+pub(crate) fn encode<M: Machine>(m: &mut M, [out, out_x]: [Array; 2], inverse: Array, point: Array) {
     let inverse = load(m, inverse, 0);
     let point = load_point(m, point);
     let [x, y] = doubled_xy(m, point);
@@ -149,11 +141,7 @@ pub(crate) fn decode_start<M: Machine>(m: &mut M, parts: Array, encoded: Array) 
 }
 
 /// The rest of RFC 8032, section 5.1.3; the point that comes out is the negative.
-pub(crate) fn decode_end<M: Machine>(
-    m: &mut M,
-    [out, out_valid]: [Array; 2],
-    [encoded, parts, power]: [Array; 3],
-) {
+pub(crate) fn decode_end<M: Machine>(m: &mut M, [out, out_valid]: [Array; 2], [encoded, parts, power]: [Array; 3]) {
     let encoded = load_limbs(m, encoded);
     let [y, u, v, uv3] = std::array::from_fn(|i| load(m, parts, i));
     let power = load(m, power, 0);
@@ -280,11 +268,7 @@ pub(crate) fn add<M: Machine>(m: &mut M, point: Array, table: Array, digit: Arra
 /// With S := Y + X and D := Y - X, doubling (section 3.3 of the paper) is, doubled and negated
 /// where that saves something: E := S^2 - D^2, H := S^2 + D^2, G := 2 S D, F := (2 Z)^2 - G;
 /// X := E F, Y := G H, Z := F G, T := E H.
-fn double_point<M: Machine>(
-    m: &mut M,
-    [plus, minus, z, _]: Point<M::V>,
-    with_t: bool,
-) -> [Option<Number<M::V>>; 4] {
+fn double_point<M: Machine>(m: &mut M, [plus, minus, z, _]: Point<M::V>, with_t: bool) -> [Option<Number<M::V>>; 4] {
     let [s, d] = products(m, [Product::square(plus).biased(1), Product::square(minus)]);
     let [z, g] = products(m, [Product::square(z).biased(2), Product::of(plus, minus)]);
     let g = twice(m, g);
@@ -313,25 +297,11 @@ fn entry<M: Machine>(m: &mut M, [plus, minus, z, t]: Point<M::V>) -> Point<M::V>
 }
 
 /// `point + entry`, or `point - entry` in the lanes that are not `positive`.
-fn add_any<M: Machine>(
-    m: &mut M,
-    point: Point<M::V>,
-    entry: Point<M::V>,
-    positive: M::M,
-) -> Point<M::V> {
+fn add_any<M: Machine>(m: &mut M, point: Point<M::V>, entry: Point<M::V>, positive: M::M) -> Point<M::V> {
     let [yes, no, z, t] = entry;
     let (plus, minus) = (select(m, positive, yes, no), select(m, positive, no, yes));
-    let [b, a] = products(
-        m,
-        [
-            Product::of(plus, point[0]).biased(1),
-            Product::of(minus, point[1]),
-        ],
-    );
-    let [d, c] = products(
-        m,
-        [Product::of(z, point[2]).biased(1), Product::of(t, point[3])],
-    );
+    let [b, a] = products(m, [Product::of(plus, point[0]).biased(1), Product::of(minus, point[1])]);
+    let [d, c] = products(m, [Product::of(z, point[2]).biased(1), Product::of(t, point[3])]);
     finish_add(m, [a, b, c, d], positive)
 }
 

@@ -35,29 +35,18 @@ pub(crate) struct Product<V> {
 impl<V: Copy> Product<V> {
     /// `a b`.
     pub(crate) fn of(a: Number<V>, b: Number<V>) -> Self {
-        Self {
-            a,
-            b: Some(b),
-            bias: 0,
-        }
+        Self { a, b: Some(b), bias: 0 }
     }
 
     /// `a^2`, with three fifths of the multiplications.
     pub(crate) fn square(a: Number<V>) -> Self {
-        Self {
-            a,
-            b: None,
-            bias: 0,
-        }
+        Self { a, b: None, bias: 0 }
     }
 
     /// Adds a multiple of p whose columns are as large as those of `products` products without one (one or two): these
     /// can be subtracted from it.
     pub(crate) fn biased(self, products: u64) -> Self {
-        Self {
-            bias: products,
-            ..self
-        }
+        Self { bias: products, ..self }
     }
 }
 
@@ -65,10 +54,7 @@ impl<V: Copy> Product<V> {
 ///
 /// They advance in step, because a CPU can start eight multiplications before an accumulator is
 /// ready again.
-pub(crate) fn products<M: Machine, const N: usize>(
-    m: &mut M,
-    products: [Product<M::V>; N],
-) -> [Number<M::V>; N] {
+pub(crate) fn products<M: Machine, const N: usize>(m: &mut M, products: [Product<M::V>; N]) -> [Number<M::V>; N] {
     if m.has_few_registers() {
         return products.map(|product| by_columns(m, product));
     }
@@ -240,12 +226,7 @@ pub(crate) fn constant<M: Machine>(m: &mut M, digits: [u64; DIGITS]) -> Number<M
 }
 
 /// `yes` in the lanes of the mask, `no` in the others.
-pub(crate) fn select<M: Machine>(
-    m: &mut M,
-    mask: M::M,
-    yes: Number<M::V>,
-    no: Number<M::V>,
-) -> Number<M::V> {
+pub(crate) fn select<M: Machine>(m: &mut M, mask: M::M, yes: Number<M::V>, no: Number<M::V>) -> Number<M::V> {
     std::array::from_fn(|i| m.select(mask, yes[i], no[i]))
 }
 
@@ -287,10 +268,7 @@ impl<V: Copy> Sum<V> {
     }
 
     fn accumulate<M: Machine<V = V>>(&mut self, m: &mut M, half: Half, i: usize, j: usize) {
-        let (a, b) = (
-            self.product.a[i],
-            self.product.b.unwrap_or(self.product.a)[j],
-        );
+        let (a, b) = (self.product.a[i], self.product.b.unwrap_or(self.product.a)[j]);
         let column = match half {
             Half::Low => &mut self.columns[i + j],
             Half::High => &mut self.columns[i + j + 1],

@@ -135,10 +135,7 @@ mod tests {
         assert_eq!(constants[23], 0x8000_0000_8000_8008);
         // Table 2 of FIPS 202, modulo 64.
         assert_eq!(offsets()[..5], [0, 1, 190 % 64, 28, 91 % 64]);
-        assert_eq!(
-            offsets()[20..],
-            [210 % 64, 66 % 64, 253 % 64, 120 % 64, 78 % 64]
-        );
+        assert_eq!(offsets()[20..], [210 % 64, 66 % 64, 253 % 64, 120 % 64, 78 % 64]);
     }
 
     /// The empty message under SHA3-256, SHA3-512 and SHAKE128 (NIST's example values).

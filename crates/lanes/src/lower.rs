@@ -41,11 +41,7 @@ pub(crate) fn lower(ops: &[Op], target: Target) -> Vec<Op> {
     let mut biases = HashMap::new();
     let mut places: Vec<_> = first.added.keys().copied().collect();
     places.sort_unstable();
-    for place in places
-        .into_iter()
-        .rev()
-        .filter(|&place| place >= first.stride)
-    {
+    for place in places.into_iter().rev().filter(|&place| place >= first.stride) {
         let bias: u64 = biases.get(&place).copied().unwrap_or(0);
         biases.insert(place - first.stride, bias.wrapping_add(first.added[&place]));
     }
@@ -237,10 +233,7 @@ impl<'a> Lowering<'a> {
                 }
             }
         }
-        assert_eq!(
-            self.moved, 0,
-            "a kernel has one loop that moves scratch memory"
-        );
+        assert_eq!(self.moved, 0, "a kernel has one loop that moves scratch memory");
         self.stride = stride;
         self.before = Some(Known {
             head,
@@ -333,9 +326,7 @@ impl<'a> Lowering<'a> {
 
     fn three(&mut self, op: ThreeOp, [first, second, third]: [Name; 3]) -> Value {
         match op {
-            ThreeOp::MaddLo | ThreeOp::MaddHi | ThreeOp::MulLo
-                if self.product == Product::Vpmadd52 =>
-            {
+            ThreeOp::MaddLo | ThreeOp::MaddHi | ThreeOp::MulLo if self.product == Product::Vpmadd52 => {
                 let (a, b) = (self.plain(second), self.plain(third));
                 let acc = self.values[first.0];
                 Value {
@@ -435,12 +426,7 @@ impl<'a> Lowering<'a> {
         let double = match (self.from[digit.0], self.values[digit.0]) {
             (Op::Splat(digit), _) => self.splat((digit as f64).to_bits()),
             // A low half as it comes from its multiplication is a double already.
-            (
-                Op::Three(..),
-                Value {
-                    name, bias: LOW, ..
-                },
-            ) => {
+            (Op::Three(..), Value { name, bias: LOW, .. }) => {
                 let offset = self.splat(LOW);
                 self.push(Op::Two(TwoOp::SubDouble, name, offset))
             }
@@ -509,10 +495,7 @@ impl<'a> Lowering<'a> {
             };
             (cost, *order)
         };
-        let order = *orders
-            .iter()
-            .min_by_key(|order| cost(order))
-            .expect("three orders");
+        let order = *orders.iter().min_by_key(|order| cost(order)).expect("three orders");
         let [zero, one] = parts(order);
         let [chooser, x, y] = order.map(|place| operands[place]);
         let mut two = |table| self.of_two(x, y, table);
@@ -673,15 +656,9 @@ mod tests {
         }
         trace.store(Array(0), 0, sum);
         let ops = lower(&trace.ops, Target::Avx2);
-        assert_eq!(
-            count(&ops, |op| matches!(op, Op::Three(ThreeOp::Fma, ..))),
-            4
-        );
+        assert_eq!(count(&ops, |op| matches!(op, Op::Three(ThreeOp::Fma, ..))), 4);
         // One for each low half, one for each digit that becomes a double.
-        assert_eq!(
-            count(&ops, |op| matches!(op, Op::Two(TwoOp::SubDouble, ..))),
-            2 + 3
-        );
+        assert_eq!(count(&ops, |op| matches!(op, Op::Two(TwoOp::SubDouble, ..))), 2 + 3);
         assert_eq!(count(&ops, |op| matches!(op, Op::Two(TwoOp::Add, ..))), 3);
         assert_eq!(count(&ops, |op| matches!(op, Op::Two(TwoOp::Sub, ..))), 1);
     }

@@ -89,10 +89,7 @@ impl<const L: usize> Machine for Model<'_, '_, L> {
             self.scratch[index] = value;
             return;
         }
-        let written = self
-            .written
-            .get_mut(array.0)
-            .expect("the kernel writes this array");
+        let written = self.written.get_mut(array.0).expect("the kernel writes this array");
         written[index] = value;
     }
 
@@ -188,9 +185,7 @@ fn picked<const L: usize>(tables: &[[u64; L]], index: u64) -> u64 {
     let all = tables.as_flattened();
     let index = index % all.len() as u64;
     let pairs = (0..).zip(all);
-    pairs.fold(0, |sum, (at, lane)| {
-        sum | lane & !ones_unless_zero(at ^ index)
-    })
+    pairs.fold(0, |sum, (at, lane)| sum | lane & !ones_unless_zero(at ^ index))
 }
 
 /// All ones, or zero for zero. The barrier hides that there are only two values: compilers make

@@ -5,8 +5,8 @@ use crate::convert::{to_digits, to_limbs};
 use crate::definition::{kernels, load, store};
 use crate::machine::{Array, DIGIT_BITS, Machine};
 use crate::montgomery::{
-    BLOCK, add_and_reduce_block, block_product, block_square, choose, look_up, product, propagate,
-    reduce, reduce_beside, reduce_by_rows, square, subtract,
+    BLOCK, add_and_reduce_block, block_product, block_square, choose, look_up, product, propagate, reduce,
+    reduce_beside, reduce_by_rows, square, subtract,
 };
 use crate::schedule::Multipliers;
 
@@ -356,14 +356,7 @@ fn square_and_select<M: Machine>(
     store(m, x, &reduced);
 }
 
-fn select<M: Machine>(
-    m: &mut M,
-    out: Array,
-    table: Array,
-    index: Array,
-    digits: usize,
-    entries: usize,
-) {
+fn select<M: Machine>(m: &mut M, out: Array, table: Array, index: Array, digits: usize, entries: usize) {
     let index = m.load(index, 0);
     let mut selected = Vec::with_capacity(digits);
     // Uses as many accumulators at a time as leave registers for the rest.

@@ -169,10 +169,7 @@ pub(crate) fn reduce_by_rows<M: Machine>(
     for (i, &column) in t.iter().enumerate().skip(2) {
         m.store(memory, i, column);
     }
-    for (i, &digit) in factors
-        .iter()
-        .flat_map(|[a, _]| a.iter().enumerate().skip(2))
-    {
+    for (i, &digit) in factors.iter().flat_map(|[a, _]| a.iter().enumerate().skip(2)) {
         m.store(memory, 2 * d + i, digit);
     }
     let last = m.walk(d / 2 - 1, 2, vec![q0, q1, carry], |m, at, carried| {
@@ -407,11 +404,7 @@ pub(crate) fn subtract<M: Machine>(m: &mut M, a: &[M::V], b: &[M::V], n: &[M::V]
         let mut borrow = None;
         let mut y = Vec::with_capacity(x.len());
         for (&digit, &modulus) in x.iter().zip(n) {
-            let modulus = if doubled {
-                m.add(modulus, modulus)
-            } else {
-                modulus
-            };
+            let modulus = if doubled { m.add(modulus, modulus) } else { modulus };
             let mut column = m.sub(digit, modulus);
             if let Some(borrow) = borrow {
                 column = m.add(column, borrow);
@@ -423,11 +416,7 @@ pub(crate) fn subtract<M: Machine>(m: &mut M, a: &[M::V], b: &[M::V], n: &[M::V]
         let sign = borrow.expect("a modulus has digits");
         let zero = m.splat(0);
         let keep = m.eq(sign, zero);
-        x = x
-            .iter()
-            .zip(&y)
-            .map(|(&x, &y)| m.select(keep, y, x))
-            .collect();
+        x = x.iter().zip(&y).map(|(&x, &y)| m.select(keep, y, x)).collect();
     }
     x
 }
@@ -467,11 +456,7 @@ pub(crate) fn look_up<M: Machine>(
 
 /// One vector of an entry of a table of `2^masks.len()` entries: `digit` reads the vector of an
 /// entry, mask `b` has the lanes in which bit `b` of the index is set.
-pub(crate) fn choose<M: Machine>(
-    m: &mut M,
-    masks: &[M::M],
-    digit: &mut impl FnMut(&mut M, usize) -> M::V,
-) -> M::V {
+pub(crate) fn choose<M: Machine>(m: &mut M, masks: &[M::M], digit: &mut impl FnMut(&mut M, usize) -> M::V) -> M::V {
     fn range<M: Machine>(
         m: &mut M,
         masks: &[M::M],
@@ -538,11 +523,7 @@ pub(crate) fn block_square<M: Machine>(m: &mut M, x: &[M::V]) -> Vec<M::V> {
             }
         }
         // After step j column j is complete; after the last one all are.
-        let complete = if j < x.len() {
-            j..j + 1
-        } else {
-            x.len()..2 * x.len()
-        };
+        let complete = if j < x.len() { j..j + 1 } else { x.len()..2 * x.len() };
         for k in complete {
             // Columns 0 and 2 d - 1 have no product of unlike digits.
             if k != 0 && k != 2 * x.len() - 1 {

@@ -88,12 +88,7 @@ pub(crate) struct Sums<V> {
 impl<V: Copy> Sums<V> {
     /// `array` has the limbs of the sums and those of the first addend, `power` the words of `r^L`,
     /// `r^(2 L)` and so on.
-    pub(crate) fn new<M: Machine<V = V>>(
-        m: &mut M,
-        multiplier: Multiplier,
-        array: Array,
-        power: Array,
-    ) -> Self {
+    pub(crate) fn new<M: Machine<V = V>>(m: &mut M, multiplier: Multiplier, array: Array, power: Array) -> Self {
         let limbs = multiplier.limbs();
         Self {
             multiplier,
@@ -144,13 +139,7 @@ impl<V: Copy> Sums<V> {
     /// The limbs of a group of blocks with the addend, as columns: those in vectors `2 index` and
     /// `2 index + 1` of `data`, of which even lanes take the first vector's in order, odd lanes the
     /// second's.
-    fn blocks<M: Machine<V = V>>(
-        &self,
-        m: &mut M,
-        data: Array,
-        index: usize,
-        addend: &[Option<V>],
-    ) -> Columns<V> {
+    fn blocks<M: Machine<V = V>>(&self, m: &mut M, data: Array, index: usize, addend: &[Option<V>]) -> Columns<V> {
         let (a, b) = (m.load(data, 2 * index), m.load(data, 2 * index + 1));
         let (low, high) = (m.unpack_low64(a, b), m.unpack_high64(a, b));
         let bits = self.multiplier.limb_bits();
@@ -166,11 +155,7 @@ impl<V: Copy> Sums<V> {
                 } else {
                     m.shr(high, at - 64)
                 };
-                if at + bits < 128 {
-                    m.and(limb, ones)
-                } else {
-                    limb
-                }
+                if at + bits < 128 { m.and(limb, ones) } else { limb }
             })
             .collect();
         let low = blocks
@@ -192,20 +177,12 @@ impl<V: Copy> Sums<V> {
     fn beyond<M: Machine<V = V>>(&self, m: &mut M) -> Vec<Option<V>> {
         let highest = self.limbs.len() - 1;
         let mut addend = vec![None; highest];
-        addend.push(Some(
-            m.splat(1 << (128 - self.multiplier.limb_bits() * highest as u32)),
-        ));
+        addend.push(Some(m.splat(1 << (128 - self.multiplier.limb_bits() * highest as u32))));
         addend
     }
 
     /// `columns += factor r^(power L)`.
-    fn multiply<M: Machine<V = V>>(
-        &self,
-        m: &mut M,
-        columns: &mut Columns<V>,
-        factor: &[V],
-        power: usize,
-    ) {
+    fn multiply<M: Machine<V = V>>(&self, m: &mut M, columns: &mut Columns<V>, factor: &[V], power: usize) {
         let limbs = factor.len();
         let of_power = (power - 1) * self.multiplier.power_len();
         // In the order in which the call before this one computes the limbs of the sums.
@@ -237,11 +214,7 @@ impl<V: Copy> Sums<V> {
         let mut limbs = Vec::with_capacity(3);
         let mut carry = None;
         for k in 0..3 {
-            let bits = if k == 2 {
-                self.multiplier.highest_bits()
-            } else {
-                bits
-            };
+            let bits = if k == 2 { self.multiplier.highest_bits() } else { bits };
             let mut column = columns.low[k];
             if let Some(carry) = carry {
                 column = m.add(column, carry);

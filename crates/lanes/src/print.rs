@@ -9,13 +9,7 @@ use crate::allocate::{Allocated, Instruction, MaskRegister, Memory, Operand, Reg
 use crate::trace::{CompareOp, ShiftOp, ThreeOp, TwoOp};
 
 /// The function `symbol` with `code`, for a kernel of `arrays` arrays.
-pub(crate) fn print(
-    symbol: &str,
-    comment: &str,
-    arrays: usize,
-    target: Target,
-    code: &Allocated,
-) -> String {
+pub(crate) fn print(symbol: &str, comment: &str, arrays: usize, target: Target, code: &Allocated) -> String {
     let printer = Printer {
         target,
         symbol,
@@ -52,8 +46,7 @@ pub(crate) fn print(
         let _ = writeln!(out, "    .section .rodata");
         let _ = writeln!(out, "    .p2align 6");
         // Vectors first: each is as large as what the section is aligned to.
-        let (vectors, single): (Vec<_>, Vec<_>) =
-            constants.iter().partition(|values| values.len() > 1);
+        let (vectors, single): (Vec<_>, Vec<_>) = constants.iter().partition(|values| values.len() > 1);
         for values in vectors.into_iter().chain(single) {
             let _ = writeln!(out, "{}:", printer.label(values));
             // A whole vector where instructions cannot broadcast it themselves.
@@ -80,11 +73,7 @@ struct Printer<'a> {
 impl Printer<'_> {
     fn instruction(&self, instruction: &Instruction) -> String {
         match *instruction {
-            Instruction::Head {
-                number,
-                times,
-                stride,
-            } => {
+            Instruction::Head { number, times, stride } => {
                 let start = match stride {
                     0 => String::new(),
                     _ => format!("mov {MOVING}, {}\n    ", ARGUMENTS[self.slots]),
@@ -163,11 +152,7 @@ impl Printer<'_> {
                     ShiftOp::RightSigned16 => "vpsraw",
                     ShiftOp::Left32 => "vpslld",
                 };
-                format!(
-                    "{mnemonic} {}, {}, {bits}",
-                    self.register(to),
-                    self.operand(a)
-                )
+                format!("{mnemonic} {}, {}, {bits}", self.register(to), self.operand(a))
             }
             Instruction::Three { op, acc, a, b } => {
                 let (acc, a, b) = (self.register(acc), self.register(a), self.operand(b));
@@ -252,22 +237,14 @@ impl Printer<'_> {
             Operand::Memory(memory @ (Memory::Constant(_) | Memory::Word(..)))
                 if self.target.registers() == Registers::Avx512 =>
             {
-                format!(
-                    "qword ptr {}{{1to{}}}",
-                    self.address(memory),
-                    self.target.lanes()
-                )
+                format!("qword ptr {}{{1to{}}}", self.address(memory), self.target.lanes())
             }
             Operand::Memory(memory) => self.memory(memory),
         }
     }
 
     fn memory(&self, memory: Memory) -> String {
-        format!(
-            "{}word ptr {}",
-            self.target.register(),
-            self.address(memory)
-        )
+        format!("{}word ptr {}", self.target.register(), self.address(memory))
     }
 
     fn address(&self, memory: Memory) -> String {
@@ -297,13 +274,7 @@ impl Printer<'_> {
 
 /// Returns whether the instruction rounds.
 fn is_fma(instruction: &Instruction) -> bool {
-    matches!(
-        instruction,
-        Instruction::Three {
-            op: ThreeOp::Fma,
-            ..
-        }
-    )
+    matches!(instruction, Instruction::Three { op: ThreeOp::Fma, .. })
 }
 
 /// MXCSR with all exceptions masked, rounding towards zero, and subnormal numbers as they are. With the flags

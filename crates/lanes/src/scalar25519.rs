@@ -187,11 +187,7 @@ fn mu() -> [u64; 6] {
 /// `2 a`, which must fit.
 fn double(a: Constant) -> Constant {
     std::array::from_fn(|i| {
-        let carry = if i > 0 {
-            a[i - 1] >> (DIGIT_BITS - 1)
-        } else {
-            0
-        };
+        let carry = if i > 0 { a[i - 1] >> (DIGIT_BITS - 1) } else { 0 };
         (a[i] << 1 | carry) & DIGIT_MASK
     })
 }

@@ -153,11 +153,7 @@ fn users(ops: &[Op]) -> Vec<Vec<usize>> {
 fn heights(ops: &[Op], users: &[Vec<usize>]) -> Vec<usize> {
     let mut height = vec![0; ops.len()];
     for at in (0..ops.len()).rev() {
-        let after = users[at]
-            .iter()
-            .map(|&user| height[user])
-            .max()
-            .unwrap_or(0);
+        let after = users[at].iter().map(|&user| height[user]).max().unwrap_or(0);
         height[at] = after + latency(ops[at]);
     }
     height
@@ -178,10 +174,7 @@ fn rename(ops: &[Op], order: &[usize]) -> Vec<Op> {
     for (to, &from) in order.iter().enumerate() {
         place[from] = Name(to);
     }
-    order
-        .iter()
-        .map(|&from| ops[from].map(|name| place[name.0]))
-        .collect()
+    order.iter().map(|&from| ops[from].map(|name| place[name.0])).collect()
 }
 
 fn is_fma(op: &Op) -> bool {

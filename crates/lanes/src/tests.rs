@@ -9,9 +9,7 @@ use crate::montgomery::{product, reduce};
 use crypto_bigint::{BoxedUint, NonZero};
 
 use crate::trace::{Name, Op, ThreeOp, Trace, TwoOp};
-use crate::{
-    ChaCha20Poly1305, Definition, Holds, Kernel, Licence, Model, Modular, Multipliers, Target,
-};
+use crate::{ChaCha20Poly1305, Definition, Holds, Kernel, Licence, Model, Modular, Multipliers, Target};
 
 #[test]
 fn every_kernel_is_proved() {
@@ -40,10 +38,7 @@ fn definitions_are_complete() {
             let public = |array: &crate::ArraySpec| !array.secret;
             let mut written = arrays.iter().filter(|array| array.written);
             let tells = written.any(public);
-            assert!(
-                !tells || arrays.iter().all(public),
-                "{name} makes a secret public"
-            );
+            assert!(!tells || arrays.iter().all(public), "{name} makes a secret public");
         }
     }
 }
@@ -114,10 +109,7 @@ fn integer(digits: &[[u64; 1]]) -> BoxedUint {
 #[test]
 fn a_planted_overflow_is_found() {
     // Columns of 2^63 leave no room for a product.
-    let mut machine = Bounds::new(
-        Target::Avx512Ifma,
-        &[below(20, 63), below(20, 52), below(1, 52)],
-    );
+    let mut machine = Bounds::new(Target::Avx512Ifma, &[below(20, 63), below(20, 52), below(1, 52)]);
     let t = (0..40).map(|i| machine.load(Array(0), i % 20)).collect();
     let n: Vec<_> = (0..20).map(|i| machine.load(Array(1), i)).collect();
     let k0 = machine.load(Array(2), 0);
@@ -169,11 +161,7 @@ fn multiplications_in_wide_registers_ask_for_the_slowest_clock() {
         (Modular::Amm(20), Target::Avx512Ifma256, Licence::Level1),
         (Modular::Amm(20), Target::Avx2, Licence::Level1),
         (Modular::Subtract(20), Target::Avx512Ifma, Licence::Level1),
-        (
-            Modular::Subtract(20),
-            Target::Avx512Ifma256,
-            Licence::Level0,
-        ),
+        (Modular::Subtract(20), Target::Avx512Ifma256, Licence::Level0),
     ] {
         assert_eq!(Kernel::from(kernel).report(target).licence, expected);
     }
@@ -248,9 +236,7 @@ fn a_vector_may_be_put_back_where_it_was_read() {
     let stored = |op: &crate::trace::Op| matches!(op, crate::trace::Op::Store(_, 0, _));
     // The sum is read off before the place is written.
     let put_back = scheduled.iter().position(stored);
-    let sum = scheduled
-        .iter()
-        .position(|op| matches!(op, crate::trace::Op::Two(..)));
+    let sum = scheduled.iter().position(|op| matches!(op, crate::trace::Op::Two(..)));
     assert!(sum < put_back);
 }
 
@@ -286,9 +272,7 @@ fn values_may_change_places_in_a_loop() {
         crate::schedule::schedule(&trace.ops, Multipliers::Two, Registers::Avx512),
     ] {
         let code = crate::allocate::allocate(&ops, 0, Registers::Avx512).instructions;
-        let mut memory: Vec<_> = (0..8)
-            .map(|i| (Memory::Array(Array(1), i), text[i][0]))
-            .collect();
+        let mut memory: Vec<_> = (0..8).map(|i| (Memory::Array(Array(1), i), text[i][0])).collect();
         execute(&code, &mut memory);
         let found = (0..9).map(|i| [read(&memory, Memory::Array(Array(0), i))]);
         assert!(found.eq(expected.iter().copied()), "{code:?}");
@@ -337,9 +321,7 @@ fn a_loop_walks_through_scratch_memory() {
         };
         let ops = crate::schedule::schedule(&ops, Multipliers::Two, target.registers());
         let code = crate::allocate::allocate(&ops, trace.scratch, target.registers()).instructions;
-        let mut memory: Vec<_> = (0..2)
-            .map(|i| (Memory::Array(Array(1), i), read_only[i][0]))
-            .collect();
+        let mut memory: Vec<_> = (0..2).map(|i| (Memory::Array(Array(1), i), read_only[i][0])).collect();
         execute(&code, &mut memory);
         let found = (0..3).map(|i| [read(&memory, Memory::Array(Array(0), i))]);
         assert!(found.eq(expected.iter().copied()), "{target}: {code:?}");

@@ -192,18 +192,12 @@ fn permuted(table: u8, from: [usize; 3]) -> u8 {
 impl Op {
     /// Returns whether the operation reads memory or a constant and computes nothing.
     pub(crate) fn is_read(self) -> bool {
-        matches!(
-            self,
-            Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..)
-        )
+        matches!(self, Op::Splat(_) | Op::Vector(_) | Op::Load(..) | Op::Broadcast(..))
     }
 
     /// Returns whether the operation belongs to the frame of a loop.
     pub(crate) fn frames_loop(self) -> bool {
-        matches!(
-            self,
-            Op::Repeat(..) | Op::Carried(_) | Op::Next(_) | Op::End
-        )
+        matches!(self, Op::Repeat(..) | Op::Carried(_) | Op::Next(_) | Op::End)
     }
 
     /// Returns whether the operation's result is a mask.
@@ -288,29 +282,16 @@ impl Trace {
         body: impl FnOnce(&mut Self, Vec<Name>) -> Vec<Name>,
     ) -> Vec<Name> {
         self.push(Op::Repeat(times, stride));
-        let carried: Vec<_> = values
-            .into_iter()
-            .map(|value| self.push(Op::Carried(value)))
-            .collect();
+        let carried: Vec<_> = values.into_iter().map(|value| self.push(Op::Carried(value))).collect();
         let (start, count) = (self.ops.len(), carried.len());
         let next = body(self, carried);
-        assert_eq!(
-            next.len(),
-            count,
-            "a loop returns as many values as it was given"
-        );
+        assert_eq!(next.len(), count, "a loop returns as many values as it was given");
         for op in &self.ops[start..] {
             assert!(!op.frames_loop(), "a loop contains no other loop");
             let inner = |name: Name| name.0 >= start - count || self.ops[name.0].is_read();
-            assert!(
-                op.reads().all(inner),
-                "the body of a loop reads only its values"
-            );
+            assert!(op.reads().all(inner), "the body of a loop reads only its values");
         }
-        let next = next
-            .into_iter()
-            .map(|value| self.push(Op::Next(value)))
-            .collect();
+        let next = next.into_iter().map(|value| self.push(Op::Next(value))).collect();
         self.push(Op::End);
         next
     }
@@ -460,16 +441,11 @@ impl Machine for Trace {
         body: impl Fn(&mut Self, usize, Vec<Name>) -> Vec<Name>,
     ) -> Vec<Name> {
         // Before, inside and after the loop, scratch memory holds other values.
-        let only_scratch = |stored: &HashSet<(Array, usize)>| {
-            stored.iter().all(|&(array, _)| array == Array::SCRATCH)
-        };
+        let only_scratch = |stored: &HashSet<(Array, usize)>| stored.iter().all(|&(array, _)| array == Array::SCRATCH);
         assert!(only_scratch(&self.stored), "loops come before all stores");
         self.stored.clear();
         let next = self.record_loop((times, stride), values, |m, values| body(m, 0, values));
-        assert!(
-            only_scratch(&self.stored),
-            "loops store to scratch memory alone"
-        );
+        assert!(only_scratch(&self.stored), "loops store to scratch memory alone");
         self.stored.clear();
         next
     }

@@ -29,9 +29,7 @@ pub enum PageError {
     #[error("does not begin as the page of a brake does")]
     Magic,
     /// Another version of Widelane has made it.
-    #[error(
-        "has layout {0}, and this program knows layout {LAYOUT}: use one version of Widelane for both"
-    )]
+    #[error("has layout {0}, and this program knows layout {LAYOUT}: use one version of Widelane for both")]
     Layout(u32),
     /// A text that is none.
     #[error("names a model that is no text")]
@@ -64,10 +62,7 @@ impl Header {
             return Err(PageError::Size(size));
         }
         let text = &bytes[MODEL..];
-        let end = text
-            .iter()
-            .position(|&byte| byte == 0)
-            .ok_or(PageError::Model)?;
+        let end = text.iter().position(|&byte| byte == 0).ok_or(PageError::Model)?;
         let model = std::str::from_utf8(&text[..end]).map_err(|_| PageError::Model)?;
         if model.is_empty() || model.contains(char::is_control) {
             return Err(PageError::Model);
@@ -147,10 +142,7 @@ mod tests {
         assert!(matches!(refused(MODEL, b'\n', size), PageError::Model));
         let mut endless = header().to_bytes();
         endless[MODEL..].fill(b'x');
-        assert!(matches!(
-            Header::parse(&endless, size),
-            Err(PageError::Model)
-        ));
+        assert!(matches!(Header::parse(&endless, size), Err(PageError::Model)));
     }
 
     proptest! {

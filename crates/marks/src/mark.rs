@@ -130,10 +130,7 @@ mod tests {
 
     #[test]
     fn without_a_brake_nothing_is_marked() {
-        assert!(
-            std::env::var_os(VARIABLE).is_none(),
-            "the tests run without one"
-        );
+        assert!(std::env::var_os(VARIABLE).is_none(), "the tests run without one");
         drop(wide(Class::Heavy512));
         assert!(ABSENT.load(Relaxed));
         assert!(here().is_none() && emulated_model().is_none());

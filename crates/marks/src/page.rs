@@ -81,8 +81,7 @@ impl Page {
 impl Slot {
     /// Wakes the brake of this CPU. If it is on the calling CPU, it runs before this returns.
     pub fn wake(&self) {
-        self.woken()
-            .fetch_add(1, std::sync::atomic::Ordering::Release);
+        self.woken().fetch_add(1, std::sync::atomic::Ordering::Release);
         // The call fails for no reason that could be handled here.
         let _ = futex::wake(self.woken(), Flags::empty(), 1);
     }
@@ -134,10 +133,7 @@ mod tests {
         let (made, file) = Page::create(header()).expect("there is memory");
         let opened = Page::open(&path(&file)).expect("it is a page");
         assert_eq!(opened.header(), made.header());
-        let _ = opened
-            .slot(2)
-            .expect("it has three")
-            .begin(Kind::Heavy512, 5, 9);
+        let _ = opened.slot(2).expect("it has three").begin(Kind::Heavy512, 5, 9);
         assert_eq!(made.slot(2).expect("it has three").look().begun[3], 5);
         assert_eq!(made.slot(1).expect("it has three").look().begun[3], 0);
         assert!(opened.slot(3).is_none());

@@ -38,12 +38,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, the least first.
-    pub const ALL: [Self; 4] = [
-        Self::Light256,
-        Self::Heavy256,
-        Self::Light512,
-        Self::Heavy512,
-    ];
+    pub const ALL: [Self; 4] = [Self::Light256, Self::Heavy256, Self::Light512, Self::Heavy512];
 
     /// Kind of a class; `None` if the class asks for nothing.
     pub const fn of(class: Class) -> Option<Self> {
@@ -296,10 +291,7 @@ mod tests {
         slot.end(Kind::Light512, 3_000);
         assert!(!slot.begin(Kind::Light512, 3_000 + TAIL - 1, 1));
         slot.end(Kind::Light512, 900_000);
-        assert!(
-            slot.begin(Kind::Light512, 900_000 + TAIL, 1),
-            "after a pause"
-        );
+        assert!(slot.begin(Kind::Light512, 900_000 + TAIL, 1), "after a pause");
         let look = slot.look();
         assert_eq!((look.ended[2], look.begun[2]), (900_000, 900_000 + TAIL));
         // A greater kind holds the grant of a lesser one, and not the other way round.

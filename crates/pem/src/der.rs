@@ -35,9 +35,7 @@ impl Element {
             0x81..=0x84 => {
                 let digits = usize::from(first & 0x7f);
                 let length = rest.get(..digits)?;
-                let length = length
-                    .iter()
-                    .fold(0, |sum, &byte| sum << 8 | usize::from(byte));
+                let length = length.iter().fold(0, |sum, &byte| sum << 8 | usize::from(byte));
                 (2 + digits, length)
             }
             _ => return None,

@@ -58,10 +58,7 @@ pub(crate) fn kind(section: &Section<'_>) -> Result<Kind, Fault> {
                     "holds a DSA key, for which TLS has no use",
                     "give an RSA, ECDSA, Ed25519 or ML-DSA key",
                 ),
-                _ => (
-                    "is not known",
-                    "remove it, or correct its first and last line",
-                ),
+                _ => ("is not known", "remove it, or correct its first and last line"),
             };
             return Err(section.fault(problem, remedy));
         }

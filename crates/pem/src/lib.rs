@@ -100,9 +100,7 @@ pub fn authorities(text: &[u8]) -> Result<Vec<Placed<CertificateDer<'static>>>, 
 /// # Errors
 ///
 /// When there is none, or something in the file is not understood.
-pub fn revocation_lists(
-    text: &[u8],
-) -> Result<Vec<Placed<CertificateRevocationListDer<'static>>>, Fault> {
+pub fn revocation_lists(text: &[u8]) -> Result<Vec<Placed<CertificateRevocationListDer<'static>>>, Fault> {
     let mut found = Vec::new();
     for section in lines::sections(text)? {
         let line = section.line;
@@ -201,10 +199,7 @@ impl Fault {
 }
 
 /// `of_authorities`: what OpenSSL adds to a certificate says what that is trusted for.
-fn certificates(
-    text: &[u8],
-    of_authorities: bool,
-) -> Result<Vec<Placed<CertificateDer<'static>>>, Fault> {
+fn certificates(text: &[u8], of_authorities: bool) -> Result<Vec<Placed<CertificateDer<'static>>>, Fault> {
     let mut found = Vec::new();
     for section in lines::sections(text)? {
         let trusted = match labels::kind(&section)? {
@@ -309,11 +304,7 @@ fn decode_first(section: &Section<'_>) -> Result<(Zeroizing<Vec<u8>>, usize), Fa
             Ok((der, length))
         }
         Some(element) if element.tag == der::SEQUENCE => Err(section.fault(
-            &format!(
-                "is cut off: it has {} of {} bytes",
-                der.len(),
-                element.length
-            ),
+            &format!("is cut off: it has {} of {} bytes", der.len(), element.length),
             again,
         )),
         _ => Err(section.fault("is damaged: it does not hold DER", again)),

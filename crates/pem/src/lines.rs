@@ -62,19 +62,17 @@ pub(crate) fn sections(text: &[u8]) -> Result<Vec<Section<'_>>, Fault> {
                 None
             }
             (Some((line, label, _)), Line::End(other)) => {
-                let problem =
-                    format!("the section `{label}` of line {line} ends as `{other}` here");
+                let problem = format!("the section `{label}` of line {line} ends as `{other}` here");
                 return Err(Fault::at(number, problem, ANEW));
             }
             (Some((line, label, _)), Line::Begin(other)) => {
-                let problem = format!(
-                    "the section `{other}` begins here, and `{label}` of line {line} has not ended"
-                );
+                let problem = format!("the section `{other}` begins here, and `{label}` of line {line} has not ended");
                 return Err(Fault::at(number, problem, ANEW));
             }
             (_, Line::Joined) => {
                 let problem = "one section ends and another one begins on this line";
-                let remedy = "put a line break before `-----BEGIN` (when files are joined, the first must end with one)";
+                let remedy =
+                    "put a line break before `-----BEGIN` (when files are joined, the first must end with one)";
                 return Err(Fault::at(number, problem, remedy));
             }
             (_, Line::Damaged) => {
@@ -88,8 +86,7 @@ pub(crate) fn sections(text: &[u8]) -> Result<Vec<Section<'_>>, Fault> {
     match begun {
         None => Ok(found),
         Some((line, label, _)) => {
-            let problem =
-                format!("the section `{label}` begins and does not end: the file is cut off");
+            let problem = format!("the section `{label}` begins and does not end: the file is cut off");
             Err(Fault::at(line, problem, ANEW))
         }
     }

@@ -30,15 +30,8 @@ fn sec1() -> Vec<u8> {
 
 fn pem(label: &str, der: &[u8]) -> String {
     let digits = Base64::encode_string(der);
-    let lines: Vec<_> = digits
-        .as_bytes()
-        .chunks(64)
-        .map(String::from_utf8_lossy)
-        .collect();
-    format!(
-        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
-        lines.join("\n")
-    )
+    let lines: Vec<_> = digits.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
 fn cert(filling: u8) -> String {
@@ -95,11 +88,7 @@ fn sections_that_meet_on_a_line_are_refused_everywhere() {
     refused(widelane_pem::chain(joined.as_bytes()), line, words);
     refused(widelane_pem::authorities(joined.as_bytes()), line, words);
     refused(widelane_pem::private_key(joined.as_bytes()), line, words);
-    refused(
-        widelane_pem::revocation_lists(joined.as_bytes()),
-        line,
-        words,
-    );
+    refused(widelane_pem::revocation_lists(joined.as_bytes()), line, words);
     refused(widelane_pem::contents(joined.as_bytes()), line, words);
 }
 
@@ -116,34 +105,18 @@ fn what_is_not_a_boundary_and_looks_like_one_is_refused() {
         refused(lengths(format!("{first}{second}")), next, "is meant as");
     }
     let lost = cert(2).replace("-----BEGIN CERTIFICATE-----\n", "");
-    refused(
-        lengths(format!("{first}{lost}")),
-        next,
-        "whose first line is missing",
-    );
+    refused(lengths(format!("{first}{lost}")), next, "whose first line is missing");
     let end = "-----END X509 CRL-----\n";
     refused(lengths(format!("{first}{end}")), next, "has not begun");
     // A certificate begins as these do, but for its length.
     let both = cert(2).replace("\n-----END CERTIFICATE-----", "");
     let both = both.replace("-----BEGIN CERTIFICATE-----\nMII", "MII");
     assert!(both.starts_with("MI") && !both.contains('-'), "{both}");
-    refused(
-        lengths(format!("{first}{both}")),
-        next,
-        "whose first line is missing",
-    );
+    refused(lengths(format!("{first}{both}")), next, "whose first line is missing");
     let other = cert(2).replace("-----END CERTIFICATE", "-----END X509 CRL");
-    refused(
-        lengths(format!("{first}{other}")),
-        next + 3,
-        "ends as `X509 CRL`",
-    );
+    refused(lengths(format!("{first}{other}")), next + 3, "ends as `X509 CRL`");
     let open = first.replace("-----END CERTIFICATE-----\n", "");
-    refused(
-        lengths(format!("{open}{first}")),
-        4,
-        "of line 1 has not ended",
-    );
+    refused(lengths(format!("{open}{first}")), 4, "of line 1 has not ended");
     refused(lengths(&open), 1, "the file is cut off");
 }
 
@@ -151,24 +124,12 @@ fn what_is_not_a_boundary_and_looks_like_one_is_refused() {
 fn what_is_in_a_section_is_whole_and_alone() {
     let text = |der: &[u8]| pem("CERTIFICATE", der);
     let whole = certificate(1);
-    refused(
-        lengths(text(&whole[..60])),
-        1,
-        "is cut off: it has 60 of 71 bytes",
-    );
-    refused(
-        lengths(text(&whole.repeat(2))),
-        1,
-        "has 71 bytes behind the end",
-    );
+    refused(lengths(text(&whole[..60])), 1, "is cut off: it has 60 of 71 bytes");
+    refused(lengths(text(&whole.repeat(2))), 1, "has 71 bytes behind the end");
     refused(lengths(text(&[])), 1, "is empty");
     refused(lengths(text(b"some other bytes")), 1, "does not hold DER");
     refused(lengths(text(&pkcs8(1))), 1, "holds no certificate");
-    refused(
-        lengths(cert(1).replacen("AQEB", "A!EB", 1)),
-        2,
-        "is not base64",
-    );
+    refused(lengths(cert(1).replacen("AQEB", "A!EB", 1)), 2, "is not base64");
     refused(
         lengths(cert(1).replace("-----\nM", "-----\n")),
         1,
@@ -194,10 +155,7 @@ fn the_form_of_a_key_is_what_it_holds() {
     for label in ["PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY"] {
         let read = |der: &[u8]| widelane_pem::private_key(pem(label, der).as_bytes());
         assert!(matches!(*read(&pkcs8(1)).unwrap(), PrivateKeyDer::Pkcs8(_)));
-        assert!(matches!(
-            *read(&integers(9)).unwrap(),
-            PrivateKeyDer::Pkcs1(_)
-        ));
+        assert!(matches!(*read(&integers(9)).unwrap(), PrivateKeyDer::Pkcs1(_)));
         assert!(matches!(*read(&sec1()).unwrap(), PrivateKeyDer::Sec1(_)));
         refused(read(&integers(6)), 1, "DSA");
         refused(read(&certificate(1)), 1, "holds no private key");
@@ -210,23 +168,14 @@ fn a_file_has_one_key() {
     let parameters = pem("EC PARAMETERS", &[6, 1, 1]);
     let text = format!("{}{parameters}{}", cert(1), key());
     assert_eq!(
-        widelane_pem::private_key(text.as_bytes())
-            .unwrap()
-            .secret_der(),
+        widelane_pem::private_key(text.as_bytes()).unwrap().secret_der(),
         pkcs8(1)
     );
     assert_eq!(lengths(&text), Ok(vec![1]));
     let read = |text: String| widelane_pem::private_key(text.as_bytes());
-    assert!(
-        read(format!("{}{}", key(), key())).is_ok(),
-        "the same twice"
-    );
+    assert!(read(format!("{}{}", key(), key())).is_ok(), "the same twice");
     let other = pem("PRIVATE KEY", &pkcs8(2));
-    refused(
-        read(format!("{}{other}", key())),
-        4,
-        "the first is at line 1",
-    );
+    refused(read(format!("{}{other}", key())), 4, "the first is at line 1");
     refused(read(cert(1)), None, "the file has no private key");
     for (label, header) in [
         ("ENCRYPTED PRIVATE KEY", ""),
@@ -237,10 +186,7 @@ fn a_file_has_one_key() {
     ] {
         let text = pem(label, &pkcs8(1)).replacen('\n', &format!("\n{header}"), 1);
         refused(read(format!("\n{text}")), 2, "openssl pkey");
-        assert_eq!(
-            lengths(format!("{text}{}", cert(1))).map(|found| found.len()),
-            Ok(1)
-        );
+        assert_eq!(lengths(format!("{text}{}", cert(1))).map(|found| found.len()), Ok(1));
     }
 }
 
@@ -252,16 +198,8 @@ fn lists_are_for_files_of_lists() {
     let both = format!("{}{list}", cert(1));
     refused(lengths(&both), 5, "`crl`");
     refused(widelane_pem::private_key(both.as_bytes()), 5, "`crl`");
-    refused(
-        widelane_pem::revocation_lists(both.as_bytes()),
-        1,
-        "does not belong",
-    );
-    refused(
-        widelane_pem::revocation_lists(b"text"),
-        None,
-        "no revocation list",
-    );
+    refused(widelane_pem::revocation_lists(both.as_bytes()), 1, "does not belong");
+    refused(widelane_pem::revocation_lists(b"text"), None, "no revocation list");
     let found = widelane_pem::contents(format!("{both}{}", key()).as_bytes());
     let all = Contents {
         certificates: 1,
@@ -275,17 +213,9 @@ fn lists_are_for_files_of_lists() {
 fn what_is_no_pem_is_named() {
     let utf16: Vec<u8> = cert(1).encode_utf16().flat_map(u16::to_le_bytes).collect();
     refused(lengths(&utf16), None, "UTF-16");
-    refused(
-        lengths([&[0xff, 0xfe], &utf16[..]].concat()),
-        None,
-        "UTF-16",
-    );
+    refused(lengths([&[0xff, 0xfe], &utf16[..]].concat()), None, "UTF-16");
     refused(lengths(certificate(1)), None, "openssl x509 -inform der");
-    refused(
-        widelane_pem::private_key(&pkcs8(1)),
-        None,
-        "openssl pkey -inform der",
-    );
+    refused(widelane_pem::private_key(&pkcs8(1)), None, "openssl pkey -inform der");
     let store = sequence(&[0x02, 1, 3, 0x30, 0, 0x30, 0]);
     refused(widelane_pem::private_key(&store), None, "openssl pkcs12");
     refused(lengths([0xfe, 0xed, 0xfe, 0xed, 1]), None, "keytool");

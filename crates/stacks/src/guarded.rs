@@ -7,9 +7,7 @@ use std::ptr;
 
 use corosensei::stack::valgrind::ValgrindStackRegistration;
 use corosensei::stack::{Stack, StackPointer};
-use rustix::mm::{
-    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
-};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
 /// The stacks of one thread: those in use are counted, those free are kept for the next call.
 #[derive(Default)]
@@ -82,16 +80,8 @@ unsafe impl Stack for GuardedStack {
 impl GuardedStack {
     fn new() -> io::Result<Self> {
         // SAFETY: a new mapping at an address that the kernel chooses overlaps no memory in use.
-        let memory = unsafe {
-            mmap_anonymous(
-                ptr::null_mut(),
-                GUARD + SIZE,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE,
-            )?
-        };
-        let limit =
-            StackPointer::new(memory.expose_provenance()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let memory = unsafe { mmap_anonymous(ptr::null_mut(), GUARD + SIZE, ProtFlags::empty(), MapFlags::PRIVATE)? };
+        let limit = StackPointer::new(memory.expose_provenance()).ok_or(io::ErrorKind::OutOfMemory)?;
         let valgrind = ValgrindStackRegistration::new(memory.cast(), GUARD + SIZE);
         let stack = Self {
             limit,
@@ -99,13 +89,7 @@ impl GuardedStack {
         };
         let usable = stack.pointer(limit.get() + GUARD);
         // SAFETY: the range lies inside the new mapping, to which nothing refers.
-        unsafe {
-            mprotect(
-                usable.cast(),
-                SIZE,
-                MprotectFlags::READ | MprotectFlags::WRITE,
-            )?
-        };
+        unsafe { mprotect(usable.cast(), SIZE, MprotectFlags::READ | MprotectFlags::WRITE)? };
         Ok(stack)
     }
 
@@ -125,13 +109,7 @@ impl GuardedStack {
         }
         // SAFETY: the range lies inside the stack, above the guard area; nothing runs on the stack
         // and nothing refers to it. The kernel replaces the pages by zero pages.
-        let released = unsafe {
-            madvise(
-                self.pointer(lowest).cast(),
-                border - lowest,
-                Advice::LinuxDontNeed,
-            )
-        };
+        let released = unsafe { madvise(self.pointer(lowest).cast(), border - lowest, Advice::LinuxDontNeed) };
         debug_assert!(released.is_ok(), "{released:?}");
     }
 
@@ -189,10 +167,7 @@ mod tests {
     }
 
     fn run_on(stack: GuardedStack, bytes: usize) -> GuardedStack {
-        let mut coroutine =
-            Coroutine::<(), (), u64, GuardedStack>::with_stack(stack, move |_, ()| {
-                use_stack(bytes)
-            });
+        let mut coroutine = Coroutine::<(), (), u64, GuardedStack>::with_stack(stack, move |_, ()| use_stack(bytes));
         match coroutine.resume(()) {
             CoroutineResult::Return(sum) => assert!(sum > 0),
             CoroutineResult::Yield(()) => unreachable!("it never suspends"),

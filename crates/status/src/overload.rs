@@ -112,11 +112,7 @@ mod tests {
     use super::*;
 
     fn read(counters: &OverloadCounters) -> Overload {
-        let words: Vec<u64> = counters
-            .words()
-            .iter()
-            .map(|word| word.load(Relaxed))
-            .collect();
+        let words: Vec<u64> = counters.words().iter().map(|word| word.load(Relaxed)).collect();
         Overload::from_words(words.try_into().expect("so many"))
     }
 
@@ -147,19 +143,13 @@ mod tests {
         counters.gone();
         counters.refused();
         let first = read(&counters);
-        assert_eq!(
-            (first.now, first.begun, first.gone, first.refused),
-            (1, 2, 1, 1)
-        );
+        assert_eq!((first.now, first.begun, first.gone, first.refused), (1, 2, 1, 1));
         counters.ends();
         counters.ends();
         counters.begins();
         counters.gone();
         let since = read(&counters).since(&first);
-        assert_eq!(
-            (since.now, since.begun, since.gone, since.refused),
-            (1, 1, 1, 0)
-        );
+        assert_eq!((since.now, since.begun, since.gone, since.refused), (1, 1, 1, 0));
         // Another process may have the number now.
         assert_eq!(Overload::default().since(&first), Overload::default());
     }

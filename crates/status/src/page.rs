@@ -253,10 +253,7 @@ impl<const N: usize> Text<N> {
 
     fn is(&self, text: &str) -> bool {
         let bytes = Self::fitting(text).bytes().chain(std::iter::repeat(0));
-        self.0
-            .iter()
-            .zip(bytes)
-            .all(|(own, byte)| own.load(Relaxed) == byte)
+        self.0.iter().zip(bytes).all(|(own, byte)| own.load(Relaxed) == byte)
     }
 }
 

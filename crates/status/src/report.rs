@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use crate::overload::Overload;
 use crate::page::{
-    BACKEND, DECISION, Durations, Facts, Handshakes, LAYOUT, MAGIC, MOST_DECISIONS,
-    MOST_OPERATIONS, MOST_REASONS, OPENSSL, OPERATION, OperationRow, Page, REASON, ReasonRow,
-    SERVES, SUSPENDS, TOTALS, Totals, VERSION,
+    BACKEND, DECISION, Durations, Facts, Handshakes, LAYOUT, MAGIC, MOST_DECISIONS, MOST_OPERATIONS, MOST_REASONS,
+    OPENSSL, OPERATION, OperationRow, Page, REASON, ReasonRow, SERVES, SUSPENDS, TOTALS, Totals, VERSION,
 };
 use crate::proved::Proved;
 use crate::switch::Asked;
@@ -293,10 +292,7 @@ mod tests {
             panic!("{report:?}");
         };
         assert_eq!((&*rsa.name, rsa.totals), ("rsa2048-sign", totals(9)));
-        assert_eq!(
-            (&*x25519.name, x25519.totals),
-            ("x25519", Totals::default())
-        );
+        assert_eq!((&*x25519.name, x25519.totals), ("x25519", Totals::default()));
         let reasons: Vec<_> = report
             .reasons
             .iter()
@@ -383,10 +379,7 @@ mod tests {
         let seed = include_bytes!("../../../fuzz/corpus/status_page/page");
         let report = Report::parse(seed).unwrap();
         assert_eq!((report.operations.len(), report.reasons.len()), (2, 2));
-        assert_eq!(
-            (report.overload.begun, report.overload.wait(99)),
-            (3, Some(32))
-        );
+        assert_eq!((report.overload.begun, report.overload.wait(99)), (3, Some(32)));
     }
 
     #[test]

@@ -32,9 +32,7 @@ impl Times {
     /// Returns the counts since an earlier look. Counters that have fallen are those of a process that began anew.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        Self(std::array::from_fn(|i| {
-            self.0[i].saturating_sub(earlier.0[i])
-        }))
+        Self(std::array::from_fn(|i| self.0[i].saturating_sub(earlier.0[i])))
     }
 
     /// Adds the counts of another process, or of another time.
@@ -46,9 +44,7 @@ impl Times {
 
     /// Number of durations.
     pub fn total(&self) -> u64 {
-        self.0
-            .iter()
-            .fold(0, |sum, count| sum.saturating_add(*count))
+        self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// Duration that this share of them does not exceed, to about 6 %; `None` of nothing.

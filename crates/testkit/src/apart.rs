@@ -23,9 +23,7 @@ pub static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
     let test = std::env::current_exe().expect("a program has a file");
     let name = test.file_stem().and_then(|name| name.to_str());
     // The number behind it differs from one build to the next.
-    let (name, _) = name
-        .and_then(|name| name.rsplit_once('-'))
-        .expect("a test program");
+    let (name, _) = name.and_then(|name| name.rsplit_once('-')).expect("a test program");
     let target = test.ancestors().nth(3).expect("cargo's folder");
     let root = target.join("tmp").join(format!("root-of-{name}"));
     let _ = fs::remove_dir_all(&root);

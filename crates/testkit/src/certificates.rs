@@ -4,9 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams,
-    CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose,
-    RevokedCertParams,
+    BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams,
 };
 use rustls::RootCertStore;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -57,8 +56,7 @@ impl Kind {
 }
 
 /// Bytes before the seed in a key of version 1; as many as in version 2.
-const ED25519_VERSION_1: [u8; 16] =
-    *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
+const ED25519_VERSION_1: [u8; 16] = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
 
 /// A certificate with its key.
 #[derive(Debug)]
@@ -197,9 +195,7 @@ impl Authority {
     /// A client's certificate with this common name, and the name as its serial number.
     pub fn client(&self, kind: Kind, common_name: &str) -> Identity {
         let mut parameters = CertificateParams::default();
-        parameters
-            .distinguished_name
-            .push(DnType::CommonName, common_name);
+        parameters.distinguished_name.push(DnType::CommonName, common_name);
         parameters.serial_number = Some(common_name.as_bytes().to_vec().into());
         self.sign(kind, parameters)
     }

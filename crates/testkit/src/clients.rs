@@ -7,13 +7,12 @@ use std::sync::{Arc, Mutex};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WantsClientCert, WebPkiServerVerifier};
 use rustls::crypto::{
-    CryptoProvider, SupportedKxGroup, WebPkiSupportedAlgorithms, verify_tls12_signature,
-    verify_tls13_signature,
+    CryptoProvider, SupportedKxGroup, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
 };
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
-    ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore,
-    ServerConfig, SignatureScheme, StreamOwned, SupportedCipherSuite, SupportedProtocolVersion,
+    ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
+    SignatureScheme, StreamOwned, SupportedCipherSuite, SupportedProtocolVersion,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
@@ -24,8 +23,7 @@ use crate::wait::PATIENCE;
 pub type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 /// TLS 1.2 and 1.3.
-pub const VERSIONS: [&SupportedProtocolVersion; 2] =
-    [&rustls::version::TLS12, &rustls::version::TLS13];
+pub const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
 
 /// The provider of peers.
 pub fn provider() -> CryptoProvider {
@@ -33,10 +31,7 @@ pub fn provider() -> CryptoProvider {
 }
 
 /// Configuration of a server with the stock provider.
-pub fn server_config(
-    identity: &Identity,
-    versions: &[&'static SupportedProtocolVersion],
-) -> ServerConfig {
+pub fn server_config(identity: &Identity, versions: &[&'static SupportedProtocolVersion]) -> ServerConfig {
     ServerConfig::builder_with_provider(provider().into())
         .with_protocol_versions(versions)
         .expect("versions")
@@ -70,9 +65,7 @@ impl Default for Wish {
         Self {
             versions: vec![&rustls::version::TLS13],
             alpn: Vec::new(),
-            schemes: provider
-                .signature_verification_algorithms
-                .supported_schemes(),
+            schemes: provider.signature_verification_algorithms.supported_schemes(),
             identity: None,
             groups: provider.kx_groups,
             suites: provider.cipher_suites,
@@ -117,10 +110,7 @@ impl Wish {
     pub fn config_with_any_key(&self) -> Arc<ClientConfig> {
         let identity = self.identity.as_ref().expect("an identity");
         let key = identity.key.clone_key();
-        let key = provider()
-            .key_provider
-            .load_private_key(key)
-            .expect("a key");
+        let key = provider().key_provider.load_private_key(key).expect("a key");
         let certified = CertifiedKey::new(identity.chain.clone(), key);
         let resolver = Arc::new(SingleCertAndKey::from(certified));
         Arc::new(self.builder().0.with_client_cert_resolver(resolver))
@@ -190,8 +180,7 @@ impl Verifier {
     pub fn new(roots: Option<RootCertStore>, schemes: Vec<SignatureScheme>) -> Self {
         let provider = Arc::new(provider());
         let checks = |roots: RootCertStore| {
-            let builder =
-                WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
+            let builder = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
             builder.build().expect("authorities")
         };
         Self {

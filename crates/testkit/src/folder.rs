@@ -15,8 +15,7 @@ impl Folder {
     #[expect(clippy::new_without_default, reason = "it makes a folder")]
     pub fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755))
-            .expect("our own folder");
+        fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("our own folder");
         Self(folder)
     }
 

@@ -95,11 +95,7 @@ impl fmt::Display for Configuration<'_> {
             writeln!(f, "config_diagnostics = 1")?;
         }
         writeln!(f, "openssl_conf = conf\n[conf]")?;
-        writeln!(
-            f,
-            "providers = providers\nalg_section = properties\n{}",
-            self.more
-        )?;
+        writeln!(f, "providers = providers\nalg_section = properties\n{}", self.more)?;
         writeln!(f, "[properties]")?;
         if !self.properties.is_empty() {
             writeln!(f, "default_properties = {}", self.properties)?;

@@ -99,9 +99,7 @@ impl Process {
         let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
         let lists: Vec<_> = lists.collect();
         let numbers = lists.iter().flat_map(|list| list.split_whitespace());
-        numbers
-            .filter_map(|pid| pid.parse().ok().map(Self))
-            .collect()
+        numbers.filter_map(|pid| pid.parse().ok().map(Self)).collect()
     }
 
     /// The only child of this process, once there is one: servers listen before they start it.
@@ -151,9 +149,7 @@ impl Process {
         let mut lines = status.lines();
         let line = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         let number = line.and_then(|line| line.split_whitespace().next());
-        number
-            .and_then(|number| number.parse().ok())
-            .expect("a number")
+        number.and_then(|number| number.parse().ok()).expect("a number")
     }
 
     /// Waits until the process does nothing: an event that is never taken back would keep it busy.
@@ -172,9 +168,7 @@ impl Process {
         let (_, fields) = stat.rsplit_once(')').expect("its name is in parentheses");
         // User and system time; the first field here is the third of all.
         let times = fields.split_whitespace().skip(11).take(2);
-        times
-            .map(|ticks| ticks.parse::<u64>().expect("a number"))
-            .sum()
+        times.map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
     }
 
     /// Returns whether a file is mapped whose name contains `name`.

@@ -23,9 +23,7 @@ pub fn printable(text: &str) -> String {
 
 /// The value of a label of Prometheus. Its format escapes backslashes, quotes and line ends by itself.
 pub fn label(name: &str) -> String {
-    escape(name, |character| {
-        matches!(character, '\n' | ' ' | '"' | '\'' | '\\')
-    })
+    escape(name, |character| matches!(character, '\n' | ' ' | '"' | '\'' | '\\'))
 }
 
 /// A whole number with a comma between thousands.
@@ -48,9 +46,7 @@ pub fn columns(rows: &[Vec<String>], left: &[bool]) -> String {
             .filter_map(|row| Some(row.get(column)?.chars().count()))
             .max()
     };
-    let widths: Vec<usize> = (0..left.len())
-        .map(|column| width(column).unwrap_or(0))
-        .collect();
+    let widths: Vec<usize> = (0..left.len()).map(|column| width(column).unwrap_or(0)).collect();
     let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
     let (head, others) = rows.split_at(rows.len().min(1));
     let mut text = String::new();
@@ -211,10 +207,7 @@ mod tests {
     fn of_a_whole_text_lines_and_escapes_stay() {
         let text = "a \"b\"\t'c'\n\\u{9b} – µé\n";
         assert_eq!(printable(text), text);
-        assert_eq!(
-            printable("\x1b[2J\r\u{9b}\u{2066}"),
-            "\\u{1b}[2J\\r\\u{9b}\\u{2066}"
-        );
+        assert_eq!(printable("\x1b[2J\r\u{9b}\u{2066}"), "\\u{1b}[2J\\r\\u{9b}\\u{2066}");
     }
 
     #[test]
@@ -226,10 +219,7 @@ mod tests {
     fn lines_of_json_cannot_steer_a_terminal_and_mean_the_same() {
         let value = "a\x1b[2J\u{9b}\u{7f}\u{202e}é\u{e0001}\\\"\n";
         let line = json_line(&value);
-        assert_eq!(
-            line,
-            "\"a\\u001b[2J\\u009b\\u007f\\u202eé\\udb40\\udc01\\\\\\\"\\n\"\n"
-        );
+        assert_eq!(line, "\"a\\u001b[2J\\u009b\\u007f\\u202eé\\udb40\\udc01\\\\\\\"\\n\"\n");
         let back: String = serde_json::from_str(&line).unwrap();
         assert_eq!(back, value);
     }

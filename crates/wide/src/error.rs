@@ -19,9 +19,7 @@ pub enum StartError {
     #[error("there are no vector cores; name at least one CPU, or choose `inline`")]
     NoCpus,
     /// A vector core's thread could not be started.
-    #[error(
-        "cannot start the thread for vector core {cpu}: {source}; allow this user more threads"
-    )]
+    #[error("cannot start the thread for vector core {cpu}: {source}; allow this user more threads")]
     Spawn {
         /// The CPU.
         cpu: usize,
@@ -46,9 +44,7 @@ pub enum StartError {
 #[non_exhaustive]
 pub enum RunError {
     /// The pool's threads are in the process that this one was forked from.
-    #[error(
-        "this process was forked from the one with the vector cores' threads; start a `Wide` here"
-    )]
+    #[error("this process was forked from the one with the vector cores' threads; start a `Wide` here")]
     Forked,
     /// The kernel does not let this thread use the vector cores.
     #[error(

@@ -23,11 +23,7 @@ use crate::sync::{Arc, AtomicU8, Ordering, Parker, spin};
 /// caller spins for at most `patience` before it sleeps.
 ///
 /// `hand_over` must make sure that the job runs; else the caller waits for ever.
-pub(crate) fn lend<R: Send>(
-    closure: impl FnOnce() -> R + Send,
-    patience: Duration,
-    hand_over: impl FnOnce(Job),
-) -> R {
+pub(crate) fn lend<R: Send>(closure: impl FnOnce() -> R + Send, patience: Duration, hand_over: impl FnOnce(Job)) -> R {
     let mut closure = Some(closure);
     let mut result = None;
     let mut run = || {
@@ -42,9 +38,7 @@ pub(crate) fn lend<R: Send>(
         let run: *mut (dyn FnMut() + Send + '_) = run;
         // SAFETY: only the lifetime in the type changes. The type no longer tells for how long the
         // pointer is valid; `Job::run`, its only user, states why it is valid there.
-        let run = unsafe {
-            std::mem::transmute::<*mut (dyn FnMut() + Send + '_), *mut (dyn FnMut() + Send)>(run)
-        };
+        let run = unsafe { std::mem::transmute::<*mut (dyn FnMut() + Send + '_), *mut (dyn FnMut() + Send)>(run) };
         // From here until the latch signals the end, this frame must stay.
         let stay = AbortOnUnwind;
         hand_over(Job {
@@ -126,10 +120,9 @@ impl Latch {
         // SAFETY: the state is not `DONE` before this function makes it so, and it touches nothing
         // of the latch after that.
         let latch = unsafe { this.as_ref() };
-        let spinning =
-            latch
-                .state
-                .compare_exchange(PENDING, DONE, Ordering::Release, Ordering::Relaxed);
+        let spinning = latch
+            .state
+            .compare_exchange(PENDING, DONE, Ordering::Release, Ordering::Relaxed);
         if spinning.is_err() {
             let waiter = Arc::clone(&latch.waiter);
             latch.state.store(DONE, Ordering::Release);

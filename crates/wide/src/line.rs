@@ -71,8 +71,7 @@ impl<J> Line<J> {
                 return None;
             }
             drop(state);
-            let anything =
-                || self.length.load(Ordering::Relaxed) > 0 || self.closed.load(Ordering::Relaxed);
+            let anything = || self.length.load(Ordering::Relaxed) > 0 || self.closed.load(Ordering::Relaxed);
             if !spin(patience, anything) {
                 self.sleep();
             }
@@ -149,10 +148,7 @@ mod tests {
                 line.push(job);
             }
             line.close();
-            cores
-                .map(|core| core.join().expect("no panic"))
-                .iter()
-                .sum::<u64>()
+            cores.map(|core| core.join().expect("no panic")).iter().sum::<u64>()
         });
         assert_eq!(sum, JOBS * (JOBS + 1) / 2);
     }

@@ -26,11 +26,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// Starts a thread for each CPU, and returns when they are pinned.
-    pub(crate) fn start(
-        cpus: Cpus,
-        vector_spin: Duration,
-        caller_spin: Duration,
-    ) -> Result<Self, StartError> {
+    pub(crate) fn start(cpus: Cpus, vector_spin: Duration, caller_spin: Duration) -> Result<Self, StartError> {
         let mut pool = Self {
             line: Arc::new(Line::new()),
             threads: Vec::new(),
@@ -40,8 +36,7 @@ impl Pool {
         };
         for cpu in cpus.iter() {
             // If this fails, dropping the pool ends the threads that run already.
-            pool.threads
-                .push(start(cpu, vector_spin, Arc::clone(&pool.line))?);
+            pool.threads.push(start(cpu, vector_spin, Arc::clone(&pool.line))?);
         }
         Ok(pool)
     }

@@ -56,9 +56,7 @@ impl Drop for Visit<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
             let cores = self.to;
-            tracing::warn!(
-                "a thread stays on the vector cores {cores}, it cannot go back: {error}"
-            );
+            tracing::warn!("a thread stays on the vector cores {cores}, it cannot go back: {error}");
         }
     }
 }

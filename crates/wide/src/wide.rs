@@ -44,9 +44,7 @@ impl Wide {
         }
         let runner = match form {
             Form::Inline => Runner::Inline,
-            Form::Pool { cpus } | Form::Migrate { cpus } if is_the_only_one(&cpus) => {
-                Runner::Inline
-            }
+            Form::Pool { cpus } | Form::Migrate { cpus } if is_the_only_one(&cpus) => Runner::Inline,
             Form::Pool { cpus } => Runner::Pool(Pool::start(cpus, vector_spin, caller_spin)?),
             Form::Migrate { cpus } => Runner::Migrate(cpus),
         };
@@ -134,9 +132,7 @@ impl Wide {
 
 impl fmt::Debug for Wide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wide")
-            .field("form", &self.form)
-            .finish_non_exhaustive()
+        f.debug_struct("Wide").field("form", &self.form).finish_non_exhaustive()
     }
 }
 
@@ -188,8 +184,6 @@ fn check(cpus: &Cpus) -> Result<(), StartError> {
     std::thread::scope(|scope| {
         let checker = std::thread::Builder::new().spawn_scoped(scope, usable);
         let checked = checker.map_err(|source| StartError::Spawn { cpu, source })?;
-        checked
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        checked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

@@ -22,8 +22,5 @@ fn a_process_is_configured_once() {
 
     let error = configure(Form::Inline.into()).expect_err("it is configured");
     assert!(matches!(error, StartError::Configured { .. }), "{error}");
-    assert!(
-        error.to_string().contains("before the first call"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("before the first call"), "{error}");
 }

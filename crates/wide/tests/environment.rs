@@ -22,8 +22,5 @@ fn the_environment_does_not_choose_the_form() {
     let again = Command::new(this).env(FORM_VARIABLE, form).output();
     let again = again.expect("it runs");
     let said = String::from_utf8_lossy(&again.stdout);
-    assert!(
-        again.status.success() && said.contains("1 passed"),
-        "{said}"
-    );
+    assert!(again.status.success() && said.contains("1 passed"), "{said}");
 }

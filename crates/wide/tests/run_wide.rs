@@ -67,14 +67,9 @@ fn a_panic_goes_on_in_the_caller_and_the_pool_stays() {
     };
     for wide in [pool(vector), migrating(vector)] {
         let before = allowed();
-        let caught = catch_unwind(AssertUnwindSafe(|| {
-            wide.run(|| panic_any("why".to_owned()))
-        }));
+        let caught = catch_unwind(AssertUnwindSafe(|| wide.run(|| panic_any("why".to_owned()))));
         let panic = caught.expect_err("it panicked");
-        assert_eq!(
-            panic.downcast_ref::<String>().map(String::as_str),
-            Some("why")
-        );
+        assert_eq!(panic.downcast_ref::<String>().map(String::as_str), Some("why"));
         assert_eq!(allowed(), before);
         assert_eq!(wide.run(sched_getcpu), vector);
         // Calls after a panic are not taken for calls within a call.
@@ -87,9 +82,7 @@ fn errors_come_back_as_values() {
     let Some((_, vector)) = two_cpus() else {
         return;
     };
-    let error = pool(vector)
-        .run(|| "x".parse::<u8>())
-        .expect_err("no number");
+    let error = pool(vector).run(|| "x".parse::<u8>()).expect_err("no number");
     assert!(error.to_string().contains("invalid digit"));
 }
 
@@ -175,10 +168,7 @@ fn wrong_vector_cores_are_refused_by_number() {
         let absent = Cpus::MOST - 1;
         let message = refused(form(Cpus::from_iter([here, absent]))).to_string();
         let named = format!("CPU {absent} cannot be a vector core");
-        assert!(
-            message.contains(&named) && message.contains("cpuset"),
-            "{message}"
-        );
+        assert!(message.contains(&named) && message.contains("cpuset"), "{message}");
     }
 }
 

@@ -195,13 +195,8 @@ pub(crate) mod tests {
             one.run(1_000, HEAVY, false);
         }
         whole.advance(500_000);
-        (1_000..=500_000)
-            .step_by(7)
-            .for_each(|now| pieces.advance(now));
+        (1_000..=500_000).step_by(7).for_each(|now| pieces.advance(now));
         pieces.advance(500_000);
-        assert_eq!(
-            (whole.owed(), whole.levels()),
-            (pieces.owed(), pieces.levels())
-        );
+        assert_eq!((whole.owed(), whole.levels()), (pieces.owed(), pieces.levels()));
     }
 }

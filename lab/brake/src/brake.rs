@@ -115,12 +115,8 @@ impl Brake {
     /// # Errors
     ///
     /// When the system has no thread for it.
-    pub fn watch(
-        &mut self,
-        seen: impl FnMut() -> Vec<ObservedBurst> + Send + 'static,
-    ) -> Result<(), BrakeError> {
-        self.threads
-            .push(watch::start(&self.shared, &self.places, seen)?);
+    pub fn watch(&mut self, seen: impl FnMut() -> Vec<ObservedBurst> + Send + 'static) -> Result<(), BrakeError> {
+        self.threads.push(watch::start(&self.shared, &self.places, seen)?);
         Ok(())
     }
 
@@ -170,8 +166,8 @@ impl Brake {
     /// Runs wide code on all CPUs at once, and looks how much of their time is missing.
     fn rehearse(&mut self, model: &Model, costs: &[(Costs, f64)]) -> Result<(), BrakeError> {
         let (page, asked) = (&self.shared.page, model.missing(Level::L2));
-        let lost_us = [Class::Light512, Class::Heavy512, Class::Heavy256]
-            .map(|class| model.burst(class, BURST_US).lost_us);
+        let lost_us =
+            [Class::Light512, Class::Heavy512, Class::Heavy256].map(|class| model.burst(class, BURST_US).lost_us);
         let took: io::Result<Vec<f64>> = without_signals(|| {
             thread::scope(|scope| {
                 let threads: Vec<_> = self
@@ -180,15 +176,12 @@ impl Brake {
                     .zip(&self.tunings)
                     .filter_map(|(place, tuning)| {
                         let (cpu, slot) = (place.number, page.slot(place.number)?);
-                        let rehearse =
-                            move || calibrate::rehearse(cpu, slot, tuning, asked, lost_us);
+                        let rehearse = move || calibrate::rehearse(cpu, slot, tuning, asked, lost_us);
                         Some(scope.spawn(rehearse))
                     })
                     .collect();
                 let failed = |_| Err(io::Error::other("the rehearsal failed"));
-                let found = threads
-                    .into_iter()
-                    .map(|one| one.join().unwrap_or_else(failed));
+                let found = threads.into_iter().map(|one| one.join().unwrap_or_else(failed));
                 found.collect()
             })
         });
@@ -232,11 +225,7 @@ impl Brake {
     fn end(&mut self) {
         self.shared.stop.store(true, Relaxed);
         for place in &self.places {
-            self.shared
-                .page
-                .slot(place.number)
-                .into_iter()
-                .for_each(Slot::wake);
+            self.shared.page.slot(place.number).into_iter().for_each(Slot::wake);
         }
         for thread in self.threads.drain(..) {
             // The thread does not panic; if it did, nothing could be done about it here.
@@ -255,19 +244,10 @@ impl Drop for Brake {
 type Begun = Result<(Costs, f64), BrakeError>;
 
 /// The thread of a CPU.
-fn run(
-    shared: &Shared,
-    at: usize,
-    place: Place,
-    tuning: &Tuning,
-    started: &Sender<(usize, Begun)>,
-) {
+fn run(shared: &Shared, at: usize, place: Place, tuning: &Tuning, started: &Sender<(usize, Begun)>) {
     let cpu = place.number;
     let begin = || {
-        pin(cpu).map_err(|cause| BrakeError::System {
-            what: "a CPU",
-            cause,
-        })?;
+        pin(cpu).map_err(|cause| BrakeError::System { what: "a CPU", cause })?;
         prioritise(PRIORITY).map_err(|cause| BrakeError::NoRights { cause })?;
         calibrate::costs(cpu).map_err(|cause| BrakeError::System {
             what: "the cost of a wake-up",
@@ -373,10 +353,7 @@ mod tests {
         let model = Model::find("Gold 6130", 2, None).unwrap();
         let missing = Cpus::from_iter([Cpus::MOST - 1]);
         let error = Brake::start(&model, &missing).unwrap_err().to_string();
-        assert!(
-            error.contains("CPU") && error.contains("not among"),
-            "{error}"
-        );
+        assert!(error.contains("CPU") && error.contains("not among"), "{error}");
         assert!(matches!(
             Brake::start(&model, &Cpus::default()),
             Err(BrakeError::NoCpus)

@@ -52,13 +52,7 @@ pub(crate) fn costs(cpu: usize) -> io::Result<(Costs, f64)> {
 /// is missing as was `asked` for. Then runs short bursts that should lose `lost_us` each: of level 1 by
 /// 512-bit code, of level 2, of level 1 by 256-bit code. Gives the share that was missing in the second
 /// time.
-pub(crate) fn rehearse(
-    cpu: usize,
-    slot: &Slot,
-    tuning: &Tuning,
-    asked: f64,
-    lost_us: [f64; 3],
-) -> io::Result<f64> {
+pub(crate) fn rehearse(cpu: usize, slot: &Slot, tuning: &Tuning, asked: f64, lost_us: [f64; 3]) -> io::Result<f64> {
     pin(cpu)?;
     prioritise(VICTIM)?;
     // Time that is missing without a brake is not to be balanced.
@@ -68,9 +62,7 @@ pub(crate) fn rehearse(
     let wake_ups = tuning.wake_ups.load(Relaxed) - before;
     if wake_ups > 0 {
         let each = (took - asked) * REHEARSAL as f64 / wake_ups as f64;
-        tuning
-            .more
-            .store(each.clamp(-MOST_MORE, MOST_MORE) as i64, Relaxed);
+        tuning.more.store(each.clamp(-MOST_MORE, MOST_MORE) as i64, Relaxed);
     }
     let took = missing(slot) - besides;
     let wakes = [

@@ -145,8 +145,7 @@ impl Controller {
         if let Some(stall) = account.stall() {
             // Leaves out of the first stall what the wake-up for a second one takes too much.
             let second = second(account, stall.end).filter(|&owed| 2 * owed >= self.cost());
-            let surplus =
-                second.map_or(0, |owed| (self.cost() + self.at_once as i64 - owed).max(0));
+            let surplus = second.map_or(0, |owed| (self.cost() + self.at_once as i64 - owed).max(0));
             let due = self.stall_deficit(account) + stall.owed as i64 - leave - surplus;
             if due > 0 && stall.end > now {
                 let until = stall.end.min(now + due as u64);
@@ -178,9 +177,7 @@ impl Controller {
         }
         match self.stall_ahead(account) {
             // Too little for a wake-up of its own, and it comes at once.
-            Some((begin, due))
-                if (LEAST_TAKEN as i64 + 1..self.cost()).contains(&due) && begin < now + SOON =>
-            {
+            Some((begin, due)) if (LEAST_TAKEN as i64 + 1..self.cost()).contains(&due) && begin < now + SOON => {
                 Step::Take {
                     until: now + (due as u64).saturating_sub(self.ahead),
                     stall: true,
@@ -194,10 +191,7 @@ impl Controller {
             _ => {
                 self.carried_deficit = 0;
                 let until = self.wake_up(account);
-                Step::Sleep {
-                    until,
-                    stall: false,
-                }
+                Step::Sleep { until, stall: false }
             }
         }
     }
@@ -464,11 +458,7 @@ mod tests {
         assert!(matches!(first, Step::Take { stall: true, .. }), "{first:?}");
         for taken_too_much in [-5_000, 4_000, 15_000] {
             let mut world = woken(taken_too_much);
-            assert_eq!(
-                world.controller.next(&world.account),
-                first,
-                "{taken_too_much}"
-            );
+            assert_eq!(world.controller.next(&world.account), first, "{taken_too_much}");
             world.until(5_000_000);
             world.ask(Request::NOTHING);
             world.until(50_000_000);
@@ -479,20 +469,14 @@ mod tests {
 
     #[test]
     fn the_long_run_share_is_exact() {
-        for (clocks, share) in [
-            ([2.4, 2.17, 1.4], 1.0 - 1.4 / 2.4),
-            ([2.8, 2.75, 2.7], 0.1 / 2.8),
-        ] {
+        for (clocks, share) in [([2.4, 2.17, 1.4], 1.0 - 1.4 / 2.4), ([2.8, 2.75, 2.7], 0.1 / 2.8)] {
             let mut world = World::new(rules(), clocks, COSTS);
             world.ask(HEAVY);
             world.until(1_000_000);
             let (from, taken) = (world.now, world.truly_taken);
             world.until(100_000_000);
             let period = (world.now - from) / world.wake_ups;
-            assert!(
-                (200_000..3_000_000).contains(&period),
-                "at first, {period} ns"
-            );
+            assert!((200_000..3_000_000).contains(&period), "at first, {period} ns");
             let (settled, wake_ups) = (world.now, world.wake_ups);
             world.until(10_001_000_000);
             let found = (world.truly_taken - taken) as f64 / (world.now - from) as f64;
@@ -573,11 +557,7 @@ mod tests {
                 world.ask(Request::NOTHING);
                 world.until(50_000_000);
                 assert_eq!(world.account.next_change(), None);
-                assert!(
-                    world.deficit().abs() <= 4_000,
-                    "{class} {late}: {}",
-                    world.deficit()
-                );
+                assert!(world.deficit().abs() <= 4_000, "{class} {late}: {}", world.deficit());
                 let tail = world.last - ended;
                 assert!((611_000..700_000).contains(&tail), "{class} {late}: {tail}");
             }

@@ -42,12 +42,7 @@ impl Core {
     }
 
     /// Reads all marks, tells the licence of them, and lets time pass until `now`.
-    pub(crate) fn look<'a>(
-        &mut self,
-        slot: impl Fn(usize) -> Option<&'a Slot>,
-        now: u64,
-        crowded: bool,
-    ) {
+    pub(crate) fn look<'a>(&mut self, slot: impl Fn(usize) -> Option<&'a Slot>, now: u64, crowded: bool) {
         let check = now.saturating_sub(self.looked) > CHECK;
         let mut events = Vec::new();
         for (at, cpu) in self.cpus.iter_mut().enumerate() {
@@ -152,9 +147,7 @@ fn events_of(kind: Kind, before: &Look, look: &Look, ran: bool, now: u64) -> Vec
 
 fn kinds_of(runs: &[bool; 4]) -> impl Iterator<Item = Kind> {
     let runs = *runs;
-    Kind::ALL
-        .into_iter()
-        .filter(move |&kind| runs[kind as usize])
+    Kind::ALL.into_iter().filter(move |&kind| runs[kind as usize])
 }
 
 /// Returns whether marks of running code belong to a thread that no longer exists: a thread that was killed does not
@@ -281,11 +274,7 @@ mod tests {
             slots[0].end(Kind::Light512, begin + 1_000);
         }
         look(&mut core, &slots, 9_700_000);
-        assert_eq!(
-            core.account.levels()[0],
-            120_000,
-            "never again at the full clock"
-        );
+        assert_eq!(core.account.levels()[0], 120_000, "never again at the full clock");
         assert_eq!(core.account.next_change(), Some(9_601_000 + 600_000));
     }
 

@@ -136,11 +136,7 @@ impl Model {
             while let Some(next) = account.next_change().filter(|&next| next <= end) {
                 let (owed, pace) = (account.owed(), account.state().pace);
                 account.advance(next);
-                stalls += if pace == Pace::Full {
-                    0
-                } else {
-                    account.owed() - owed
-                };
+                stalls += if pace == Pace::Full { 0 } else { account.owed() - owed };
             }
             lost.push(stalls);
             account.run(end, Request::NOTHING, false);
@@ -178,12 +174,7 @@ impl Model {
                 (given, Some(format!("level 1 is at {given} GHz as given")))
             }
             (Some(given), _) => {
-                return Err(ModelError::Level1 {
-                    name,
-                    given,
-                    low,
-                    high,
-                });
+                return Err(ModelError::Level1 { name, given, low, high });
             }
             (None, Some(known)) => (known, None),
             (None, None) => return Err(ModelError::NoLevel1 { name, low, high }),
@@ -243,8 +234,7 @@ mod tests {
     #[test]
     fn bursts_cost_what_their_transitions_do() {
         let silver = Model::find("Silver 4116", 2, None).unwrap();
-        let near =
-            |found: f64, told: f64| assert!((found / told - 1.0).abs() < 0.03, "{found} {told}");
+        let near = |found: f64, told: f64| assert!((found / told - 1.0).abs() < 0.03, "{found} {told}");
         let light = silver.burst(Class::Light512, 600);
         near(light.clock, 2.17 / 2.4);
         near(light.lost_us, 0.75 * 13.6 + 11.0);

@@ -154,9 +154,7 @@ impl Turn {
             // A hypervisor has taken the CPU from this thread: that is no time of the brake, and the model loses
             // nothing for it.
             self.awake(controller, until);
-            controller.took(
-                (u128::from(late) * u128::from(rate) / u128::from(crate::account::WHOLE)) as u64,
-            );
+            controller.took((u128::from(late) * u128::from(rate) / u128::from(crate::account::WHOLE)) as u64);
             self.since = now;
         } else {
             self.awake(controller, now);
@@ -186,11 +184,7 @@ fn look<'a>(shared: &'a Shared, place: Place, now: u64) -> MutexGuard<'a, Core> 
     if core.account.rate() > 0 {
         for (at, cpu) in core.cpus.iter_mut().enumerate() {
             if at != place.cpu && std::mem::take(&mut cpu.rests) {
-                shared
-                    .page
-                    .slot(cpu.number)
-                    .into_iter()
-                    .for_each(Slot::wake);
+                shared.page.slot(cpu.number).into_iter().for_each(Slot::wake);
             }
         }
     }

@@ -67,10 +67,7 @@ fn mark(page: &Page, bursts: &[ObservedBurst]) {
         let Some(kind) = Kind::of(burst.class) else {
             continue;
         };
-        match bursts_by_cpu
-            .iter_mut()
-            .find(|one| (one.0, one.1) == (burst.cpu, kind))
-        {
+        match bursts_by_cpu.iter_mut().find(|one| (one.0, one.1) == (burst.cpu, kind)) {
             Some((_, _, all)) => {
                 let time = all.end - all.begin + (burst.end - burst.begin);
                 all.end = all.end.max(burst.end);
@@ -117,11 +114,7 @@ mod tests {
         };
         mark(
             &page,
-            &[
-                burst(1, 1_000, 2_000),
-                burst(0, 1_000, 2_000),
-                burst(1, 5_000, 6_000),
-            ],
+            &[burst(1, 1_000, 2_000), burst(0, 1_000, 2_000), burst(1, 5_000, 6_000)],
         );
         let look = slot(1).look();
         assert_eq!((look.begun[2], look.ended[2]), (4_000, 6_000));

@@ -116,9 +116,7 @@ fn take(
     plan.turns(&CONDITIONS, tell, |condition| {
         let (form, percent) = (condition.form(), condition.percent);
         let served = match place {
-            CipherPlace::InFront => {
-                served(stage, needs, Setting::form(form), percent, plan.seconds)
-            }
+            CipherPlace::InFront => served(stage, needs, Setting::form(form), percent, plan.seconds),
             CipherPlace::InsideNginx => served_inside(stage, needs, form, percent, plan.seconds),
         }?;
         page_bytes.set(served.page_bytes);
@@ -158,11 +156,7 @@ impl Costs {
     }
 
     /// The rate on one core, by simulation.
-    fn rate(
-        &self,
-        forecast: &Forecast,
-        condition: &Condition,
-    ) -> Result<Option<f64>, ExperimentError> {
+    fn rate(&self, forecast: &Forecast, condition: &Condition) -> Result<Option<f64>, ExperimentError> {
         let form = FORMS.iter().position(|form| *form == condition.form);
         let added = form.map_or(0.0, |form| self.added[form]);
         let cipher = cycles((self.cipher + added) / self.records);

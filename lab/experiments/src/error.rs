@@ -8,9 +8,7 @@ use widelane_sim::ScenarioError;
 #[non_exhaustive]
 pub enum ExperimentError {
     /// Programs or modules that are not installed; says how to install them.
-    #[error(
-        "{lacking} not installed; on Debian: apt-get install --no-install-recommends {packages}"
-    )]
+    #[error("{lacking} not installed; on Debian: apt-get install --no-install-recommends {packages}")]
     Lacking {
         /// Programs that are missing.
         lacking: String,

@@ -26,11 +26,7 @@ impl Forecast {
     }
 
     /// Requests a second in a run of the scenario, with these parameters.
-    pub(crate) fn rate(
-        &self,
-        run: &str,
-        set: &[(&str, f64)],
-    ) -> Result<Option<f64>, ExperimentError> {
+    pub(crate) fn rate(&self, run: &str, set: &[(&str, f64)]) -> Result<Option<f64>, ExperimentError> {
         let mut settings = self.settings.clone();
         let set = set.iter().map(|&(name, value)| (name.to_owned(), value));
         settings.set.extend(set);

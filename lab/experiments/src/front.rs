@@ -64,17 +64,12 @@ impl FrontServer {
             what,
         };
         if plain != stripped(&page()).as_bytes() {
-            return Err(wrong(format!(
-                "{} bytes that are not the page",
-                plain.len()
-            )));
+            return Err(wrong(format!("{} bytes that are not the page", plain.len())));
         }
         let compressed = get(true)?.len();
         match (1..plain.len()).contains(&compressed) {
             true => Ok(compressed),
-            false => Err(wrong(format!(
-                "{compressed} bytes, which are not compressed"
-            ))),
+            false => Err(wrong(format!("{compressed} bytes, which are not compressed"))),
         }
     }
 
@@ -92,11 +87,7 @@ fn levels_in(log: &str, cpu: usize) -> Option<Value> {
     let summary = lines.find(|line| line["cpus"].is_array())?;
     let mut cpus = summary["cpus"].as_array()?.iter();
     let of = cpus.find(|one| one["cpu"].as_u64() == Some(cpu as u64))?;
-    let seconds: Option<Vec<f64>> = of["level_seconds"]
-        .as_array()?
-        .iter()
-        .map(Value::as_f64)
-        .collect();
+    let seconds: Option<Vec<f64>> = of["level_seconds"].as_array()?.iter().map(Value::as_f64).collect();
     let seconds = seconds.filter(|seconds| seconds.len() == 3)?;
     let sum: f64 = seconds.iter().sum();
     (sum > 0.0).then(|| json!(seconds.iter().map(|one| one / sum).collect::<Vec<_>>()))

@@ -22,11 +22,7 @@ use crate::web::Backend;
 /// # Errors
 ///
 /// When something is not installed, a server fails or answers wrongly, or Ctrl-C comes.
-pub fn xu(
-    plan: &Plan,
-    brake: Option<&str>,
-    tell: impl Fn(&str),
-) -> Result<Outcome, ExperimentError> {
+pub fn xu(plan: &Plan, brake: Option<&str>, tell: impl Fn(&str)) -> Result<Outcome, ExperimentError> {
     run("xu", "xu-2022", &XU, plan, brake, tell)
 }
 
@@ -36,11 +32,7 @@ pub fn xu(
 /// # Errors
 ///
 /// As [`xu`].
-pub fn intel(
-    plan: &Plan,
-    brake: Option<&str>,
-    tell: impl Fn(&str),
-) -> Result<Outcome, ExperimentError> {
+pub fn intel(plan: &Plan, brake: Option<&str>, tell: impl Fn(&str)) -> Result<Outcome, ExperimentError> {
     run("intel", "intel-2021", &INTEL, plan, brake, tell)
 }
 
@@ -96,9 +88,7 @@ fn run(
     let mut stage = plan.stage()?;
     let pages = cases.iter().any(|case| case.page);
     let needs = pages.then(Programs::find).transpose()?;
-    let _backend = needs
-        .map(|needs| Backend::start(&stage, &needs))
-        .transpose()?;
+    let _backend = needs.map(|needs| Backend::start(&stage, &needs)).transpose()?;
     let condition = |case: &Case| outcome::Condition {
         name: case.name.to_owned(),
         base: case.base,
@@ -121,12 +111,7 @@ fn run(
 /// Handshakes a second under the brake of `model`: those of the native turns, less what the simulator
 /// says of their wide code. `None` of passes on the other CPU, where the client is, of which the
 /// simulator knows nothing.
-pub(crate) fn rate(
-    model: &str,
-    native: &Turns,
-    index: usize,
-    case: &Case,
-) -> Result<Option<f64>, ExperimentError> {
+pub(crate) fn rate(model: &str, native: &Turns, index: usize, case: &Case) -> Result<Option<f64>, ExperimentError> {
     if case
         .setting
         .is_some_and(|setting| setting.placement != Placement::InPlace)
@@ -190,14 +175,7 @@ const XU: [Case; 6] = [
         Some((4141.0 / 1343.0 - 1.0) * 100.0),
     ),
     handshake_case("nginx, RSA-2048, one in flight", 2, None, RSA, 1, None),
-    handshake_case(
-        "widelane, RSA-2048, one in flight",
-        2,
-        Some(PASSES),
-        RSA,
-        1,
-        None,
-    ),
+    handshake_case("widelane, RSA-2048, one in flight", 2, Some(PASSES), RSA, 1, None),
     handshake_case("nginx, ECDSA P-256, 64 in flight", 4, None, ECDSA, 64, None),
     handshake_case(
         "widelane, ECDSA P-256, 64 in flight",
@@ -211,22 +189,8 @@ const XU: [Case; 6] = [
 
 const INTEL: [Case; 6] = [
     handshake_case("handshakes, software", 0, Some(SOFTWARE), RSA, 64, None),
-    handshake_case(
-        "handshakes, vector code",
-        0,
-        Some(PASSES),
-        RSA,
-        64,
-        Some(207.0),
-    ),
-    handshake_case(
-        "handshakes, on a vector core",
-        0,
-        Some(SHIPPED),
-        RSA,
-        64,
-        None,
-    ),
+    handshake_case("handshakes, vector code", 0, Some(PASSES), RSA, 64, Some(207.0)),
+    handshake_case("handshakes, on a vector core", 0, Some(SHIPPED), RSA, 64, None),
     page_case("page, software", 3, SOFTWARE, None),
     page_case("page, vector code", 3, PASSES, Some(16.0)),
     page_case("page, on a vector core", 3, SHIPPED, None),
@@ -257,12 +221,7 @@ const fn handshake_case(
 }
 
 /// A connection for each page, with a full handshake by RSA-2048.
-pub(crate) const fn page_case(
-    name: &'static str,
-    base: usize,
-    setting: Setting,
-    published: Option<f64>,
-) -> Case {
+pub(crate) const fn page_case(name: &'static str, base: usize, setting: Setting, published: Option<f64>) -> Case {
     Case {
         name,
         base,

@@ -16,11 +16,7 @@ use crate::web::{Listener, nginx};
 ///
 /// Also when its OpenSSL runs without the provider, or the provider without the form: OpenSSL goes on alone
 /// then, and what it does would be measured.
-pub(crate) fn start(
-    stage: &Stage,
-    needs: &Programs,
-    form: &str,
-) -> Result<FrontServer, ExperimentError> {
+pub(crate) fn start(stage: &Stage, needs: &Programs, form: &str) -> Result<FrontServer, ExperimentError> {
     let (options, folder) = (stage.options(), stage.folder());
     let address = free_address()?;
     let mut setup = Command::new(&options.widelane);

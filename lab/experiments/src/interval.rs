@@ -26,9 +26,7 @@ impl Interval {
     /// The changes against the values of the same rounds, in per cent.
     pub(crate) fn of_changes(values: &[f64], against: &[f64]) -> Option<Self> {
         let changes = values.iter().zip(against);
-        let changes: Vec<_> = changes
-            .map(|(value, base)| (value / base - 1.0) * 100.0)
-            .collect();
+        let changes: Vec<_> = changes.map(|(value, base)| (value / base - 1.0) * 100.0).collect();
         Self::of(&changes)
     }
 }

@@ -31,11 +31,7 @@ use crate::worker::Order;
 /// # Errors
 ///
 /// When a program fails, the CPU lacks the registers, or Ctrl-C comes.
-pub fn kit(
-    plan: &Plan,
-    brake: Option<&str>,
-    tell: impl Fn(&str),
-) -> Result<Outcome, ExperimentError> {
+pub fn kit(plan: &Plan, brake: Option<&str>, tell: impl Fn(&str)) -> Result<Outcome, ExperimentError> {
     if plan.options.server_cpu == plan.options.load_cpu {
         return Err(ExperimentError::Cpus);
     }
@@ -71,14 +67,11 @@ pub fn kit(
     };
     let predict = |model: &str, native: &Turns| {
         let forecast = Forecast::new(SCENARIO, model, 2)?;
-        let rates = cases
-            .iter()
-            .enumerate()
-            .map(|(index, case)| match &case.what {
-                Workload::Work(work) => rate(&forecast, native, index, case.base, work),
-                Workload::Pages(_) => Ok(None),
-                Workload::Connections(case) => handshakes::rate(model, native, index, case),
-            });
+        let rates = cases.iter().enumerate().map(|(index, case)| match &case.what {
+            Workload::Work(work) => rate(&forecast, native, index, case.base, work),
+            Workload::Pages(_) => Ok(None),
+            Workload::Connections(case) => handshakes::rate(model, native, index, case),
+        });
         rates.collect()
     };
     design.run(plan, &mut stage, brake, take, predict, &tell)
@@ -140,11 +133,7 @@ fn cases(servers: bool) -> Vec<Case> {
     }
     let base = cases.len();
     for (name, base, setting) in [
-        (
-            "pages, 256-light in place",
-            base,
-            Setting::form("256-light"),
-        ),
+        ("pages, 256-light in place", base, Setting::form("256-light")),
         ("pages, 512-ifma in place", base, Setting::form("512-ifma")),
         ("pages, 256-light steered", base + 2, steered("256-light")),
         ("pages, 512-ifma steered", base + 2, steered("512-ifma")),
@@ -201,12 +190,7 @@ fn worked(stage: &Stage, work: &Work, seconds: f64) -> Result<Value, ExperimentE
 }
 
 /// Pages over connections that stay, all with ChaCha20-Poly1305.
-fn pages(
-    stage: &Stage,
-    needs: Option<&Programs>,
-    setting: Setting,
-    seconds: f64,
-) -> Result<Value, ExperimentError> {
+fn pages(stage: &Stage, needs: Option<&Programs>, setting: Setting, seconds: f64) -> Result<Value, ExperimentError> {
     let Some(needs) = needs else {
         return Ok(json!({}));
     };
@@ -242,27 +226,9 @@ fn rate(
 /// others are compared with.
 const WORK: [(&str, &str, &str, &str, Option<f64>); 4] = [
     ("256-light in place", "256-light", "inline", "no-avx", None),
-    (
-        "512-ifma in place",
-        "512-ifma",
-        "inline",
-        "avx-512",
-        Some(-11.2),
-    ),
-    (
-        "512-ifma, thread pool",
-        "512-ifma",
-        "pool:CPU",
-        "marked",
-        None,
-    ),
-    (
-        "512-ifma, migration",
-        "512-ifma",
-        "migrate:CPU",
-        "marked",
-        Some(-3.2),
-    ),
+    ("512-ifma in place", "512-ifma", "inline", "avx-512", Some(-11.2)),
+    ("512-ifma, thread pool", "512-ifma", "pool:CPU", "marked", None),
+    ("512-ifma, migration", "512-ifma", "migrate:CPU", "marked", Some(-3.2)),
 ];
 /// Records of a page: how much of the work is wide.
 const RECORDS: [usize; 3] = [1, 4, 16];
@@ -277,11 +243,7 @@ mod tests {
         let all = cases(true);
         assert_eq!(cases(false).len(), RECORDS.len() * WORK.len());
         for (index, case) in all.iter().enumerate() {
-            assert!(
-                case.base <= index && all[case.base].base == case.base,
-                "{}",
-                case.name
-            );
+            assert!(case.base <= index && all[case.base].base == case.base, "{}", case.name);
         }
         let published = all.iter().filter(|case| case.published.is_some());
         assert_eq!(published.count(), 2);

@@ -85,9 +85,7 @@ pub(crate) fn requests_per_second(
         let running: Vec<_> = parts
             .into_iter()
             .filter(|(_, connections)| *connections > 0)
-            .map(|(suite, connections)| {
-                scope.spawn(move || run(stage, needs, address, suite, connections, seconds))
-            })
+            .map(|(suite, connections)| scope.spawn(move || run(stage, needs, address, suite, connections, seconds)))
             .collect();
         let mut sum = 0.0;
         for part in running {
@@ -183,12 +181,7 @@ mod tests {
         assert!(rate(&failed).is_err());
         let none = rate("finished in 3.00s, 0.00 req/s, 0B/s\nrequests: 0 total, 0 failed");
         assert!(none.is_err());
-        let error = rate("no such host")
-            .expect_err("nothing is there")
-            .to_string();
-        assert!(
-            error.contains("h2load") && error.contains("no such host"),
-            "{error}"
-        );
+        let error = rate("no such host").expect_err("nothing is there").to_string();
+        assert!(error.contains("h2load") && error.contains("no such host"), "{error}");
     }
 }

@@ -96,9 +96,7 @@ impl Design {
             for (index, (condition, change)) in self.conditions.iter().zip(&predicted).enumerate() {
                 if let Some(change) = change.filter(|_| condition.base != index) {
                     let name = &condition.name;
-                    tell(&format!(
-                        "the simulator predicts for {name}: {change:+.1} %"
-                    ));
+                    tell(&format!("the simulator predicts for {name}: {change:+.1} %"));
                 }
             }
             tell(&format!("starts as a {model}"));
@@ -159,22 +157,13 @@ impl Design {
     }
 
     /// A line for each change in each round.
-    fn write(
-        &self,
-        record: &mut Record,
-        machine: &str,
-        turns: &Turns,
-        rows: &[Row],
-    ) -> Result<(), ExperimentError> {
+    fn write(&self, record: &mut Record, machine: &str, turns: &Turns, rows: &[Row]) -> Result<(), ExperimentError> {
         for (row, of) in rows.iter().zip(&turns.0) {
             let Some(against) = row.against else {
                 continue;
             };
             let base = &self.conditions[against].name;
-            let what = format!(
-                "requests/s, {} against {base}, {machine}, per cent",
-                row.condition
-            );
+            let what = format!("requests/s, {} against {base}, {machine}, per cent", row.condition);
             for (round, (turn, base)) in of.iter().zip(&turns.0[against]).enumerate() {
                 let Some((rate, base_rate)) = turn[RATE].as_f64().zip(base[RATE].as_f64()) else {
                     continue;
@@ -239,10 +228,7 @@ mod tests {
         let design = Design {
             name: "x",
             scenario: "x",
-            conditions: vec![
-                condition("base", 0, None),
-                condition("wide", 0, Some(-10.0)),
-            ],
+            conditions: vec![condition("base", 0, None), condition("wide", 0, Some(-10.0))],
         };
         let predicted = design.changes(&[Some(200.0), Some(182.0)]);
         assert_eq!(design.changes(&[None, Some(1.0)]), [None, None]);
@@ -253,10 +239,7 @@ mod tests {
         assert!((wide.change.median + 15.0).abs() < 1e-9, "{wide:?}");
         assert!((wide.change.low + 20.0).abs() < 1e-9, "{wide:?}");
         assert_eq!(wide.rate.median, 125.0);
-        assert!(
-            wide.predicted
-                .is_some_and(|change| (change + 9.0).abs() < 1e-9)
-        );
+        assert!(wide.predicted.is_some_and(|change| (change + 9.0).abs() < 1e-9));
         assert_eq!((wide.published, wide.variation), (Some(-10.0), None));
     }
 }

@@ -63,8 +63,5 @@ const MODULE_FOLDER: &str = "/usr/lib/nginx/modules";
 const MODULES: [(&str, &str); 3] = [
     ("ndk_http_module.so", "libnginx-mod-http-ndk"),
     ("ngx_http_lua_module.so", "libnginx-mod-http-lua"),
-    (
-        "ngx_http_brotli_filter_module.so",
-        "libnginx-mod-http-brotli-filter",
-    ),
+    ("ngx_http_brotli_filter_module.so", "libnginx-mod-http-brotli-filter"),
 ];

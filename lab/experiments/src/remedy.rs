@@ -134,9 +134,7 @@ impl RecoveredShare {
         let share = lost.and_then(|lost| Some(1.0 - median(light.to_vec())? / lost));
         let left = |share: f64| {
             let rounds = wide.iter().zip(light);
-            let left: Vec<_> = rounds
-                .map(|(wide, light)| wide * (1.0 - share) - light)
-                .collect();
+            let left: Vec<_> = rounds.map(|(wide, light)| wide * (1.0 - share) - light).collect();
             interval_of_median(&left)
         };
         // Without a sure loss, any share fits.
@@ -144,9 +142,7 @@ impl RecoveredShare {
         let fits = |share: &f64| left(*share).is_some_and(|(low, high)| low <= 0.0 && high >= 0.0);
         let shares = || (-STEPS..=STEPS).map(|step| f64::from(step) / STEPS_OF_ONE);
         // At the end of what is looked at there is no bound.
-        let bound = |share: Option<f64>| {
-            share.filter(|share| is_lost && share.abs() < f64::from(STEPS) / STEPS_OF_ONE)
-        };
+        let bound = |share: Option<f64>| share.filter(|share| is_lost && share.abs() < f64::from(STEPS) / STEPS_OF_ONE);
         // More of the loss comes back than a share that leaves something.
         let verdict = match left(Self::NEEDED) {
             Some((low, _)) if is_lost && low > 0.0 => Verdict::Proved,
@@ -198,10 +194,7 @@ mod tests {
         assert_eq!(given.verdict, Verdict::Proved);
         let share = given.share.expect("a loss");
         assert!((share - 0.9375).abs() < 1e-9, "{given:?}");
-        assert!(
-            given.low.expect("a bound") > RecoveredShare::NEEDED,
-            "{given:?}"
-        );
+        assert!(given.low.expect("a bound") > RecoveredShare::NEEDED, "{given:?}");
         assert!(given.low <= given.share && given.share <= given.high);
     }
 
@@ -209,19 +202,14 @@ mod tests {
     fn what_surely_does_not_is_refuted() {
         let given = RecoveredShare::of(&rounds(8.0, 1.0), &rounds(6.0, 0.8));
         assert_eq!(given.verdict, Verdict::Refuted);
-        assert!(
-            given.high.expect("a bound") < RecoveredShare::NEEDED,
-            "{given:?}"
-        );
+        assert!(given.high.expect("a bound") < RecoveredShare::NEEDED, "{given:?}");
     }
 
     #[test]
     fn noise_leaves_it_open() {
         let given = RecoveredShare::of(&rounds(8.0, 3.0), &rounds(1.5, 12.0));
         assert_eq!(given.verdict, Verdict::Open);
-        assert!(
-            given.low < Some(RecoveredShare::NEEDED) && given.high > Some(RecoveredShare::NEEDED)
-        );
+        assert!(given.low < Some(RecoveredShare::NEEDED) && given.high > Some(RecoveredShare::NEEDED));
     }
 
     /// All of nothing is nothing: a light form that loses nothing beside a wide one that loses nothing.
@@ -232,19 +220,13 @@ mod tests {
             assert_eq!(given.verdict, Verdict::Open, "{given:?}");
             assert_eq!((given.low, given.high), (None, None));
         }
-        assert_eq!(
-            RecoveredShare::of(&rounds(-3.0, 1.0), &rounds(0.0, 1.0)).share,
-            None
-        );
+        assert_eq!(RecoveredShare::of(&rounds(-3.0, 1.0), &rounds(0.0, 1.0)).share, None);
     }
 
     #[test]
     fn five_rounds_are_too_few() {
         let given = RecoveredShare::of(&[8.0; 5], &[0.0; 5]);
-        assert_eq!(
-            (given.verdict, given.low, given.high),
-            (Verdict::Open, None, None)
-        );
+        assert_eq!((given.verdict, given.low, given.high), (Verdict::Open, None, None));
         assert_eq!(given.share, Some(1.0));
     }
 

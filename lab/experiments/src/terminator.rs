@@ -61,8 +61,7 @@ impl Terminator {
         let (address, metrics) = (free_address()?, free_address()?);
         let folder = stage.folder();
         let file = folder.join("terminator.toml");
-        fs::write(&file, configuration(stage, setting, address, metrics))
-            .map_err(TrialError::Folder)?;
+        fs::write(&file, configuration(stage, setting, address, metrics)).map_err(TrialError::Folder)?;
         let mut command = Command::new(&options.widelane);
         let steered = setting.placement == Placement::Steered;
         if steered {
@@ -101,22 +100,14 @@ impl Terminator {
     }
 }
 
-fn configuration(
-    stage: &Stage,
-    setting: Setting,
-    address: SocketAddr,
-    metrics: SocketAddr,
-) -> String {
+fn configuration(stage: &Stage, setting: Setting, address: SocketAddr, metrics: SocketAddr) -> String {
     let options = stage.options();
     let bound = match setting.placement {
         Placement::Steered => String::new(),
         _ => format!("cpus = \"{}\"\n", options.server_cpu),
     };
     let placement = match setting.placement {
-        Placement::Shipped => format!(
-            "placement = \"vector-cores\"\nvector_cpus = \"{}\"\n",
-            options.load_cpu
-        ),
+        Placement::Shipped => format!("placement = \"vector-cores\"\nvector_cpus = \"{}\"\n", options.load_cpu),
         _ => "placement = \"inline\"\n".to_owned(),
     };
     let mut text = format!(

@@ -29,13 +29,8 @@ impl Backend {
 }
 
 /// The command that starts nginx with the page. Writes the page and the configuration.
-pub(crate) fn nginx(
-    needs: &Programs,
-    folder: &Path,
-    listener: &Listener,
-) -> Result<Command, ExperimentError> {
-    let write =
-        |name: &str, text: &str| fs::write(folder.join(name), text).map_err(TrialError::Folder);
+pub(crate) fn nginx(needs: &Programs, folder: &Path, listener: &Listener) -> Result<Command, ExperimentError> {
+    let write = |name: &str, text: &str| fs::write(folder.join(name), text).map_err(TrialError::Folder);
     write("index.html", &page())?;
     write("nginx.conf", &configuration(needs, folder, listener))?;
     let mut command = Command::new(&needs.nginx);
@@ -60,9 +55,7 @@ pub(crate) fn page_of(bytes: usize) -> String {
     let words: Vec<String> = (0..3000)
         .map(|_| {
             let letters = 3 + random(7);
-            (0..letters)
-                .map(|_| char::from(b'a' + random(26) as u8))
-                .collect()
+            (0..letters).map(|_| char::from(b'a' + random(26) as u8)).collect()
         })
         .collect();
     let mut page = "<html><body>\n".to_owned();
@@ -109,9 +102,8 @@ impl Listener {
             Self::Backend => return format!("listen unix:{}/{SOCKET};", folder.display()),
             Self::Tls(address, certificates) => (address, certificates),
         };
-        let mut text = format!(
-            "listen {address} ssl;\n        ssl_protocols TLSv1.3;\n        ssl_session_tickets off;"
-        );
+        let mut text =
+            format!("listen {address} ssl;\n        ssl_protocols TLSv1.3;\n        ssl_session_tickets off;");
         for (certificate, key) in certificates {
             let (certificate, key) = (certificate.display(), key.display());
             let _ = write!(
@@ -156,8 +148,7 @@ fn configuration(needs: &Programs, folder: &Path, listener: &Listener) -> String
 
 /// Brotli allocates a megabyte or more for each page. Whether the C library gives it back to the kernel after
 /// each one depends on what lies behind it by chance, and costs a third of the rate: it keeps it.
-const KEEP_MEMORY: &str =
-    "glibc.malloc.trim_threshold=268435456:glibc.malloc.mmap_threshold=33554432";
+const KEEP_MEMORY: &str = "glibc.malloc.trim_threshold=268435456:glibc.malloc.mmap_threshold=33554432";
 /// Socket of the backend, in the folder of the stage.
 pub(crate) const SOCKET: &str = "backend.sock";
 /// Bytes of the page before Lua and brotli.

@@ -51,10 +51,7 @@ impl FromStr for Order {
         let [form, wide, cpu, records, seconds] = parts[..] else {
             return Err(wrong());
         };
-        let seconds = seconds
-            .parse()
-            .ok()
-            .filter(|seconds| (0.0..1e6).contains(seconds));
+        let seconds = seconds.parse().ok().filter(|seconds| (0.0..1e6).contains(seconds));
         Ok(Self {
             form: form.to_owned(),
             wide: wide.to_owned(),
@@ -76,17 +73,13 @@ pub fn work(order: &Order) -> Result<Value, ExperimentError> {
     let form = order.form.parse().map(Choice::Exactly);
     let form = form.map_err(|error| failed(format!("{error}")))?;
     let cipher = Cipher::new(form).map_err(|error| failed(error.to_string()))?;
-    let wide: widelane::Form = order
-        .wide
-        .parse()
-        .map_err(|error| failed(format!("{error}")))?;
+    let wide: widelane::Form = order.wide.parse().map_err(|error| failed(format!("{error}")))?;
     let mut config = Config::from(wide);
     // A vector core does nothing else, and the next record comes within a millisecond.
     config.vector_spin = Duration::MAX;
     config.caller_spin = Duration::MAX;
     let wide = Wide::new(config).map_err(|error| failed(error.to_string()))?;
-    widelane_affinity::pin(order.cpu)
-        .map_err(|error| failed(format!("CPU {}: {error}", order.cpu)))?;
+    widelane_affinity::pin(order.cpu).map_err(|error| failed(format!("CPU {}: {error}", order.cpu)))?;
     let key = cipher.key(&[7; 32]);
     let page = page_of(PAGE).into_bytes();
     check(&cipher, &page).map_err(failed)?;
@@ -211,10 +204,7 @@ mod tests {
         };
         let line = work(&order).expect("it works");
         assert!(line["requests"].as_u64() > Some(0), "{line}");
-        assert!(
-            line["page_us"].as_f64() > line["wide_us"].as_f64(),
-            "{line}"
-        );
+        assert!(line["page_us"].as_f64() > line["wide_us"].as_f64(), "{line}");
         let wrong = Order {
             form: "513".to_owned(),
             ..order

@@ -77,18 +77,16 @@ impl Backend {
             TcpListener::from_std(listener)?
         };
         let (stop, stopped) = oneshot::channel();
-        let thread = thread::Builder::new()
-            .name("backend".into())
-            .spawn(move || {
-                // A thread that may not run on the CPU runs where it may, and the figures show that.
-                let _ = widelane_affinity::pin(cpu);
-                runtime.block_on(async {
-                    tokio::select! {
-                        _ = stopped => {}
-                        () = accept(&listener) => {}
-                    }
-                });
-            })?;
+        let thread = thread::Builder::new().name("backend".into()).spawn(move || {
+            // A thread that may not run on the CPU runs where it may, and the figures show that.
+            let _ = widelane_affinity::pin(cpu);
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = stopped => {}
+                    () = accept(&listener) => {}
+                }
+            });
+        })?;
         Ok(Self {
             address,
             stop: Some(stop),

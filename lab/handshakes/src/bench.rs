@@ -70,11 +70,7 @@ pub fn bench(
     raise_descriptors(DESCRIPTORS);
     for side in [Side::Nginx, Side::Haproxy, Side::Hitch] {
         if !sides.contains(&side) {
-            let _ = writeln!(
-                bench.summary,
-                "{} is not here, and left out.\n",
-                side.name()
-            );
+            let _ = writeln!(bench.summary, "{} is not here, and left out.\n", side.name());
         }
     }
     for setting in [Setting::Bare, Setting::Usual, Setting::Mutual] {
@@ -177,8 +173,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
                     "kind": CLOSED.kind, "side": side.name(), "in_flight": in_flight, "round": round,
                 });
                 let (record, running) = (&mut *self.record, &mut contender.running);
-                let report =
-                    (self.stage).measure(record, running, condition, drive, times, line)?;
+                let report = (self.stage).measure(record, running, condition, drive, times, line)?;
                 reports[index].push(report);
             }
         }
@@ -190,10 +185,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
             format!("Closed loop, {in_flight} in flight")
         };
         self.section(
-            &format!(
-                "{condition}. {title} (medians of {} rounds)",
-                self.plan.rounds
-            ),
+            &format!("{condition}. {title} (medians of {} rounds)", self.plan.rounds),
             &table.without(&["handshake", "in flight"]).text(),
         );
         let rates = reports.iter().map(|own| median_of(own, "handshakes_per_s"));
@@ -239,9 +231,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
                 (self.stage).measure(record, running, condition, drive, times, line)?;
             }
         }
-        let table = self
-            .record
-            .table(&OPEN, |row| row.word(0) == condition.name());
+        let table = self.record.table(&OPEN, |row| row.word(0) == condition.name());
         self.section(
             &format!("{condition}. Open loop, random starts, latency from the intended start"),
             &table.without(&["handshake"]).text(),
@@ -262,8 +252,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
                 side.name()
             ));
             let result = memory::idle(self.stage, side, self.plan.idle_connections)?;
-            self.record
-                .line(&json!({"kind": MEMORY.kind, "result": result}))?;
+            self.record.line(&json!({"kind": MEMORY.kind, "result": result}))?;
         }
         self.section(
             "Memory of idle TLS connections (processes only, without the kernel's sockets;\n\
@@ -293,9 +282,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
 }
 
 fn position(contenders: &[&mut Contender], side: Side) -> Option<usize> {
-    contenders
-        .iter()
-        .position(|contender| contender.side == side)
+    contenders.iter().position(|contender| contender.side == side)
 }
 
 /// All that make handshakes here, in the order of tables.

@@ -34,12 +34,7 @@ named! {
 
 impl Condition {
     /// Conditions without tickets and client certificates, which servers set up alike.
-    pub(crate) const BARE: [Self; 4] = [
-        Self::RsaX25519,
-        Self::EcdsaX25519,
-        Self::EcdsaHybrid,
-        Self::RsaHybrid,
-    ];
+    pub(crate) const BARE: [Self; 4] = [Self::RsaX25519, Self::EcdsaX25519, Self::EcdsaHybrid, Self::RsaHybrid];
 
     /// Returns whether the server's key is an RSA key, not one on P-256.
     pub(crate) fn is_rsa(self) -> bool {
@@ -66,9 +61,7 @@ impl Condition {
     /// Setting of servers for the condition.
     pub(crate) fn setting(self) -> Setting {
         match self {
-            Self::RsaX25519 | Self::EcdsaX25519 | Self::EcdsaHybrid | Self::RsaHybrid => {
-                Setting::Bare
-            }
+            Self::RsaX25519 | Self::EcdsaX25519 | Self::EcdsaHybrid | Self::RsaHybrid => Setting::Bare,
             Self::RsaUsual | Self::EcdsaUsual | Self::Resumed13 | Self::Resumed12 => Setting::Usual,
             Self::RsaMutual | Self::EcdsaMutual => Setting::Mutual,
         }
@@ -154,10 +147,7 @@ mod tests {
         for condition in [Condition::RsaUsual, Condition::EcdsaUsual] {
             let words = words(condition);
             assert!(words.contains("--batching off") && words.contains("--close abrupt"));
-            assert!(
-                !words.contains("--cipher") && !words.contains("--group"),
-                "{words}"
-            );
+            assert!(!words.contains("--cipher") && !words.contains("--group"), "{words}");
         }
         assert!(words(Condition::EcdsaMutual).contains("--certificate client.pem"));
         assert!(words(Condition::RsaHybrid).contains("x25519mlkem768"));
@@ -168,10 +158,6 @@ mod tests {
         let settings = Condition::ALL.map(Condition::setting);
         let changes = settings.windows(2).filter(|pair| pair[0] != pair[1]);
         assert_eq!(changes.count(), 2, "{settings:?}");
-        assert!(
-            Condition::BARE
-                .iter()
-                .all(|one| one.setting() == Setting::Bare)
-        );
+        assert!(Condition::BARE.iter().all(|one| one.setting() == Setting::Bare));
     }
 }

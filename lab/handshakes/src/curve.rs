@@ -81,8 +81,7 @@ pub(crate) fn measure(
             let side = curve.contender.side;
             progress(&format!("{condition}, knee: {}", side.name()));
             let (drive, times) = (Drive::Closed(CROWD), (WARMUP, KNEE_SECONDS));
-            let line =
-                json!({"kind": KNEE, "side": side.name(), "in_flight": CROWD, "round": round});
+            let line = json!({"kind": KNEE, "side": side.name(), "in_flight": CROWD, "round": round});
             let running = &mut curve.contender.running;
             let report = stage.measure(record, running, condition, drive, times, line)?;
             curve.knees.push(report);

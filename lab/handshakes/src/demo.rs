@@ -53,11 +53,7 @@ impl DemoPlan {
 /// # Errors
 ///
 /// Whatever keeps a server or the load generator from running.
-pub fn demo(
-    stage: &Stage,
-    plan: DemoPlan,
-    mut progress: impl FnMut(&str),
-) -> Result<String, TrialError> {
+pub fn demo(stage: &Stage, plan: DemoPlan, mut progress: impl FnMut(&str)) -> Result<String, TrialError> {
     let lanes = widelane_cpu::lanes();
     let mut sides = distinct(&SETTINGS, lanes);
     if stage.options.nginx.is_some() {
@@ -145,11 +141,7 @@ fn report(options: &Options, lanes: Lanes, plan: DemoPlan, record: &Record) -> S
     for note in notes {
         let _ = write!(text, "\nNote: {note}");
     }
-    if text.ends_with('\n') {
-        text
-    } else {
-        text + "\n"
-    }
+    if text.ends_with('\n') { text } else { text + "\n" }
 }
 
 /// Settings of `widelane serve`.
@@ -173,10 +165,7 @@ mod tests {
             seconds: 1.0,
         };
         let error = plan.turns(6).expect_err("12 ms a turn").to_string();
-        assert!(
-            error.contains("raise --seconds, or lower --rounds"),
-            "{error}"
-        );
+        assert!(error.contains("raise --seconds, or lower --rounds"), "{error}");
     }
 
     fn shown(lanes: Lanes) -> String {
@@ -197,32 +186,18 @@ mod tests {
     fn without_lanes_one_setting_is_compared_with_nginx() {
         let text = shown(Lanes::NONE);
         let first = text.lines().next().expect("a line");
-        assert!(
-            first.starts_with("This CPU has no lanes that Widelane uses"),
-            "{text}"
-        );
+        assert!(first.starts_with("This CPU has no lanes that Widelane uses"), "{text}");
         assert!(first.contains("the same AWS-LC code"), "{text}");
         assert!(!text.contains("batching off"), "{text}");
         let rows = |name: &str| text.lines().filter(|line| line.contains(name)).count();
-        assert_eq!(
-            [rows("64  widelane serve "), rows("64  nginx ")],
-            [1, 1],
-            "{text}"
-        );
+        assert_eq!([rows("64  widelane serve "), rows("64  nginx ")], [1, 1], "{text}");
     }
 
     #[test]
     fn with_lanes_both_settings_are_compared() {
         let text = shown(Lanes::ALL);
-        assert!(
-            text.starts_with("This CPU has lanes that Widelane uses"),
-            "{text}"
-        );
-        for part in [
-            "widelane serve, batching off  ",
-            "widelane serve  ",
-            "× batching off",
-        ] {
+        assert!(text.starts_with("This CPU has lanes that Widelane uses"), "{text}");
+        for part in ["widelane serve, batching off  ", "widelane serve  ", "× batching off"] {
             assert!(text.contains(part), "{text}");
         }
     }

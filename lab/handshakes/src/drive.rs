@@ -147,11 +147,7 @@ mod tests {
             runs = 0;
             twice(|| {
                 runs += 1;
-                if runs <= failures {
-                    Err(failed())
-                } else {
-                    Ok(runs)
-                }
+                if runs <= failures { Err(failed()) } else { Ok(runs) }
             })
         };
         assert_eq!(run(0).expect("a run"), 1);

@@ -81,9 +81,7 @@ pub enum TrialError {
     #[error("{0} is not installed; install it or leave it out of the comparison")]
     NoServer(&'static str),
     /// No other program of ours was named.
-    #[error(
-        "widelane-old is another `widelane` program, and none is named; give it with --old FILE"
-    )]
+    #[error("widelane-old is another `widelane` program, and none is named; give it with --old FILE")]
     NoOld,
     /// No server of those that were to be compared.
     #[error("nothing is compared: {0}")]

@@ -41,23 +41,14 @@ mod tests {
         assert_eq!(distinct(&SIDES, Lanes::ALL), SIDES);
         let one = [Side::Batched, Side::Nginx];
         assert_eq!(distinct(&SIDES, Lanes::NONE), one);
-        assert_eq!(
-            distinct(&[Side::Alone, Side::Nginx], Lanes::NONE)[0],
-            Side::Alone
-        );
+        assert_eq!(distinct(&[Side::Alone, Side::Nginx], Lanes::NONE)[0], Side::Alone);
     }
 
     #[test]
     fn the_introduction_says_what_runs_the_same_code() {
         let text = introduction(Lanes::NONE, &SIDES);
-        assert!(
-            text.starts_with("This CPU has no lanes that Widelane uses"),
-            "{text}"
-        );
-        assert!(
-            text.ends_with("runs the same AWS-LC code here.\n"),
-            "{text}"
-        );
+        assert!(text.starts_with("This CPU has no lanes that Widelane uses"), "{text}");
+        assert!(text.ends_with("runs the same AWS-LC code here.\n"), "{text}");
         for (lanes, sides) in [(Lanes::ALL, &SIDES[..]), (Lanes::NONE, &SIDES[2..])] {
             let text = introduction(lanes, sides);
             assert_eq!(text.lines().count(), 1, "{text}");

@@ -11,12 +11,9 @@ use widelane_samples::names::openssl_of_nginx;
 /// The CPU's name as the kernel gives it.
 pub(crate) fn cpu_model() -> String {
     let facts = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = facts
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"));
+    let name = facts.lines().find_map(|line| line.strip_prefix("model name"));
     let name = name.and_then(|rest| rest.split_once(':'));
-    name.map_or("unknown CPU", |(_, name)| name.trim())
-        .to_owned()
+    name.map_or("unknown CPU", |(_, name)| name.trim()).to_owned()
 }
 
 /// Everything about machine and programs that a reader of the figures may ask for.
@@ -28,16 +25,12 @@ pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
     let facts = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let ifma = facts.contains(" avx512ifma");
     let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let system = system
-        .lines()
-        .find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    let system = system.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
     let tree = Tree::here();
     let widelane = said(&options.widelane, &["--version"]);
     let lab = said(&options.lab, &["--version"]);
     // Figures of a program from elsewhere are as little the commit's as those of changed sources.
-    let other = [&widelane, &lab]
-        .iter()
-        .any(|said| tree.objection_to(said).is_some());
+    let other = [&widelane, &lab].iter().any(|said| tree.objection_to(said).is_some());
     Ok(json!({
         "cpu": cpu_model(),
         "cpus": cpus.count(),
@@ -68,11 +61,7 @@ pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
 fn version(program: Option<&PathBuf>, argument: &str) -> Option<String> {
     let said = said(program?, &[argument]);
     let commit = commit_in(&said).map(|commit| format!(", commit {commit}"));
-    Some(format!(
-        "{}{}",
-        said.lines().next()?,
-        commit.unwrap_or_default()
-    ))
+    Some(format!("{}{}", said.lines().next()?, commit.unwrap_or_default()))
 }
 
 /// The state of the working tree that the programs are built from.
@@ -87,13 +76,7 @@ pub(crate) struct Tree {
 impl Tree {
     pub(crate) fn here() -> Self {
         let commit = answered("git", &["rev-parse", "HEAD"]);
-        let status = [
-            "status",
-            "--porcelain",
-            "--",
-            ":/",
-            ":(top,exclude)lab/records",
-        ];
+        let status = ["status", "--porcelain", "--", ":/", ":(top,exclude)lab/records"];
         let changes = answered("git", &status).filter(|_| commit.is_some());
         // Two letters for the kind of change, a space, the name.
         let names = |text: String| -> Vec<String> {
@@ -110,17 +93,12 @@ impl Tree {
     /// Reason why figures of this tree cannot be found again from their record; `None` if they can.
     pub(crate) fn objection(&self) -> Option<String> {
         let Some(changes) = &self.changes else {
-            return Some(
-                "no commit is known here, because git or its repository is missing".into(),
-            );
+            return Some("no commit is known here, because git or its repository is missing".into());
         };
         let first = changes.first()?;
         Some(match changes.len() {
             1 => format!("{first} is not as in the commit"),
-            count => format!(
-                "{first} and {} more files are not as in the commit",
-                count - 1
-            ),
+            count => format!("{first} and {} more files are not as in the commit", count - 1),
         })
     }
 
@@ -216,16 +194,8 @@ mod tests {
         let one = tree(Some(&["a.rs"])).objection().expect("an objection");
         assert_eq!(one, "a.rs is not as in the commit");
         let more = tree(Some(&["a.rs", "b.rs", "c"])).objection();
-        assert!(
-            more.expect("an objection")
-                .starts_with("a.rs and 2 more files")
-        );
-        assert!(
-            tree(None)
-                .objection()
-                .expect("an objection")
-                .contains("git")
-        );
+        assert!(more.expect("an objection").starts_with("a.rs and 2 more files"));
+        assert!(tree(None).objection().expect("an objection").contains("git"));
     }
 
     #[test]
@@ -238,13 +208,8 @@ mod tests {
         let said = |commit: &str| format!("widelane 0.1.0\ncommit: {commit}\nfeatures: +ebpf\n");
         assert_eq!(tree.objection_to(&said("49ba647f0123")), None);
         assert_eq!(tree.objection_to(&said(head)), None);
-        let other = tree
-            .objection_to(&said("83728b5c0123"))
-            .expect("another commit");
-        assert_eq!(
-            other,
-            "was built from 83728b5c0123, and the tree is at 49ba647f0123"
-        );
+        let other = tree.objection_to(&said("83728b5c0123")).expect("another commit");
+        assert_eq!(other, "was built from 83728b5c0123, and the tree is at 49ba647f0123");
         let modified = tree.objection_to(&said("49ba647f0123-modified"));
         assert!(
             modified

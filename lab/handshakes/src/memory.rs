@@ -88,10 +88,7 @@ fn wait_for_sockets(
 /// may have the same port on another local address.)
 fn established(address: SocketAddr) -> usize {
     match address {
-        SocketAddr::V4(address) => established_in(
-            &fs::read_to_string("/proc/net/tcp").unwrap_or_default(),
-            address,
-        ),
+        SocketAddr::V4(address) => established_in(&fs::read_to_string("/proc/net/tcp").unwrap_or_default(), address),
         SocketAddr::V6(_) => 0,
     }
 }
@@ -153,16 +150,10 @@ mod tests {
 
     #[test]
     fn a_row_that_is_shown_twice_counts_once() {
-        let row = |client: &str, state: &str| {
-            format!("   0: 0100007F:0050 {client} {state} 00000000:00000000 00:00000000\n")
-        };
+        let row =
+            |client: &str, state: &str| format!("   0: 0100007F:0050 {client} {state} 00000000:00000000 00:00000000\n");
         let one = row("0100007F:C001", ESTABLISHED);
-        let table = [
-            "sl local rem st\n",
-            &one,
-            &row("0100007F:C002", ESTABLISHED),
-            &one,
-        ];
+        let table = ["sl local rem st\n", &one, &row("0100007F:C002", ESTABLISHED), &one];
         let table = table.concat() + &row("0100007F:C003", "06");
         let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 80);
         assert_eq!(established_in(&table, address), 2);
@@ -172,9 +163,7 @@ mod tests {
     fn accepted_connections_are_counted() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("an address");
-        let clients: Vec<_> = (0..3)
-            .map(|_| TcpStream::connect(address).expect("connects"))
-            .collect();
+        let clients: Vec<_> = (0..3).map(|_| TcpStream::connect(address).expect("connects")).collect();
         let _accepted: Vec<_> = (0..3).map(|_| listener.accept()).collect();
         assert_eq!(established(address), clients.len());
     }

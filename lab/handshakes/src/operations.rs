@@ -56,12 +56,7 @@ pub fn timing(
 }
 
 /// Lines of JSON that a command of `widelane-lab` prints.
-fn lines(
-    stage: &Stage,
-    name: &'static str,
-    seconds: f64,
-    operations: &[String],
-) -> Result<Vec<Value>, TrialError> {
+fn lines(stage: &Stage, name: &'static str, seconds: f64, operations: &[String]) -> Result<Vec<Value>, TrialError> {
     let mut command = Command::new(&stage.options.lab);
     // The program's lines contain its command line: the record needs no folder.
     command.arg0("widelane-lab");
@@ -69,10 +64,8 @@ fn lines(
     command.args(["--cpu", &stage.options.server_cpu.to_string(), "--"]);
     let printed = stage.printed(command.args(operations))?;
     let lines = serde_json::Deserializer::from_slice(&printed).into_iter();
-    lines
-        .collect::<Result<_, _>>()
-        .map_err(|source| TrialError::Figures {
-            command: format!("widelane-lab {name}"),
-            source,
-        })
+    lines.collect::<Result<_, _>>().map_err(|source| TrialError::Figures {
+        command: format!("widelane-lab {name}"),
+        source,
+    })
 }

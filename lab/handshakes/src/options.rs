@@ -48,17 +48,8 @@ impl Options {
         };
         let mut outer = Command::new(&self.lab);
         // Published experiments are repeated with code as wide as theirs, whatever it multiplies by.
-        outer.args([
-            "emulate",
-            "--json",
-            "--all-instructions",
-            "--as",
-            model,
-            "--cpus",
-        ]);
-        outer
-            .arg(format!("{},{}", self.server_cpu, self.load_cpu))
-            .arg("--");
+        outer.args(["emulate", "--json", "--all-instructions", "--as", model, "--cpus"]);
+        outer.arg(format!("{},{}", self.server_cpu, self.load_cpu)).arg("--");
         if let Some(cpu) = cpu {
             outer.args(["taskset", "--cpu-list", &cpu.to_string()]);
         }

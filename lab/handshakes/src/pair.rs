@@ -58,21 +58,14 @@ pub fn pair(
             drop(running.take());
             let setup = Setup::new(setting, backend.address());
             let [one, other] = plan.sides;
-            let both = [
-                servers::start(stage, one, setup)?,
-                servers::start(stage, other, setup)?,
-            ];
+            let both = [servers::start(stage, one, setup)?, servers::start(stage, other, setup)?];
             running = Some((setting, both));
         }
         let Some((_, contenders)) = &mut running else {
             continue;
         };
         for round in 0..plan.rounds {
-            progress(&format!(
-                "{condition}, pair {} of {}",
-                round + 1,
-                plan.rounds
-            ));
+            progress(&format!("{condition}, pair {} of {}", round + 1, plan.rounds));
             for turn in [round % 2, (round + 1) % 2] {
                 let (drive, times) = (Drive::Closed(plan.in_flight), (WARMUP, plan.seconds));
                 let line = json!({

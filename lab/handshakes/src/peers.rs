@@ -52,11 +52,7 @@ stream {{
 }
 
 /// nginx with a configuration, which is written into `folder`.
-pub(crate) fn nginx_with(
-    program: &Path,
-    folder: &Path,
-    configuration: &str,
-) -> Result<Command, TrialError> {
+pub(crate) fn nginx_with(program: &Path, folder: &Path, configuration: &str) -> Result<Command, TrialError> {
     let file = write(folder, "nginx.conf", configuration)?;
     let mut command = Command::new(program);
     command.arg("-e").arg("stderr").arg("-p").arg(folder);
@@ -116,12 +112,7 @@ pub(crate) fn has_stream(options: &Options) -> bool {
 }
 
 /// HAProxy in mode tcp, with one thread.
-pub(crate) fn haproxy(
-    stage: &Stage,
-    setup: Setup,
-    folder: &Path,
-    address: SocketAddr,
-) -> Result<Command, TrialError> {
+pub(crate) fn haproxy(stage: &Stage, setup: Setup, folder: &Path, address: SocketAddr) -> Result<Command, TrialError> {
     let program = stage.options.haproxy.as_ref();
     let program = program.ok_or(TrialError::NoServer("haproxy"))?;
     let setting = setup.setting;
@@ -130,18 +121,12 @@ pub(crate) fn haproxy(
         false => "ssl-min-ver TLSv1.3 no-tls-tickets",
     };
     let clients = match setting.asks_for_certificates() {
-        true => format!(
-            " verify required ca-file {}",
-            stage.client_authority().display()
-        ),
+        true => format!(" verify required ca-file {}", stage.client_authority().display()),
         false => String::new(),
     };
     let certificates = both_in_one(stage, folder)?;
     let certificates = certificates.map(|file| format!("crt {}", file.display()));
-    let bind = format!(
-        "{address} ssl {}{clients} backlog 4096",
-        certificates.join(" ")
-    );
+    let bind = format!("{address} ssl {}{clients} backlog 4096", certificates.join(" "));
     let backend = backend(setup, "haproxy")?;
     let rest = format!("default_backend plain\nbackend plain\n    server one {backend}");
     haproxy_with(program, folder, &haproxy_text(options, "tcp", &bind, &rest))
@@ -169,11 +154,7 @@ frontend tls
 }
 
 /// HAProxy with a configuration, which is written into `folder`.
-pub(crate) fn haproxy_with(
-    program: &Path,
-    folder: &Path,
-    configuration: &str,
-) -> Result<Command, TrialError> {
+pub(crate) fn haproxy_with(program: &Path, folder: &Path, configuration: &str) -> Result<Command, TrialError> {
     let file = write(folder, "haproxy.cfg", configuration)?;
     let mut command = Command::new(program);
     command.arg("-db").arg("-f").arg(file);
@@ -181,12 +162,7 @@ pub(crate) fn haproxy_with(
 }
 
 /// hitch with one worker. It chooses between its certificates by the host name alone.
-pub(crate) fn hitch(
-    stage: &Stage,
-    setup: Setup,
-    folder: &Path,
-    address: SocketAddr,
-) -> Result<Command, TrialError> {
+pub(crate) fn hitch(stage: &Stage, setup: Setup, folder: &Path, address: SocketAddr) -> Result<Command, TrialError> {
     let program = stage.options.hitch.as_ref();
     let program = program.ok_or(TrialError::NoServer("hitch"))?;
     let backend = backend(setup, "hitch")?;

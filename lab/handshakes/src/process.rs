@@ -77,11 +77,7 @@ impl Server {
         };
         self.family().into_iter().any(|process| {
             let tasks = fs::read_dir(format!("/proc/{process}/task"));
-            tasks
-                .into_iter()
-                .flatten()
-                .flatten()
-                .any(|task| is_named(&task))
+            tasks.into_iter().flatten().flatten().any(|task| is_named(&task))
         })
     }
 
@@ -123,10 +119,7 @@ impl Server {
     pub fn cpu_time(&self) -> Option<Duration> {
         let mut sum = Duration::ZERO;
         for process in self.family() {
-            for task in fs::read_dir(format!("/proc/{process}/task"))
-                .ok()?
-                .flatten()
-            {
+            for task in fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten() {
                 // Three numbers: nanoseconds on a CPU, nanoseconds waiting for one, time slices.
                 let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
                 sum += Duration::from_nanos(text.split_whitespace().next()?.parse().ok()?);
@@ -288,10 +281,7 @@ mod tests {
     fn a_socket_that_nobody_accepts_from_is_no_server() {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        assert!(
-            !takes_connections(address),
-            "the kernel connects all the same"
-        );
+        assert!(!takes_connections(address), "the kernel connects all the same");
         let server = thread::spawn(move || {
             // The one of before, and that which is asked for now.
             for _ in 0..2 {

@@ -29,12 +29,7 @@ impl Record {
     ///
     /// [`TrialError::Modified`] if the figures would belong to no commit, and
     /// [`TrialError::OtherProgram`] if they would belong to another one.
-    pub fn begin(
-        stage: &Stage,
-        folder: &Path,
-        what: &str,
-        command: &str,
-    ) -> Result<Self, TrialError> {
+    pub fn begin(stage: &Stage, folder: &Path, what: &str, command: &str) -> Result<Self, TrialError> {
         if !stage.options.allow_modified {
             let tree = Tree::here();
             if let Some(reason) = tree.objection() {
@@ -174,9 +169,7 @@ mod tests {
             record.line(&json!(text)).expect("a line");
             paths.push(record.path);
         }
-        let texts = paths
-            .iter()
-            .map(|path| fs::read_to_string(path).expect("the record"));
+        let texts = paths.iter().map(|path| fs::read_to_string(path).expect("the record"));
         assert_eq!(texts.collect::<String>(), "\"one\"\n\"two\"\n\"three\"\n");
         assert!(paths[0].to_string_lossy().ends_with("-x.jsonl"));
         assert!(paths[2].to_string_lossy().ends_with("-x-3.jsonl"));

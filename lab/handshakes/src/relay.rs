@@ -41,12 +41,8 @@ named! {
 impl Traffic {
     fn suite(self) -> CipherSuite {
         match self {
-            Self::BulkDownloadChaCha20 | Self::BulkUploadChaCha20 => {
-                CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
-            }
-            Self::BulkDownload | Self::BulkUpload | Self::SmallRequests => {
-                CipherSuite::TLS13_AES_128_GCM_SHA256
-            }
+            Self::BulkDownloadChaCha20 | Self::BulkUploadChaCha20 => CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+            Self::BulkDownload | Self::BulkUpload | Self::SmallRequests => CipherSuite::TLS13_AES_128_GCM_SHA256,
         }
     }
 }
@@ -83,13 +79,7 @@ impl Default for RelayPlan {
     fn default() -> Self {
         Self {
             traffic: Traffic::ALL.into(),
-            sides: vec![
-                Side::Batched,
-                Side::Old,
-                Side::NginxStream,
-                Side::Haproxy,
-                Side::Hitch,
-            ],
+            sides: vec![Side::Batched, Side::Old, Side::NginxStream, Side::Haproxy, Side::Hitch],
             rounds: 3,
             bytes: GIB,
             duration: Duration::from_secs(2),
@@ -152,12 +142,7 @@ pub fn relay(
 }
 
 /// One turn of one server.
-fn drive(
-    stage: &Stage,
-    plan: &RelayPlan,
-    contender: &mut Contender,
-    traffic: Traffic,
-) -> Result<Value, TrialError> {
+fn drive(stage: &Stage, plan: &RelayPlan, contender: &mut Contender, traffic: Traffic) -> Result<Value, TrialError> {
     stage.interrupt.check()?;
     let running = &mut contender.running;
     running.server.alive()?;
@@ -170,9 +155,7 @@ fn drive(
             let interrupted = || stage.interrupt.check().is_err();
             let client = Client::new(address, traffic.suite(), &spent, &interrupted)?;
             match traffic {
-                Traffic::BulkDownload | Traffic::BulkDownloadChaCha20 => {
-                    client.download(plan.bytes)
-                }
+                Traffic::BulkDownload | Traffic::BulkDownloadChaCha20 => client.download(plan.bytes),
                 Traffic::BulkUpload | Traffic::BulkUploadChaCha20 => client.upload(plan.bytes),
                 Traffic::SmallRequests => client.requests(CONNECTIONS, WARMUP, plan.duration),
             }

@@ -79,9 +79,7 @@ pub fn scaling(
                     round + 1,
                     plan.rounds
                 ));
-                let figures = arrangement
-                    .run(&files, &cpus, plan.batches)
-                    .map_err(failed)?;
+                let figures = arrangement.run(&files, &cpus, plan.batches).map_err(failed)?;
                 let report = json!({
                     "threads": figures.threads,
                     "handshakes_per_s": figures.rate,
@@ -118,12 +116,7 @@ named! {
 }
 
 impl Arrangement {
-    fn run(
-        self,
-        files: &(PathBuf, PathBuf),
-        cpus: &[usize],
-        batches: usize,
-    ) -> std::io::Result<Figures> {
+    fn run(self, files: &(PathBuf, PathBuf), cpus: &[usize], batches: usize) -> std::io::Result<Figures> {
         let make = || Server::new(&files.0, &files.1);
         match self {
             // The mean over the CPUs, which need not be equally fast.
@@ -232,9 +225,7 @@ fn together(places: &[(usize, Server)], batches: usize) -> std::io::Result<f64> 
             })
             .collect();
         let panicked = |_| Err(std::io::Error::other("a thread panicked"));
-        let rates = threads
-            .into_iter()
-            .map(|one| one.join().unwrap_or_else(panicked));
+        let rates = threads.into_iter().map(|one| one.join().unwrap_or_else(panicked));
         rates.sum()
     })
 }
@@ -288,10 +279,7 @@ impl Worker {
             }));
         }
         let mut servers = self.finish(steps);
-        let answers: Vec<_> = servers
-            .iter_mut()
-            .map(|(tls, _)| written(&mut **tls))
-            .collect();
+        let answers: Vec<_> = servers.iter_mut().map(|(tls, _)| written(&mut **tls)).collect();
         let mut spent = cpu_time().saturating_sub(start);
         for ((client, answer), flight) in clients.iter_mut().zip(&answers).zip(&mut flights) {
             let mut answer = &answer[..];
@@ -315,10 +303,7 @@ impl Worker {
             }
             let _tickets = written(&mut **tls);
         }
-        let done = servers
-            .iter()
-            .filter(|(tls, _)| !tls.is_handshaking())
-            .count();
+        let done = servers.iter().filter(|(tls, _)| !tls.is_handshaking()).count();
         let all = done == BATCH;
         drop(servers);
         spent += cpu_time().saturating_sub(start);
@@ -398,17 +383,10 @@ mod tests {
         let certificate = certificate.self_signed(&key).expect("a certificate");
         std::fs::write(&files.0, certificate.pem()).expect("a file");
         std::fs::write(&files.1, key.serialize_pem()).expect("a file");
-        let cpus: Vec<_> = widelane_affinity::allowed(None)
-            .expect("CPUs")
-            .iter()
-            .collect();
+        let cpus: Vec<_> = widelane_affinity::allowed(None).expect("CPUs").iter().collect();
         for arrangement in Arrangement::ALL {
             let figures = arrangement.run(&files, &cpus, 1).expect("a run");
-            let threads = if arrangement == Arrangement::One {
-                1
-            } else {
-                cpus.len()
-            };
+            let threads = if arrangement == Arrangement::One { 1 } else { cpus.len() };
             assert_eq!(figures.threads, threads);
             assert!(figures.rate.is_finite() && figures.rate > 0.0);
         }

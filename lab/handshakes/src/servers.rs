@@ -161,12 +161,8 @@ pub(crate) fn start(stage: &Stage, side: Side, setup: Setup) -> Result<Contender
     let name = format!("{}-{}", side.name(), setup.setting.name());
     let (folder, address) = place(stage, &name)?;
     let command = match side {
-        Side::Alone | Side::Batched | Side::Inline | Side::Old => {
-            widelane(stage, side, setup, &folder, address)?
-        }
-        Side::Nginx | Side::NginxLatency | Side::NginxHandshakes => {
-            nginx(stage, setup, &folder, address, "")?
-        }
+        Side::Alone | Side::Batched | Side::Inline | Side::Old => widelane(stage, side, setup, &folder, address)?,
+        Side::Nginx | Side::NginxLatency | Side::NginxHandshakes => nginx(stage, setup, &folder, address, "")?,
         Side::NginxStream => peers::nginx_stream(stage, setup, &folder, address)?,
         Side::Haproxy => peers::haproxy(stage, setup, &folder, address)?,
         Side::Hitch => peers::hitch(stage, setup, &folder, address)?,
@@ -227,11 +223,7 @@ count = {tickets}
 "#,
         cpu = stage.options.server_cpu,
         batching = side != Side::Alone,
-        placement = if side == Side::Inline {
-            "inline"
-        } else {
-            "auto"
-        },
+        placement = if side == Side::Inline { "inline" } else { "auto" },
     );
     for (certificate, key) in stage.certificates() {
         configuration.push_str(&format!(
@@ -254,11 +246,7 @@ pub(crate) fn nginx(
     address: SocketAddr,
     more: &str,
 ) -> Result<Command, TrialError> {
-    let binary = stage
-        .options
-        .nginx
-        .as_ref()
-        .ok_or(TrialError::NoServer("nginx"))?;
+    let binary = stage.options.nginx.as_ref().ok_or(TrialError::NoServer("nginx"))?;
     let configuration = format!(
         r#"daemon off;
 worker_processes 1;

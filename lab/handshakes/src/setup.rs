@@ -52,9 +52,7 @@ impl Setting {
 
 /// Message for the case that one of the conditions needs servers with tickets, and there are none.
 pub(crate) fn other_setting(conditions: &[Condition]) -> Option<String> {
-    let other = conditions
-        .iter()
-        .find(|one| one.setting() != Setting::Bare)?;
+    let other = conditions.iter().find(|one| one.setting() != Setting::Bare)?;
     Some(format!(
         "{} needs servers with tickets; measure it with `widelane-lab handshakes bench` or `pair`",
         other.name()

@@ -116,8 +116,7 @@ mod tests {
 
     #[test]
     fn busy_and_stolen_time_are_told_apart() {
-        let before =
-            "cpu  9 9 9 9\ncpu0 100 0 50 1000 10 0 5 7 0 0\ncpu1 1 1 1 1 1 1 1 1\nintr 5\n";
+        let before = "cpu  9 9 9 9\ncpu0 100 0 50 1000 10 0 5 7 0 0\ncpu1 1 1 1 1 1 1 1 1\nintr 5\n";
         let after = "cpu0 110 0 60 1060 20 0 5 17 0 0\ncpu1 1 1 1 1 1 1 1 1\n";
         let shares = busy(&parse(before), &parse(after), &Cpus::from_iter([0, 1, 7]));
         assert_eq!(shares["0"], json!({"busy": 0.2, "stolen": 0.1}));

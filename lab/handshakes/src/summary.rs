@@ -6,12 +6,7 @@ use widelane_samples::{Kind, Record, median};
 
 /// The median of `key` over `reports`. A report without the figure counts for nothing.
 pub(crate) fn median_of(reports: &[Value], key: &str) -> Option<f64> {
-    median(
-        reports
-            .iter()
-            .filter_map(|report| report[key].as_f64())
-            .collect(),
-    )
+    median(reports.iter().filter_map(|report| report[key].as_f64()).collect())
 }
 
 /// Notes on rows in which the load generator had no CPU left: the server may have had.

@@ -76,11 +76,7 @@ impl fmt::Display for Software {
 }
 
 /// Starts `software` with OpenSSL alone.
-pub(crate) fn plain(
-    stage: &Stage,
-    software: Software,
-    condition: Condition,
-) -> Result<Running, TrialError> {
+pub(crate) fn plain(stage: &Stage, software: Software, condition: Condition) -> Result<Running, TrialError> {
     let name = format!("{}-{}-plain", software.name(), condition.name());
     let (folder, address) = servers::place(stage, &name)?;
     let command = command(stage, software, condition, false, &folder, address)?;
@@ -149,9 +145,7 @@ fn introduction_in(said: &str) -> Option<&str> {
 /// Lines like `NAME=VALUE`.
 fn variables(printed: &str) -> Vec<(String, String)> {
     let pairs = printed.lines().filter_map(|line| line.split_once('='));
-    pairs
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 fn command(
@@ -195,11 +189,7 @@ fn command(
 }
 
 fn haproxy(both: &Path, address: SocketAddr, asynchronous: bool, groups: Option<&str>) -> String {
-    let mode = if asynchronous {
-        "\n    ssl-mode-async"
-    } else {
-        ""
-    };
+    let mode = if asynchronous { "\n    ssl-mode-async" } else { "" };
     let curves = groups.map(|groups| format!("\n    ssl-default-bind-curves {groups}"));
     let curves = curves.unwrap_or_default();
     let options = format!("ssl-min-ver TLSv1.3 no-tls-tickets{mode}{curves}");
@@ -208,12 +198,7 @@ fn haproxy(both: &Path, address: SocketAddr, asynchronous: bool, groups: Option<
 }
 
 /// Runs as many threads as connections are in flight at most: fewer would bound the passes.
-fn apache(
-    folder: &Path,
-    address: SocketAddr,
-    (certificate, key): (&Path, &Path),
-    groups: Option<&str>,
-) -> String {
+fn apache(folder: &Path, address: SocketAddr, (certificate, key): (&Path, &Path), groups: Option<&str>) -> String {
     let groups = groups.map(|groups| format!("SSLOpenSSLConfCmd Groups {groups}"));
     let groups = groups.unwrap_or_default();
     format!(
@@ -253,12 +238,7 @@ SSLSessionTickets off
     )
 }
 
-fn lighttpd(
-    folder: &Path,
-    address: SocketAddr,
-    (certificate, key): (&Path, &Path),
-    groups: Option<&str>,
-) -> String {
+fn lighttpd(folder: &Path, address: SocketAddr, (certificate, key): (&Path, &Path), groups: Option<&str>) -> String {
     let groups = groups.map(|groups| format!(r#", "Groups" => "{groups}""#));
     let groups = groups.unwrap_or_default();
     format!(
@@ -340,18 +320,14 @@ mod tests {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(
             variables(printed),
-            [
-                pair("OPENSSL_CONF", "/tmp/a.cnf"),
-                pair("LD_PRELOAD", "/lib/a=b.so")
-            ]
+            [pair("OPENSSL_CONF", "/tmp/a.cnf"), pair("LD_PRELOAD", "/lib/a=b.so")]
         );
     }
 
     #[test]
     fn both_sides_of_a_server_have_one_configuration_and_haproxy_one_line_more() {
         let address = "127.0.0.1:4433".parse().expect("an address");
-        let [plain, with] =
-            [false, true].map(|on| haproxy(Path::new("/t/both"), address, on, None));
+        let [plain, with] = [false, true].map(|on| haproxy(Path::new("/t/both"), address, on, None));
         let more: Vec<_> = with
             .lines()
             .filter(|line| !plain.lines().any(|other| other == *line))
@@ -364,10 +340,7 @@ mod tests {
             apache(Path::new("/t"), address, pair, Some(HYBRIDS)),
             lighttpd(Path::new("/t"), address, pair, Some(HYBRIDS)),
         ] {
-            assert!(
-                text.contains("/t/c.pem") && text.contains("/t/c.key"),
-                "{text}"
-            );
+            assert!(text.contains("/t/c.pem") && text.contains("/t/c.key"), "{text}");
             assert!(text.contains("4433") && text.contains("TLSv1.3"), "{text}");
             assert!(text.contains(HYBRIDS), "{text}");
         }

@@ -57,11 +57,7 @@ pub struct WaysIn {
 ///
 /// Whatever keeps an installed server or the load generator from running, or a server from using
 /// Widelane. What was measured until then is in the record.
-pub fn ways_in(
-    stage: &Stage,
-    plan: &WaysInPlan,
-    mut progress: impl FnMut(&str),
-) -> Result<WaysIn, TrialError> {
+pub fn ways_in(stage: &Stage, plan: &WaysInPlan, mut progress: impl FnMut(&str)) -> Result<WaysIn, TrialError> {
     if let Some(other) = other_setting(&plan.conditions) {
         return Err(TrialError::Nothing(other));
     }
@@ -132,13 +128,7 @@ pub fn ways_in(
     }
     notes.extend(limits(record.written(), &WAYS_IN_SIDES));
     let rows = figures(record.written());
-    let table = shown(
-        stage,
-        plan,
-        &servers,
-        &record.table(&WAYS_IN_SIDES, |_| true),
-        &notes,
-    );
+    let table = shown(stage, plan, &servers, &record.table(&WAYS_IN_SIDES, |_| true), &notes);
     let record = record.end(&table)?;
     Ok(WaysIn {
         table,
@@ -216,10 +206,7 @@ fn cases(servers: &[Software], wanted: &[Condition]) -> Vec<Case> {
             Software::Nginx => &[Condition::RsaX25519, Condition::EcdsaX25519],
             _ => &[Condition::RsaX25519],
         };
-        cases.extend(own.iter().map(|&condition| Case {
-            software,
-            condition,
-        }));
+        cases.extend(own.iter().map(|&condition| Case { software, condition }));
     }
     cases
 }
@@ -231,15 +218,7 @@ fn figures(record: &widelane_samples::Record) -> Vec<Value> {
         let lines = SIDES.map(|side| row.of_side(side));
         let side = |side: usize| {
             let of = |figure: Option<Figure>| figure.map(|figure| figure.value);
-            let median = |field| {
-                of(Figure::median(
-                    "",
-                    Unit::Plain,
-                    &lines[side],
-                    field,
-                    &source,
-                ))
-            };
+            let median = |field| of(Figure::median("", Unit::Plain, &lines[side], field, &source));
             json!({
                 "handshakes_per_s": median(RATE),
                 SERVER_CPU: median(CPU_TIME),
@@ -269,13 +248,7 @@ fn figures(record: &widelane_samples::Record) -> Vec<Value> {
     WAYS_IN.groups(record).iter().map(row).collect()
 }
 
-fn shown(
-    stage: &Stage,
-    plan: &WaysInPlan,
-    servers: &[Value],
-    table: &Table,
-    notes: &[String],
-) -> String {
+fn shown(stage: &Stage, plan: &WaysInPlan, servers: &[Value], table: &Table, notes: &[String]) -> String {
     let mut text = format!(
         "Full TLS 1.3 handshakes of unmodified servers: AES-128-GCM, no resumption.\n\
          {}; one server at a time on CPU {}, load on CPU {}; medians of {} rounds of {} s.\n\n{}\n\
@@ -344,14 +317,9 @@ mod tests {
     }
 
     fn rows(record: &widelane_samples::Record) -> Vec<String> {
-        let text = WAYS_IN_SIDES
-            .table(record, &Source::of(record, None))
-            .text();
+        let text = WAYS_IN_SIDES.table(record, &Source::of(record, None)).text();
         let cells = |line: &str| {
-            let cells = line
-                .split("  ")
-                .filter(|cell| !cell.is_empty())
-                .map(str::trim);
+            let cells = line.split("  ").filter(|cell| !cell.is_empty()).map(str::trim);
             cells.collect::<Vec<_>>().join("|")
         };
         text.lines().skip(2).map(cells).collect()
@@ -385,10 +353,7 @@ mod tests {
         assert!(disabled.contains("as on a CPU without lanes"), "{disabled}");
         let lacking = without_lanes(false, Lanes::NONE).expect("a note");
         assert!(lacking.starts_with("This CPU has no lanes"), "{lacking}");
-        assert!(
-            lacking.contains("operations run one at a time"),
-            "{lacking}"
-        );
+        assert!(lacking.contains("operations run one at a time"), "{lacking}");
     }
 
     #[test]

@@ -65,12 +65,7 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> String {
 }
 
 /// Returns the program of one version in `folder`, built if it is not there yet.
-fn build(
-    folder: &Path,
-    package: &str,
-    source: &Path,
-    form: Form,
-) -> Result<PathBuf, Box<dyn Error>> {
+fn build(folder: &Path, package: &str, source: &Path, form: Form) -> Result<PathBuf, Box<dyn Error>> {
     // A package's version ends with OpenSSL's, as in `300.5.5+3.5.5`.
     let version = package.rsplit('+').next().unwrap_or(package);
     let program = folder.join(format!("openssl-{version}"));
@@ -151,10 +146,7 @@ fn complete(source: &Path, folder: &Path, form: Form) -> io::Result<()> {
 fn run(command: &mut Command, log: &Path) -> Result<(), Box<dyn Error>> {
     let program = command.get_program().display().to_string();
     let output = || File::options().append(true).open(log).map_err(failed(log));
-    command
-        .stdin(Stdio::null())
-        .stdout(output()?)
-        .stderr(output()?);
+    command.stdin(Stdio::null()).stdout(output()?).stderr(output()?);
     let status = command.status().map_err(|error| {
         format!("cannot run {program}: {error}; install it (Debian: apt-get install perl make gcc)")
     })?;

@@ -85,12 +85,7 @@ fn ran(args: Args) -> Result<u8, Failure> {
         ));
     }
     if let Some(times) = args.check {
-        return Ok(u8::from(!truth::holds(
-            &model,
-            &cpus,
-            times.into(),
-            args.json,
-        )?));
+        return Ok(u8::from(!truth::holds(&model, &cpus, times.into(), args.json)?));
     }
     let (program, arguments) = args
         .command
@@ -139,17 +134,12 @@ fn ran(args: Args) -> Result<u8, Failure> {
 }
 
 /// Variables that hide from a program what processors of this generation do not have, given those that are `set`.
-fn hidden(
-    generation: Generation,
-    set: impl Fn(&str) -> Option<String>,
-) -> Vec<(&'static str, String)> {
+fn hidden(generation: Generation, set: impl Fn(&str) -> Option<String>) -> Vec<(&'static str, String)> {
     if Lanes::of_generation(generation) != Some(Lanes::WITHOUT_IFMA) {
         return Vec::new();
     }
     let also = set(DISABLE_VARIABLE).filter(|list| !list.is_empty());
-    let list = also.map_or(LATER_FEATURES.to_owned(), |list| {
-        format!("{list},{LATER_FEATURES}")
-    });
+    let list = also.map_or(LATER_FEATURES.to_owned(), |list| format!("{list},{LATER_FEATURES}"));
     let mut variables = vec![(DISABLE_VARIABLE, list)];
     // Keeps the user's own setting for OpenSSL.
     if set(OPENSSL_VARIABLE).is_none() {
@@ -160,8 +150,7 @@ fn hidden(
 
 /// Checks that these CPUs can behave as this model: an error names what is missing.
 pub(crate) fn check(model: &str, cpus: &Cpus) -> Result<(), Failure> {
-    let model = Model::find(model, cores(cpus), None)
-        .map_err(|error| Failure::Usage(format!("--as: {error}")))?;
+    let model = Model::find(model, cores(cpus), None).map_err(|error| Failure::Usage(format!("--as: {error}")))?;
     start(&model, cpus).map(|brake| _ = brake.stop())
 }
 
@@ -174,13 +163,7 @@ fn start(model: &Model, cpus: &Cpus) -> Result<Brake, Failure> {
 
 /// Cores that have one of these CPUs.
 fn cores(cpus: &Cpus) -> usize {
-    let first = |&cpu: &usize| {
-        siblings(cpu)
-            .and(cpus)
-            .iter()
-            .next()
-            .is_none_or(|one| one == cpu)
-    };
+    let first = |&cpu: &usize| siblings(cpu).and(cpus).iter().next().is_none_or(|one| one == cpu);
     cpus.iter().filter(first).count()
 }
 
@@ -274,14 +257,8 @@ mod tests {
             found.map(|(_, value)| value.clone())
         };
         let alone = hidden(Generation::Skylake, |_| None);
-        assert_eq!(
-            list(&alone, DISABLE_VARIABLE).as_deref(),
-            Some("avx512ifma,avxifma")
-        );
-        assert_eq!(
-            list(&alone, OPENSSL_VARIABLE).as_deref(),
-            Some(":~0x200000")
-        );
+        assert_eq!(list(&alone, DISABLE_VARIABLE).as_deref(), Some("avx512ifma,avxifma"));
+        assert_eq!(list(&alone, OPENSSL_VARIABLE).as_deref(), Some(":~0x200000"));
         let beside = hidden(Generation::CascadeLake, |_| Some("avx512vl".to_owned()));
         let expected = Some("avx512vl,avx512ifma,avxifma".to_owned());
         assert_eq!(list(&beside, DISABLE_VARIABLE), expected);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use widelane_experiments::{
-    CipherPlace, ExperimentError, Interval, Options, Order, Outcome, Plan, RecoveredShare,
-    Recovery, Row, Verdict, cloudflare, intel, kit, remedy, work, xu,
+    CipherPlace, ExperimentError, Interval, Options, Order, Outcome, Plan, RecoveredShare, Recovery, Row, Verdict,
+    cloudflare, intel, kit, remedy, work, xu,
 };
 use widelane_samples::{Table, cell, number, text};
 
@@ -117,9 +117,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let plan = Plan {
         options,
         rounds: args.rounds.map_or(rounds, usize::from),
-        seconds: args
-            .seconds
-            .map_or(seconds, |seconds| seconds.as_secs_f64()),
+        seconds: args.seconds.map_or(seconds, |seconds| seconds.as_secs_f64()),
         records: args.record,
         command: output::command_line(PROGRAM),
     };
@@ -141,8 +139,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         (Name::Intel, _) => intel(&plan, brake, tell),
         (Name::Remedy, None) => {
             return Err(Failure::Usage(
-                "remedy compares turns under a brake with turns without one: leave out --native"
-                    .into(),
+                "remedy compares turns under a brake with turns without one: leave out --native".into(),
             ));
         }
         (Name::Remedy, Some(model)) => {
@@ -226,15 +223,9 @@ type Cell = fn(&Row) -> Option<String>;
 fn table(title: &str, rows: &[Row]) -> String {
     let head = ["requests/s", "change, %", "predicted", "published"];
     let optional: [(_, Cell); 5] = [
-        ("p50, us", |row| {
-            row.p50_us.map(|of| format!("{:.0}", of.median))
-        }),
-        ("lanes", |row| {
-            row.batch.map(|of| format!("{:.1}", of.median))
-        }),
-        ("wide, %", |row| {
-            row.wide_percent.map(|share| format!("{share:.1}"))
-        }),
+        ("p50, us", |row| row.p50_us.map(|of| format!("{:.0}", of.median))),
+        ("lanes", |row| row.batch.map(|of| format!("{:.1}", of.median))),
+        ("wide, %", |row| row.wide_percent.map(|share| format!("{share:.1}"))),
         ("variation, %", |row| {
             row.variation.map(|of| format!("{:.1}", of.median))
         }),
@@ -248,8 +239,7 @@ fn table(title: &str, rows: &[Row]) -> String {
         .filter(|(_, of)| rows.iter().any(|row| of(row).is_some()))
         .collect();
     let cells = rows.iter().map(|row| {
-        let signed =
-            |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:+.1}"));
+        let signed = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:+.1}"));
         let compared = row.against.map(|_| interval(&row.change, 1));
         let predicted = signed(row.predicted.filter(|_| compared.is_some()));
         let first = [
@@ -259,18 +249,12 @@ fn table(title: &str, rows: &[Row]) -> String {
             predicted,
             signed(row.published),
         ];
-        let others = shown
-            .iter()
-            .map(|(_, of)| of(row).unwrap_or_else(|| "n/a".to_owned()));
+        let others = shown.iter().map(|(_, of)| of(row).unwrap_or_else(|| "n/a".to_owned()));
         first.into_iter().chain(others).map(cell).collect()
     });
-    let titles = head
-        .into_iter()
-        .chain(shown.iter().map(|(title, _)| *title));
+    let titles = head.into_iter().chain(shown.iter().map(|(title, _)| *title));
     let head = std::iter::once(text(title)).chain(titles.map(number));
-    Table::new(head, None)
-        .with(cells.collect::<Vec<_>>())
-        .text()
+    Table::new(head, None).with(cells.collect::<Vec<_>>()).text()
 }
 
 fn remedy_words(model: &str, remedy: &Recovery) -> String {
@@ -282,11 +266,8 @@ fn remedy_words(model: &str, remedy: &Recovery) -> String {
         let _ = writeln!(text, "  {:12} {:6.1} % ({bounds})", loss.form, loss.median);
     }
     let (light, given) = (remedy.losses[1].form, &remedy.recovered);
-    let percent = |share: Option<f64>, without: &str| {
-        share.map_or(without.to_owned(), |share| {
-            format!("{:.0} %", 100.0 * share)
-        })
-    };
+    let percent =
+        |share: Option<f64>, without: &str| share.map_or(without.to_owned(), |share| format!("{:.0} %", 100.0 * share));
     let _ = writeln!(
         text,
         "{light} gives back {} of it (95 % interval: {} to {})",

@@ -20,8 +20,7 @@ pub(crate) fn elsewhere(error: &clap::Error) -> Option<Failure> {
 /// Text of `--version`: the version, the commit, and the optional parts that are in this program.
 pub(crate) fn long_version() -> &'static str {
     // A program has one set of features; clap wants the text for as long as it runs.
-    static TEXT: LazyLock<String> =
-        LazyLock::new(|| widelane_cli::version::long_version(COMMIT, FEATURES));
+    static TEXT: LazyLock<String> = LazyLock::new(|| widelane_cli::version::long_version(COMMIT, FEATURES));
     &TEXT
 }
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 use widelane_cli::failure::Failure;
 use widelane_cli::output::{self, hiding};
 use widelane_handshakes::{
-    BenchPlan, Condition, CurvePlan, DemoPlan, Options, PairPlan, Record, RelayPlan, ScalingPlan,
-    Side, Software, SpeedPlan, Stage, Traffic, TrialError, WaysInPlan, bench, curve, demo, pair,
-    relay, scaling, speed, timing, ways_in,
+    BenchPlan, Condition, CurvePlan, DemoPlan, Options, PairPlan, Record, RelayPlan, ScalingPlan, Side, Software,
+    SpeedPlan, Stage, Traffic, TrialError, WaysInPlan, bench, curve, demo, pair, relay, scaling, speed, timing,
+    ways_in,
 };
 use widelane_samples::{faults, renew};
 
@@ -63,12 +63,7 @@ pub(crate) struct Args {
     modified: bool,
 
     /// Folder of records
-    #[arg(
-        long,
-        global = true,
-        default_value = "lab/records",
-        value_name = "FOLDER"
-    )]
+    #[arg(long, global = true, default_value = "lab/records", value_name = "FOLDER")]
     records: PathBuf,
 
     /// CPU of the load [default: the first of another core]
@@ -244,9 +239,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
     match error {
         TrialError::Interrupted => ExitCode::from(STATUS_INTERRUPTED),
         TrialError::Modified { .. } | TrialError::OtherProgram { .. } => {
-            output::complain(&format!(
-                "{PROGRAM}: --modified writes a record that is marked\n"
-            ));
+            output::complain(&format!("{PROGRAM}: --modified writes a record that is marked\n"));
             status
         }
         _ => status,
@@ -286,10 +279,7 @@ fn compared(cli: Args) -> Result<String, TrialError> {
         Command::Figures { .. } => Ok(String::new()),
         Command::Demo { rounds, seconds } => {
             let rounds = rounds.into();
-            Ok(format!(
-                "\n{}",
-                demo(&stage, DemoPlan { rounds, seconds }, progress)?
-            ))
+            Ok(format!("\n{}", demo(&stage, DemoPlan { rounds, seconds }, progress)?))
         }
         Command::Bench {
             rounds,
@@ -320,9 +310,7 @@ fn compared(cli: Args) -> Result<String, TrialError> {
                 seconds,
                 in_flight: in_flight.into(),
             };
-            recorded(&plan.name(), &|record| {
-                pair(&stage, &plan, record, progress)
-            })
+            recorded(&plan.name(), &|record| pair(&stage, &plan, record, progress))
         }
         Command::Curve {
             sides,
@@ -339,19 +327,13 @@ fn compared(cli: Args) -> Result<String, TrialError> {
             };
             recorded("curve", &|record| curve(&stage, &plan, record, progress))
         }
-        Command::Scaling {
-            cpus,
-            rounds,
-            batches,
-        } => {
+        Command::Scaling { cpus, rounds, batches } => {
             let plan = ScalingPlan {
                 cpus,
                 rounds: rounds.into(),
                 batches: batches.into(),
             };
-            recorded("scaling", &|record| {
-                scaling(&stage, &plan, record, progress)
-            })
+            recorded("scaling", &|record| scaling(&stage, &plan, record, progress))
         }
         Command::Relay {
             traffic,
@@ -394,19 +376,11 @@ fn compared(cli: Args) -> Result<String, TrialError> {
                 false => format!("\n{}\nRecord: {}\n", done.table, done.record.display()),
             })
         }
-        Command::Speed {
-            operations,
-            seconds,
-        } => {
-            let plan = SpeedPlan {
-                operations,
-                seconds,
-            };
+        Command::Speed { operations, seconds } => {
+            let plan = SpeedPlan { operations, seconds };
             recorded("speed", &|record| speed(&stage, &plan, record, progress))
         }
-        Command::Timing { seconds } => recorded("timing", &|record| {
-            timing(&stage, seconds, record, progress)
-        }),
+        Command::Timing { seconds } => recorded("timing", &|record| timing(&stage, seconds, record, progress)),
     }
 }
 

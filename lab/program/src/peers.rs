@@ -66,10 +66,7 @@ struct Single<F> {
 }
 
 fn single<F: FnMut([u8; 32]) + 'static>(operation: F) -> Prepared {
-    Ok(Box::new(Single {
-        operation,
-        count: 0,
-    }))
+    Ok(Box::new(Single { operation, count: 0 }))
 }
 
 impl<F: FnMut([u8; 32])> Subject for Single<F> {

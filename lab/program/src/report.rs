@@ -59,12 +59,7 @@ pub(crate) struct Args {
     goodput: Option<PathBuf>,
 
     /// The kind of handshake in the picture of latency
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "rsa-x25519",
-        requires = "latency"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "rsa-x25519", requires = "latency")]
     condition: String,
 }
 
@@ -81,9 +76,8 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         output::complain(&format!("widelane-lab: {}\n", fault));
     }
     if let Some(path) = &args.goodput {
-        let svg = goodput(&records).ok_or_else(|| {
-            Failure::Failed("no record has lines of overload: `lab/overload` writes one".to_owned())
-        })?;
+        let svg = goodput(&records)
+            .ok_or_else(|| Failure::Failed("no record has lines of overload: `lab/overload` writes one".to_owned()))?;
         return draw(path, &svg);
     }
     if let Some(path) = &args.latency {
@@ -97,16 +91,14 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         return draw(path, &svg);
     }
     if let Some(path) = &args.proof {
-        let svg = proof(&records).ok_or_else(|| {
-            Failure::Failed("no record has proofs: lab/proof writes one".to_owned())
-        })?;
+        let svg =
+            proof(&records).ok_or_else(|| Failure::Failed("no record has proofs: lab/proof writes one".to_owned()))?;
         return draw(path, &svg);
     }
     // Reports mistakes before the simulations, which take a while.
     let profile = profile(args.profile, &here)?;
-    let cannot_write = |error: std::io::Error| {
-        Failure::Failed(format!("cannot write {}: {error}", args.output.display()))
-    };
+    let cannot_write =
+        |error: std::io::Error| Failure::Failed(format!("cannot write {}: {error}", args.output.display()));
     let folder = match args.output.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -145,16 +137,13 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let name = args.output.display();
     std::fs::write(&args.output, report.html()).map_err(cannot_write)?;
     let figures = figures.lines().count();
-    output::print(&format!(
-        "{name}: {figures} figures, from {count} records\n"
-    ))
+    output::print(&format!("{name}: {figures} figures, from {count} records\n"))
 }
 
 /// Writes a picture.
 fn draw(path: &Path, svg: &str) -> Result<(), Failure> {
     let name = path.display();
-    std::fs::write(path, svg)
-        .map_err(|error| Failure::Failed(format!("cannot write {name}: {error}")))?;
+    std::fs::write(path, svg).map_err(|error| Failure::Failed(format!("cannot write {name}: {error}")))?;
     output::print(&format!("{name}\n"))
 }
 
@@ -171,10 +160,7 @@ fn places(named: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// The profile of this machine, or why there is none. One that was named must be of it.
-fn profile(
-    named: Option<PathBuf>,
-    here: &Machine,
-) -> Result<Result<(PathBuf, Profile), String>, Failure> {
+fn profile(named: Option<PathBuf>, here: &Machine) -> Result<Result<(PathBuf, Profile), String>, Failure> {
     let Some(path) = named else {
         return Ok(machine::kept(&Places::here().to_read(profile_name()), here));
     };

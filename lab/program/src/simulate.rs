@@ -6,10 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use widelane_samples::{Table, cell, number, text as column};
-use widelane_sim::{
-    BUILTIN, Comparison, Figure, Fleet, Plan, RunFigures, Scenario, ScenarioError, Settings,
-    timeline,
-};
+use widelane_sim::{BUILTIN, Comparison, Figure, Fleet, Plan, RunFigures, Scenario, ScenarioError, Settings, timeline};
 
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
@@ -120,9 +117,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         });
     }
     if args.rate.is_some() {
-        return Err(Failure::Usage(format!(
-            "{name} is no fleet; --rate is for one"
-        )));
+        return Err(Failure::Usage(format!("{name} is no fleet; --rate is for one")));
     }
     let steps = match &args.sweep {
         None => vec![(None, settings)],
@@ -235,13 +230,8 @@ pub(crate) fn compare_all(mut done: impl FnMut(&str)) -> Result<Vec<Comparison>,
     Ok(compared)
 }
 
-fn under_every_placement(
-    scenario: &Scenario,
-    settings: &Settings,
-) -> Result<Vec<RunFigures>, ScenarioError> {
-    let plans: Result<Vec<Plan>, _> = (scenario.runs.iter())
-        .map(|run| scenario.plan(run, settings))
-        .collect();
+fn under_every_placement(scenario: &Scenario, settings: &Settings) -> Result<Vec<RunFigures>, ScenarioError> {
+    let plans: Result<Vec<Plan>, _> = (scenario.runs.iter()).map(|run| scenario.plan(run, settings)).collect();
     let mut runs = Vec::new();
     for plan in plans? {
         for plan in plan.placements() {
@@ -255,12 +245,7 @@ fn under_every_placement(
     Ok(runs)
 }
 
-fn time_line(
-    args: &Args,
-    name: &str,
-    scenario: &Scenario,
-    settings: &Settings,
-) -> Result<(), Failure> {
+fn time_line(args: &Args, name: &str, scenario: &Scenario, settings: &Settings) -> Result<(), Failure> {
     let Some(file) = &args.time_line else {
         return Ok(());
     };
@@ -271,15 +256,8 @@ fn time_line(
             runs.join(", ")
         )));
     };
-    let plan = scenario
-        .plan(run, settings)
-        .map_err(|error| wrong(name, &error))?;
-    let title = format!(
-        "{name}, {}: {} ({})",
-        run.name,
-        plan.model(),
-        plan.placement()
-    );
+    let plan = scenario.plan(run, settings).map_err(|error| wrong(name, &error))?;
+    let title = format!("{name}, {}: {} ({})", run.name, plan.model(), plan.placement());
     let svg = widelane_report::time_line(&timeline(&plan, 0, TIME_LINE), &title);
     let svg = svg.ok_or_else(|| {
         Failure::Failed(format!(
@@ -300,8 +278,7 @@ fn table(runs: &[RunFigures]) -> String {
     let head = ["run", "placement"].map(column).into_iter().chain(figures);
     let rows = runs.iter().map(|run| {
         let figures = shown.iter().map(|(figure, _)| run.figures.get(figure));
-        let figures =
-            figures.map(|value| value.map_or_else(Vec::new, |value| cell(rounded(*value))));
+        let figures = figures.map(|value| value.map_or_else(Vec::new, |value| cell(rounded(*value))));
         [&run.run[..], run.placement.name()]
             .map(cell)
             .into_iter()
@@ -312,16 +289,10 @@ fn table(runs: &[RunFigures]) -> String {
 }
 
 /// Published numbers and parameters, below the table of the runs.
-fn below(
-    name: &str,
-    scenario: &Scenario,
-    runs: &[RunFigures],
-    settings: &Settings,
-) -> Result<String, ScenarioError> {
+fn below(name: &str, scenario: &Scenario, runs: &[RunFigures], settings: &Settings) -> Result<String, ScenarioError> {
     let mut text = String::new();
     // Another processor or parameter is not what was published.
-    let as_published =
-        settings.model.is_none() && settings.cores.is_none() && settings.set.is_empty();
+    let as_published = settings.model.is_none() && settings.cores.is_none() && settings.set.is_empty();
     let compared = scenario.compare(name, runs);
     if as_published && !scenario.numbers.is_empty() {
         let _ = write!(text, "\n{}", compare_table(&compared?));
@@ -346,8 +317,7 @@ fn below(
 }
 
 fn compare_table(compared: &[Comparison]) -> String {
-    let [published, simulated, error, tolerance] =
-        ["published", "simulated", "error", "tolerance"].map(number);
+    let [published, simulated, error, tolerance] = ["published", "simulated", "error", "tolerance"].map(number);
     let head = [
         column("scenario"),
         column("what"),
@@ -376,12 +346,7 @@ fn compare_table(compared: &[Comparison]) -> String {
 }
 
 fn fleet_words(fleet: &Fleet) -> String {
-    let head = [
-        column("model"),
-        column("setting"),
-        number("requests/s"),
-        column(""),
-    ];
+    let head = [column("model"), column("setting"), number("requests/s"), column("")];
     let tried = fleet.tried.iter().map(|one| {
         let best = if one.best { "best of its model" } else { "" };
         vec![
@@ -465,9 +430,10 @@ fn line(scenario: &str, sweep: Option<&str>, run: &RunFigures) -> Value {
 }
 
 fn fleet_json(fleet: &Fleet) -> Value {
-    let tried = fleet.tried.iter().map(|one| {
-        json!({"model": one.model, "setting": one.setting, "requests_per_s": one.rate, "best": one.best})
-    });
+    let tried = fleet
+        .tried
+        .iter()
+        .map(|one| json!({"model": one.model, "setting": one.setting, "requests_per_s": one.rate, "best": one.best}));
     let chosen = fleet.chosen.iter().map(|one| {
         let (machines, of) = one.machines;
         json!({
@@ -508,9 +474,7 @@ impl Sweep {
 
 fn setting(text: &str) -> Result<(String, f64), String> {
     let (name, value) = text.split_once('=').ok_or("it must be NAME=VALUE")?;
-    let value = value
-        .parse()
-        .map_err(|_| format!("{value:?} is no number"))?;
+    let value = value.parse().map_err(|_| format!("{value:?} is no number"))?;
     Ok((name.to_owned(), value))
 }
 
@@ -520,10 +484,7 @@ fn sweep(text: &str) -> Result<Sweep, String> {
     let (range, steps) = range.split_once(':').unwrap_or((range, "5"));
     let (from, to) = range.split_once("..").ok_or(form)?;
     let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
-    let steps = steps
-        .parse()
-        .ok()
-        .filter(|steps| (2..=1000).contains(steps));
+    let steps = steps.parse().ok().filter(|steps| (2..=1000).contains(steps));
     let (from, to): (f64, f64) = (number(from)?, number(to)?);
     if !(from.is_finite() && to.is_finite()) || from >= to {
         return Err(format!("{from} is not below {to}"));

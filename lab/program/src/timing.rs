@@ -39,11 +39,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.list {
         return output::print(&format!("{}\n", names.join("\n")));
     }
-    if let Some(unknown) = args
-        .operations
-        .iter()
-        .find(|name| !names.contains(&name.as_str()))
-    {
+    if let Some(unknown) = args.operations.iter().find(|name| !names.contains(&name.as_str())) {
         return Err(Failure::Usage(format!(
             "there is no operation {unknown:?}; choose from {}",
             names.join(", ")
@@ -51,13 +47,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let cpus = widelane_affinity::allowed(None)?;
     let cpu = args.cpu.or(cpus.iter().last()).unwrap_or(0);
-    widelane_affinity::pin(cpu)
-        .map_err(|error| Failure::Failed(format!("cannot run on CPU {cpu}: {error}")))?;
+    widelane_affinity::pin(cpu).map_err(|error| Failure::Failed(format!("cannot run on CPU {cpu}: {error}")))?;
     let mut random = Random::new();
     let mut found_leak = true;
     for subject in &mut subjects {
-        let asked =
-            args.operations.is_empty() || args.operations.iter().any(|name| name == subject.name());
+        let asked = args.operations.is_empty() || args.operations.iter().any(|name| name == subject.name());
         if !asked {
             continue;
         }

@@ -95,20 +95,13 @@ fn last_cpu() -> String {
 /// Report of the brake on the CPU on which a program marks a class; `None` if this machine cannot have a brake.
 fn emulated(class: &str) -> Option<Value> {
     let own = std::env::current_exe().expect("the test");
-    let output = laboratory(&[
-        "emulate",
-        "--as",
-        "Silver 4116",
-        "--json",
-        "--cpus",
-        &last_cpu(),
-    ])
-    .arg("--")
-    .arg(own)
-    .args(["marking_program", "--exact"])
-    .env(MARKS, class)
-    .output()
-    .expect("it starts");
+    let output = laboratory(&["emulate", "--as", "Silver 4116", "--json", "--cpus", &last_cpu()])
+        .arg("--")
+        .arg(own)
+        .args(["marking_program", "--exact"])
+        .env(MARKS, class)
+        .output()
+        .expect("it starts");
     if cannot(&output) {
         return None;
     }
@@ -145,10 +138,7 @@ fn status_and_signals_are_the_programs_and_nothing_stays() {
     assert_eq!(output.status.code(), Some(7), "{output:?}");
     let output = run("echo $WIDELANE_BRAKE").output().expect("it starts");
     let page = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    assert!(
-        page.starts_with("/proc/") && !Path::new(&page).exists(),
-        "{page}"
-    );
+    assert!(page.starts_with("/proc/") && !Path::new(&page).exists(), "{page}");
     // A signal reaches the program.
     let mut brake = run("trap 'exit 5' TERM; echo ready; sleep 20 & wait")
         .spawn()
@@ -163,10 +153,7 @@ fn status_and_signals_are_the_programs_and_nothing_stays() {
 /// On the model wide code runs on cores of its own. On this machine that may be otherwise.
 #[test]
 fn advice_is_that_for_the_model() {
-    let cpus = widelane_affinity::allowed(None)
-        .expect("CPUs")
-        .iter()
-        .count();
+    let cpus = widelane_affinity::allowed(None).expect("CPUs").iter().count();
     if cpus < 2 {
         return println!("SKIP: this process may use one CPU only");
     }
@@ -176,9 +163,8 @@ fn advice_is_that_for_the_model() {
     };
     let own = product.display();
     let file = folder.path().join("profile.json").display().to_string();
-    let script = format!(
-        "'{own}' probe --quick --json --output '{file}' >&2 && '{own}' advise --json --profile '{file}'"
-    );
+    let script =
+        format!("'{own}' probe --quick --json --output '{file}' >&2 && '{own}' advise --json --profile '{file}'");
     let output = laboratory(&["emulate", "--as", "Gold 6130", "--", "sh", "-c", &script])
         .output()
         .expect("it starts");
@@ -213,27 +199,11 @@ fn mistakes_are_named() {
         (output.status.code(), said)
     };
     for (arguments, status, expected) in [
-        (
-            &["--as", "Pentium", "--", "true"][..],
-            2,
-            "known are Xeon Silver 4116",
-        ),
-        (
-            &["--as", "EPYC 9654", "--", "true"],
-            2,
-            "nothing to emulate",
-        ),
+        (&["--as", "Pentium", "--", "true"][..], 2, "known are Xeon Silver 4116"),
+        (&["--as", "EPYC 9654", "--", "true"], 2, "nothing to emulate"),
         (&["--as", "Gold 6326", "--", "true"], 2, "--level1-ghz"),
-        (
-            &["--as", "Gold 5512U", "--", "true"],
-            2,
-            "no source gives the clock",
-        ),
-        (
-            &["--as", "Gold 6130", "--cpus", "1023", "--", "true"],
-            2,
-            "CPU 1023",
-        ),
+        (&["--as", "Gold 5512U", "--", "true"], 2, "no source gives the clock"),
+        (&["--as", "Gold 6130", "--cpus", "1023", "--", "true"], 2, "CPU 1023"),
         (
             &["--as", "Gold 6130", "--cpus", "8191", "--", "true"],
             2,

@@ -43,18 +43,13 @@ fn judged(output: &Output) -> Option<(Vec<Value>, String)> {
         "real-time threads are not allowed",
         "has no lanes",
     ];
-    if let Some(what) = said
-        .lines()
-        .find(|line| lacks.iter().any(|one| line.contains(one)))
-    {
+    if let Some(what) = said.lines().find(|line| lacks.iter().any(|one| line.contains(one))) {
         println!("SKIP: {what}");
         return None;
     }
     assert!(output.status.success(), "{said}");
     let text = String::from_utf8_lossy(&output.stdout);
-    let lines = text
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("JSON"));
+    let lines = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
     Some((lines.collect(), said))
 }
 
@@ -102,11 +97,7 @@ fn kit_compares_each_way_with_light_code_at_several_shares_of_wide_work() {
         let of = |way: &str| with_condition(&lines, &format!("{records} records, {way}"));
         let base = of("256-light in place");
         assert!(base["against"].is_null());
-        for way in [
-            "512-ifma in place",
-            "512-ifma, thread pool",
-            "512-ifma, migration",
-        ] {
+        for way in ["512-ifma in place", "512-ifma, thread pool", "512-ifma, migration"] {
             assert_eq!(of(way)["against"], base["condition"]);
             // On a busy machine there are fewer slices than it takes.
             let variation = &of(way)["variation_percent"];
@@ -136,10 +127,7 @@ fn cloudflare_takes_each_form_at_each_share() {
     let Some(lines) = lines(&args) else { return };
     lines.iter().for_each(is_native_line);
     assert_eq!(lines.len(), 7, "{lines:?}");
-    assert_eq!(
-        with_condition(&lines, "512-ifma at 10 %")["published_percent"],
-        -5.5
-    );
+    assert_eq!(with_condition(&lines, "512-ifma at 10 %")["published_percent"], -5.5);
 }
 
 /// Both programs beside the provider and its shim, which cargo puts elsewhere when it builds tests only.
@@ -159,23 +147,15 @@ fn with_the_provider() -> Option<TempDir> {
 /// nginx itself encrypts: no `widelane serve` is there, and nginx that goes without the form would be refused.
 #[test]
 fn cloudflare_also_runs_inside_nginx() {
-    let args = brief(
-        "0.5",
-        &["cloudflare", "--inside-nginx", "--as", "Silver 4116"],
-    );
+    let args = brief("0.5", &["cloudflare", "--inside-nginx", "--as", "Silver 4116"]);
     let Some(folder) = with_the_provider() else {
-        return println!(
-            "SKIP: it is not all built; cargo build -p widelane -p widelane-openssl{{,-shim}}"
-        );
+        return println!("SKIP: it is not all built; cargo build -p widelane -p widelane-openssl{{,-shim}}");
     };
     let output = experiment_of(&folder.path().join("widelane-lab"), &args);
     let Some((lines, _)) = judged(&output) else {
         return;
     };
-    let braked: Vec<Value> = lines
-        .into_iter()
-        .filter(|line| !line["as"].is_null())
-        .collect();
+    let braked: Vec<Value> = lines.into_iter().filter(|line| !line["as"].is_null()).collect();
     assert_eq!(braked.len(), 7, "{braked:?}");
     // The brake sees the marks that the provider makes in nginx's worker, which has no rights.
     let at_level_1 = |form: &str| {
@@ -254,17 +234,11 @@ fn what_is_missing_is_named() {
     let mut command = under_test::laboratory();
     command.args(["experiment", "cloudflare", "--native"]);
     let nowhere = tempfile::tempdir().expect("a folder");
-    let output = command
-        .env("PATH", nowhere.path())
-        .output()
-        .expect("it starts");
+    let output = command.env("PATH", nowhere.path()).output().expect("it starts");
     let said = said(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     // Some servers are looked for where they usually are, whatever the path says.
-    assert!(
-        said.contains("h2load") && said.contains("apt-get install"),
-        "{said}"
-    );
+    assert!(said.contains("h2load") && said.contains("apt-get install"), "{said}");
     assert!(said.contains("nghttp2-client"), "{said}");
 }
 
@@ -275,21 +249,12 @@ fn mistakes_are_named() {
             &["xu", "--as", "Pentium", "--quick"][..],
             "--as: no model \"Pentium\" is known; known are Xeon Silver 4116",
         ),
-        (
-            &["cloudflare", "--as", "EPYC 9654"],
-            "there is nothing to emulate",
-        ),
-        (
-            &["kit", "--as", "Silver 4116", "--native"],
-            "cannot be used with",
-        ),
+        (&["cloudflare", "--as", "EPYC 9654"], "there is nothing to emulate"),
+        (&["kit", "--as", "Silver 4116", "--native"], "cannot be used with"),
         (&["xu", "--quick", "--rounds", "3"], "cannot be used with"),
         (&["lemire"], "cloudflare, kit, xu, intel, remedy"),
         (&["remedy", "--native"], "leave out --native"),
-        (
-            &["kit", "--inside-nginx"],
-            "--inside-nginx is for `cloudflare`",
-        ),
+        (&["kit", "--inside-nginx"], "--inside-nginx is for `cloudflare`"),
     ] {
         let output = experiment(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -308,8 +273,5 @@ fn what_is_not_installed_is_named_with_its_packages() {
     let said = said(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("not installed"), "{said}");
-    assert!(
-        said.contains("apt-get install --no-install-recommends"),
-        "{said}"
-    );
+    assert!(said.contains("apt-get install --no-install-recommends"), "{said}");
 }

@@ -34,10 +34,7 @@ fn a_program_of_another_commit_gets_no_record_unless_it_is_asked_for() {
     let programs = ["widelane", "widelane-lab"].map(|name| folder.path().join(name));
     for (commit, reason) in [
         ("0123456789ab", "and the tree is at"),
-        (
-            &format!("{short}-modified"),
-            "changes that the commit does not have",
-        ),
+        (&format!("{short}-modified"), "changes that the commit does not have"),
         ("unknown", "does not say"),
     ] {
         // One of them is enough.
@@ -82,13 +79,8 @@ fn a_program_of_another_commit_gets_no_record_unless_it_is_asked_for() {
     let mut lines = text
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-    let line = lines
-        .find(|line| line["kind"] == "timing")
-        .expect("a finding");
-    assert_eq!(
-        line["finding"],
-        serde_json::from_str::<Value>(FINDING).expect("JSON")
-    );
+    let line = lines.find(|line| line["kind"] == "timing").expect("a finding");
+    assert_eq!(line["finding"], serde_json::from_str::<Value>(FINDING).expect("JSON"));
 }
 
 /// A program that says of itself what is asked of `widelane` and `widelane-lab` here.
@@ -128,9 +120,7 @@ fn records(folder: &Path) -> Vec<Value> {
     };
     let texts = files.map(|file| fs::read_to_string(file.expect("a file").path()));
     let first = |text: String| serde_json::from_str(text.lines().next()?).ok();
-    texts
-        .filter_map(|text| first(text.expect("text")))
-        .collect()
+    texts.filter_map(|text| first(text.expect("text"))).collect()
 }
 
 fn git(tree: &Path, arguments: &[&str]) -> Output {
@@ -145,12 +135,7 @@ fn git(tree: &Path, arguments: &[&str]) -> Output {
 /// A command without what a hook of another repository, or this machine, tells git.
 fn git_free(program: &str) -> Command {
     let mut command = under_test::apart(Command::new(program));
-    for name in [
-        "GIT_DIR",
-        "GIT_WORK_TREE",
-        "GIT_INDEX_FILE",
-        "GIT_COMMON_DIR",
-    ] {
+    for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR"] {
         command.env_remove(name);
     }
     command
@@ -160,5 +145,4 @@ fn git_free(program: &str) -> Command {
 }
 
 /// Output of `timing`.
-const FINDING: &str =
-    r#"{"operation": "x", "classes": ["one", "two"], "measurements": 9000, "t": 1.25}"#;
+const FINDING: &str = r#"{"operation": "x", "classes": ["one", "two"], "measurements": 9000, "t": 1.25}"#;

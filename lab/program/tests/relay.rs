@@ -12,12 +12,7 @@ fn bytes_pass_through_every_peer_that_is_installed() {
     let program = folder.path().join("widelane");
     fs::write(&program, "").expect("a file");
     let output = under_test::laboratory()
-        .args([
-            "handshakes",
-            "relay",
-            "--sides",
-            "nginx-stream,haproxy,hitch",
-        ])
+        .args(["handshakes", "relay", "--sides", "nginx-stream,haproxy,hitch"])
         .args(["--mib", "3", "--seconds", "0.1", "--rounds", "1"])
         .args(["--modified", "--records"])
         .arg(folder.path())

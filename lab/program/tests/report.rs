@@ -55,38 +55,23 @@ fn a_page_is_written_from_the_records_of_this_folder_and_others() {
 fn figures_are_printed_and_no_page_is_written() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("r.jsonl"), RECORD).expect("written");
-    let output = report(
-        folder.path(),
-        &["--json", "--no-simulation", "--records", "r.jsonl"],
-    );
+    let output = report(folder.path(), &["--json", "--no-simulation", "--records", "r.jsonl"]);
     assert!(output.status.success(), "{output:?}");
     let lines = text(&output.stdout);
-    let lines: Vec<Value> = lines
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let times = lines
         .iter()
         .find(|line| line["what"] == "x: × AWS-LC")
         .expect("a quotient");
-    assert_eq!(
-        (&times["value"], &times["machine"]),
-        (&4.0.into(), &"A".into())
-    );
-    assert_eq!(
-        (&times["lines"][0], &times["by_lines"][0]),
-        (&3.into(), &2.into())
-    );
+    assert_eq!((&times["value"], &times["machine"]), (&4.0.into(), &"A".into()));
+    assert_eq!((&times["lines"][0], &times["by_lines"][0]), (&3.into(), &2.into()));
     assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 1);
 }
 
 #[test]
 fn a_broken_line_is_told_and_does_not_stop_the_report() {
     let folder = tempfile::tempdir().expect("a folder");
-    let broken = RECORD.replace(
-        "{\"kind\":\"end\"}",
-        "{\"kind\":\"dance\\u001b[2J\"}\n{\"ki",
-    );
+    let broken = RECORD.replace("{\"kind\":\"end\"}", "{\"kind\":\"dance\\u001b[2J\"}\n{\"ki");
     fs::write(folder.path().join("r.jsonl"), broken).expect("written");
     let output = report(
         folder.path(),
@@ -100,24 +85,15 @@ fn a_broken_line_is_told_and_does_not_stop_the_report() {
     let page = fs::read_to_string(folder.path().join("a.html")).expect("a page");
     assert!(page.contains("r.jsonl:5: it is not JSON"));
     assert!(page.contains("The simulator was left out"));
-    assert!(
-        !page.contains("khalil-2019"),
-        "published numbers come with it"
-    );
+    assert!(!page.contains("khalil-2019"), "published numbers come with it");
 }
 
 #[test]
 fn places_that_are_wrong_are_named_with_the_remedy() {
     let folder = tempfile::tempdir().expect("a folder");
     for (arguments, told) in [
-        (
-            ["--records", "missing"],
-            "nothing at missing: --records takes a folder",
-        ),
-        (
-            ["--output", "no/such/folder.html"],
-            "cannot write no/such/folder.html",
-        ),
+        (["--records", "missing"], "nothing at missing: --records takes a folder"),
+        (["--output", "no/such/folder.html"], "cannot write no/such/folder.html"),
         (["--profile", "missing.json"], "missing.json"),
     ] {
         let output = report(folder.path(), &arguments);
@@ -152,9 +128,7 @@ fn the_profile_of_this_machine_answers_the_question() {
     let Some(profile) = of_this_machine() else {
         return;
     };
-    profile
-        .save(&folder.path().join("p.json"))
-        .expect("written");
+    profile.save(&folder.path().join("p.json")).expect("written");
     let output = report(folder.path(), &["--no-simulation", "--profile", "p.json"]);
     assert!(output.status.success(), "{output:?}");
     let page = fs::read_to_string(folder.path().join("widelane-report.html")).expect("a page");
@@ -175,16 +149,11 @@ fn the_clocks_of_the_profile_are_drawn() {
     let Some(profile) = of_this_machine() else {
         return;
     };
-    profile
-        .save(&folder.path().join("p.json"))
-        .expect("written");
+    profile.save(&folder.path().join("p.json")).expect("written");
     let output = report(folder.path(), &clocks);
     assert!(output.status.success(), "{output:?}");
     let svg = fs::read_to_string(folder.path().join("clocks.svg")).expect("a picture");
-    assert!(
-        svg.starts_with("<svg ") && svg.contains("512-heavy"),
-        "{svg}"
-    );
+    assert!(svg.starts_with("<svg ") && svg.contains("512-heavy"), "{svg}");
     assert!(!folder.path().join("widelane-report.html").exists());
 }
 
@@ -197,10 +166,7 @@ fn latency_against_load_is_drawn_from_the_newest_record_that_has_it() {
     let output = report(folder.path(), &["--latency", "latency.svg"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let told = text(&output.stderr);
-    assert!(
-        told.contains("handshakes curve --condition rsa-x25519"),
-        "{told}"
-    );
+    assert!(told.contains("handshakes curve --condition rsa-x25519"), "{told}");
     for (day, machine) in [("2026-01-01", "Old"), ("2026-01-02", "New")] {
         let line = |share: f64| {
             format!(
@@ -214,10 +180,7 @@ fn latency_against_load_is_drawn_from_the_newest_record_that_has_it() {
             .next()
             .expect("a line")
             .replace("\"A\"", &format!("\"{machine}\""));
-        let record = format!(
-            "{run}\n{}{{\"kind\":\"end\"}}\n",
-            [0.1, 0.5, 0.7].map(line).concat()
-        );
+        let record = format!("{run}\n{}{{\"kind\":\"end\"}}\n", [0.1, 0.5, 0.7].map(line).concat());
         fs::write(shared.join(format!("{day}.jsonl")), record).expect("written");
     }
     let output = report(folder.path(), &["--latency", "latency.svg"]);
@@ -237,7 +200,8 @@ fn goodput_under_overload_is_drawn_from_the_record_of_it() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let told = text(&output.stderr);
     assert!(told.contains("`lab/overload` writes one"), "{told}");
-    let line = r#"{"kind":"overload","server":"serve","key":"rsa","knee_per_s":9,"rate":9,"report":{"goodput_per_s":8}}"#;
+    let line =
+        r#"{"kind":"overload","server":"serve","key":"rsa","knee_per_s":9,"rate":9,"report":{"goodput_per_s":8}}"#;
     let record = format!("{}\n{line}\n", RECORD.lines().next().expect("a run"));
     fs::write(shared.join("2026-01-02.jsonl"), record).expect("written");
     let output = report(folder.path(), &["--goodput", "goodput.svg"]);

@@ -16,9 +16,7 @@ fn objects(args: &[&str]) -> Vec<Value> {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
     let text = String::from_utf8(output.stdout).expect("text");
-    let lines = text
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("JSON"));
+    let lines = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
     lines.collect()
 }
 
@@ -35,9 +33,8 @@ fn every_published_number_is_told() {
     assert!(lines.len() > 30);
     for line in &lines {
         assert!(line["scenario"].is_string() && line["what"].is_string());
-        let [published, simulated, error, tolerance] =
-            ["published", "simulated", "error", "tolerance"]
-                .map(|key| line[key].as_f64().unwrap_or_else(|| panic!("{line}")));
+        let [published, simulated, error, tolerance] = ["published", "simulated", "error", "tolerance"]
+            .map(|key| line[key].as_f64().unwrap_or_else(|| panic!("{line}")));
         assert!((simulated - published - error).abs() < 1e-9, "{line}");
         let met = error.abs() <= tolerance + 1e-9;
         assert!(met || line["explanation"].is_string(), "{line}");
@@ -48,13 +45,7 @@ fn every_published_number_is_told() {
 
 #[test]
 fn a_sweep_has_a_line_for_each_run_and_step() {
-    let args = [
-        "simulate",
-        "kit-2018",
-        "--sweep",
-        "vector_cores=1..3:3",
-        "--json",
-    ];
+    let args = ["simulate", "kit-2018", "--sweep", "vector_cores=1..3:3", "--json"];
     let lines = objects(&args);
     // Four of the publication, and ten in lanes.
     assert_eq!(lines.len(), 3 * (4 + 10));
@@ -87,9 +78,7 @@ fn a_workload_is_advised_on_another_processor() {
         "--json",
     ];
     let lines = objects(&args);
-    let [line] = &lines[..] else {
-        panic!("{lines:?}")
-    };
+    let [line] = &lines[..] else { panic!("{lines:?}") };
     assert_eq!(line["model"], "Xeon Gold 6130");
     let options = line["options"].as_array().expect("options");
     let ours = options.iter().find(|one| one["placement"] == "marked-pool");
@@ -104,14 +93,7 @@ fn a_time_line_is_a_picture() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("core.svg");
     let file = file.to_str().expect("text");
-    let output = laboratory(&[
-        "simulate",
-        "kit-2018",
-        "--run",
-        "avx-512",
-        "--time-line",
-        file,
-    ]);
+    let output = laboratory(&["simulate", "kit-2018", "--run", "avx-512", "--time-line", file]);
     assert!(output.status.success());
     let svg = std::fs::read_to_string(file).expect("the picture");
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
@@ -130,10 +112,7 @@ fn a_file_of_ones_own_is_simulated() {
     std::fs::write(&file, text.replace("512-light", "512-lite")).expect("written");
     let (status, said) = failed(&["simulate", path]);
     assert_eq!(status, Some(2));
-    assert!(
-        said.contains("mine.toml") && said.contains("512-lite"),
-        "{said}"
-    );
+    assert!(said.contains("mine.toml") && said.contains("512-lite"), "{said}");
 }
 
 #[test]
@@ -172,10 +151,7 @@ fn mistakes_in_arguments_are_named() {
             vec!["simulate", "fleet", "--rate", "0"],
             "the rate is 0; it must be above 0",
         ),
-        (
-            vec!["simulate", "kit-2018", "--sweep", "seed=5..1"],
-            "5 is not below 1",
-        ),
+        (vec!["simulate", "kit-2018", "--sweep", "seed=5..1"], "5 is not below 1"),
         (
             vec!["simulate", "kit-2018", "--time-line", "x.svg"],
             "choose one with --run",

@@ -38,9 +38,7 @@ fn other_libraries_stand_beside_ours() {
 #[test]
 fn timing_lists_its_operations_and_refuses_others() {
     assert!(printed(&["timing", "--list"]).contains("\nplanted-leak\n"));
-    let output = under_test::laboratory()
-        .args(["timing", "nothing"])
-        .output();
+    let output = under_test::laboratory().args(["timing", "nothing"]).output();
     let output = output.expect("it starts");
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr);

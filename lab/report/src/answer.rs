@@ -12,11 +12,7 @@ use widelane_frequency::{Penalty, Profile, Subject, advise};
 use widelane_samples::{Figure, MODIFIED, Piece, Source, cell};
 
 /// The section.
-pub(crate) fn section(
-    profile: Option<(&Profile, &Rc<Source>)>,
-    inputs: &Inputs,
-    list: &RecordList<'_>,
-) -> Section {
+pub(crate) fn section(profile: Option<(&Profile, &Rc<Source>)>, inputs: &Inputs, list: &RecordList<'_>) -> Section {
     let mut tiles = Vec::new();
     let mut blocks = vec![
         Block::Text(cell(PROBLEM)),
@@ -33,11 +29,7 @@ pub(crate) fn section(
 }
 
 /// States whether wide code costs clock here.
-fn penalty(
-    profile: Option<(&Profile, &Rc<Source>)>,
-    inputs: &Inputs,
-    tiles: &mut Vec<Tile>,
-) -> Vec<Piece> {
+fn penalty(profile: Option<(&Profile, &Rc<Source>)>, inputs: &Inputs, tiles: &mut Vec<Tile>) -> Vec<Piece> {
     let machine = &inputs.machine;
     let Some((profile, source)) = profile else {
         let (answer, published) = match inputs.licences {
@@ -66,27 +58,19 @@ fn penalty(
         let clocks = profile.clocks.iter().enumerate();
         let wide = clocks.filter(|(_, clock)| clock.class != "scalar");
         let fitting = wide.filter(|(_, clock)| wanted(&clock.class, clock.cores));
-        let lowest = fitting
-            .min_by(|(_, one), (_, other)| one.of_scalar.value.total_cmp(&other.of_scalar.value));
+        let lowest = fitting.min_by(|(_, one), (_, other)| one.of_scalar.value.total_cmp(&other.of_scalar.value));
         lowest.map(|(index, _)| index)
     };
     let found = match profile.penalty() {
         Penalty::None { .. } => lowest(&|_, _| true).map(|index| (false, index)),
         Penalty::Some(depths) => depths
             .first()
-            .and_then(|deepest| {
-                lowest(&|class, cores| class == deepest.class && cores == deepest.cores)
-            })
+            .and_then(|deepest| lowest(&|class, cores| class == deepest.class && cores == deepest.cores))
             .map(|index| (true, index)),
         Penalty::Unknown => None,
     };
-    let figure = found.and_then(|(costs, index)| {
-        Some((
-            costs,
-            &profile.clocks[index],
-            of_scalar(profile, index, source)?,
-        ))
-    });
+    let figure =
+        found.and_then(|(costs, index)| Some((costs, &profile.clocks[index], of_scalar(profile, index, source)?)));
     let Some((costs, clock, figure)) = figure else {
         return vec![
             Piece::Strong("Not known. ".to_owned()),
@@ -94,10 +78,7 @@ fn penalty(
         ];
     };
     tiles.push(Tile {
-        title: format!(
-            "of the clock of scalar code, with {}",
-            described(&clock.class)
-        ),
+        title: format!("of the clock of scalar code, with {}", described(&clock.class)),
         figure: figure.clone(),
     });
     let with = format!(
@@ -126,10 +107,7 @@ fn penalty(
     ];
     if let Some(tail) = tail(profile, &clock.class, source) {
         tiles.push(Tile {
-            title: format!(
-                "until the clock is back after a burst of {}",
-                described(&clock.class)
-            ),
+            title: format!("until the clock is back after a burst of {}", described(&clock.class)),
             figure: tail.clone(),
         });
         pieces.push(", and stays low for ".into());
@@ -148,9 +126,7 @@ const PROBLEM: &str = "Wide vector code (AVX2, AVX-512) can lower the clock of a
 fn placement(profile: Option<(&Profile, &Rc<Source>)>, lanes: Lanes) -> Vec<Piece> {
     let Some(&widest) = lanes.widths().first() else {
         let here = lanes.sentence();
-        return vec![
-            format!("{here} Widelane works here, through AWS-LC, and gains nothing.").into(),
-        ];
+        return vec![format!("{here} Widelane works here, through AWS-LC, and gains nothing.").into()];
     };
     let Some((profile, _)) = profile else {
         return vec![
@@ -163,9 +139,7 @@ fn placement(profile: Option<(&Profile, &Rc<Source>)>, lanes: Lanes) -> Vec<Piec
     };
     let advice = advise(Subject::Measured(profile), lanes);
     let place = match advice.placement.name() {
-        "vector-cores" => {
-            "on cores of their own, so that the scalar code beside them keeps its clock"
-        }
+        "vector-cores" => "on cores of their own, so that the scalar code beside them keeps its clock",
         _ => "on the server's own threads",
     };
     let text = format!(
@@ -181,10 +155,7 @@ fn worth(list: &RecordList<'_>, lanes: bool, tiles: &mut Vec<Tile>) -> Option<Ve
     let (rsa, ecdsa) = (of(RSA), of(ECDSA));
     let nginx = list.nearest(gain_of_nginx);
     for (found, title) in [
-        (
-            &rsa,
-            "times as many full RSA-2048 handshakes as nginx with OpenSSL",
-        ),
+        (&rsa, "times as many full RSA-2048 handshakes as nginx with OpenSSL"),
         (
             &ecdsa,
             "times as many full ECDSA P-256 handshakes as nginx with OpenSSL",

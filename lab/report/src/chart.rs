@@ -237,8 +237,7 @@ impl Chart<'_, '_> {
         let ends = [row.top - BEYOND, row.foot + BEYOND].map(|y| (at, self.y(y)));
         // On a bar it needs an edge to be seen.
         let line = |colour: Colour, width| PathElement::new(ends, colour.rgb().stroke_width(width));
-        self.area
-            .draw_series([line(Colour::Paper, 4), line(Colour::Mark, 2)])?;
+        self.area.draw_series([line(Colour::Paper, 4), line(Colour::Mark, 2)])?;
         Ok(())
     }
 
@@ -357,9 +356,7 @@ pub(crate) fn lines<'a>(
 }
 
 pub(crate) fn letters() -> TextStyle<'static> {
-    ("sans-serif", LETTERS)
-        .into_font()
-        .color(&Colour::Ink.rgb())
+    ("sans-serif", LETTERS).into_font().color(&Colour::Ink.rgb())
 }
 
 /// A number at the foot, to the digits in which numbers that are `step` apart differ.

@@ -5,17 +5,13 @@ use crate::chart::{Colour, Point, Points, points};
 use crate::order::RecordList;
 use std::rc::Rc;
 use widelane_samples::{
-    Cell, Figure, Interval, Line, Origin, Piece, Source, Statistic, Table, Unit, cell, figure_or,
-    groups, number, ranges, text,
+    Cell, Figure, Interval, Line, Origin, Piece, Source, Statistic, Table, Unit, cell, figure_or, groups, number,
+    ranges, text,
 };
 use widelane_sim::{BUILTIN, Comparison, Scenario};
 
 /// The section. `simulator` is the source of the predictions.
-pub(crate) fn section(
-    list: &RecordList<'_>,
-    predictions: &[Comparison],
-    simulator: &Rc<Source>,
-) -> Section {
+pub(crate) fn section(list: &RecordList<'_>, predictions: &[Comparison], simulator: &Rc<Source>) -> Section {
     let mut blocks = vec![Block::Text(cell(
         "What was published, what the simulator says of it, and what was measured here. Published and \
          simulated numbers have no interval. Error: simulated less published. Held out: no parameter of \
@@ -83,11 +79,7 @@ struct Row<'a> {
     measured: Vec<Figure>,
 }
 
-fn rows<'a>(
-    list: &RecordList<'a>,
-    predictions: &'a [Comparison],
-    simulator: &Rc<Source>,
-) -> Vec<Row<'a>> {
+fn rows<'a>(list: &RecordList<'a>, predictions: &'a [Comparison], simulator: &Rc<Source>) -> Vec<Row<'a>> {
     let mut rows: Vec<Row<'a>> = Vec::new();
     for prediction in predictions {
         let title = |name: &str| format!("{}, {}: {name}", prediction.scenario, prediction.what);
@@ -97,14 +89,7 @@ fn rows<'a>(
                 ..Origin::of_profile(field.to_owned())
             };
             let interval = Interval::NotMeasured;
-            Figure::new(
-                &title(name),
-                value,
-                Unit::Plain,
-                interval,
-                origin,
-                simulator,
-            )
+            Figure::new(&title(name), value, Unit::Plain, interval, origin, simulator)
         };
         rows.push(Row {
             scenario: &prediction.scenario,
@@ -130,9 +115,7 @@ fn rows<'a>(
                     ..figure
                 })
             };
-            let known = rows
-                .iter()
-                .position(|row| row.scenario == scenario && row.what == what);
+            let known = rows.iter().position(|row| row.scenario == scenario && row.what == what);
             let index = known.unwrap_or_else(|| {
                 rows.push(Row {
                     scenario,
@@ -146,14 +129,8 @@ fn rows<'a>(
             });
             let row = &mut rows[index];
             row.measured.extend(of("measured", &lines, "/value"));
-            row.published = row
-                .published
-                .take()
-                .or_else(|| before("published", "/published"));
-            row.simulated = row
-                .simulated
-                .take()
-                .or_else(|| before("simulated", "/simulated"));
+            row.published = row.published.take().or_else(|| before("published", "/published"));
+            row.simulated = row.simulated.take().or_else(|| before("simulated", "/simulated"));
         }
     }
     rows
@@ -269,9 +246,7 @@ fn chart(rows: &[&Row<'_>]) -> Option<Block> {
         .collect();
     let measured = rows.iter().any(|row| !row.measured.is_empty());
     let caption = match measured {
-        true => {
-            "As multiples of the published number (red line): simulated (yellow), measured (green)."
-        }
+        true => "As multiples of the published number (red line): simulated (yellow), measured (green).",
         false => "As multiples of the published number (red line): simulated (yellow).",
     };
     Block::chart(points(&drawn, 1.0), caption)

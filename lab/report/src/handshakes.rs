@@ -7,9 +7,7 @@ use crate::latency;
 use crate::order::{RecordList, folded};
 use std::rc::Rc;
 use widelane_samples::kinds::{CLOSED, FIELDS, PAIR, Pair, RATE, WAYS_IN};
-use widelane_samples::{
-    Cell, Figure, Piece, Record, Source, Table, cell, groups, names, pairs, plain,
-};
+use widelane_samples::{Cell, Figure, Piece, Record, Source, Table, cell, groups, names, pairs, plain};
 
 /// The section.
 pub(crate) fn section(list: &RecordList<'_>) -> Section {
@@ -19,16 +17,11 @@ pub(crate) fn section(list: &RecordList<'_>) -> Section {
          quotients of rounds, with its interval of 95\u{a0}%; of CPU time, less is better.",
     ))];
     let beside_nginx = |record: &Record| {
-        Pair::of(record)
-            .is_some_and(|pair| [OURS, "nginx"].iter().all(|side| pair.sides.contains(side)))
+        Pair::of(record).is_some_and(|pair| [OURS, "nginx"].iter().all(|side| pair.sides.contains(side)))
     };
     let topics: [(&str, &str, Shown); 5] = [
         ("Widelane's terminator beside nginx", PAIR, pair),
-        (
-            "Unmodified servers, with and without Widelane",
-            WAYS_IN.kind,
-            ways_in,
-        ),
+        ("Unmodified servers, with and without Widelane", WAYS_IN.kind, ways_in),
         ("What batching changes", CLOSED.kind, closed),
         ("Latency against load", latency::KIND, latency::curves),
         ("Other pairs of servers", PAIR, pair),
@@ -77,14 +70,7 @@ pub(crate) fn gain_of_nginx(record: &Record, source: &Rc<Source>) -> Option<Figu
         "nginx with Widelane: × nginx alone",
         [("/server", "nginx"), ("/condition", RSA)],
     );
-    busiest(
-        record,
-        source,
-        WAYS_IN.kind,
-        &wanted,
-        ["widelane", "plain"],
-        what,
-    )
+    busiest(record, source, WAYS_IN.kind, &wanted, ["widelane", "plain"], what)
 }
 
 /// Quotient of the rates of two sides where most connections are in flight, and enough.
@@ -103,31 +89,20 @@ fn busiest(
     let mut all = groups(record, kind, &keys);
     all.retain(|one| {
         let mut words = wanted.iter().enumerate();
-        one.key[0].as_u64() >= Some(BUSY)
-            && words.all(|(place, (_, word))| one.word(place + 1) == *word)
+        one.key[0].as_u64() >= Some(BUSY) && words.all(|(place, (_, word))| one.word(place + 1) == *word)
     });
     let most = all.into_iter().max_by_key(|one| one.key[0].as_u64())?;
-    Figure::quotient(
-        what,
-        &pairs(&most.of_side(ours), &most.of_side(theirs)),
-        RATE,
-        source,
-    )
+    Figure::quotient(what, &pairs(&most.of_side(ours), &most.of_side(theirs)), RATE, source)
 }
 
 type Shown = fn(&Record, &Rc<Source>) -> Vec<Block>;
 
 fn pair(record: &Record, source: &Rc<Source>) -> Vec<Block> {
     let Some(pair) = Pair::of(record) else {
-        return vec![Block::Text(cell(
-            "This record has not two sides: nothing is compared.",
-        ))];
+        return vec![Block::Text(cell("This record has not two sides: nothing is compared."))];
     };
     let table = pair.table(record, source, &FIELDS[..2]);
-    let servers: Vec<_> = table.head[2..4]
-        .iter()
-        .map(|column| plain(&column.title))
-        .collect();
+    let servers: Vec<_> = table.head[2..4].iter().map(|column| plain(&column.title)).collect();
     let drawn = table.rows.iter().flat_map(|row| {
         let measured = plain(&row[0]);
         let condition = measured.strip_suffix(": handshakes/s").map(str::to_owned);
@@ -147,8 +122,7 @@ fn ways_in(record: &Record, source: &Rc<Source>) -> Vec<Block> {
         let label = format!("{} in flight", plain(&row[1]));
         (plain(&row[0]), label, &row[quotient], Colour::Ours)
     });
-    let caption =
-        "Handshakes a second with Widelane, as a multiple of the server alone (red line).";
+    let caption = "Handshakes a second with Widelane, as a multiple of the server alone (red line).";
     with_chart(drawn.collect(), caption, Some(1.0), &table)
 }
 
@@ -175,32 +149,22 @@ pub(crate) fn column(table: &Table, title: &str) -> usize {
 /// A bar before it is drawn: its group, its label, the cell with its figure, its colour.
 type Drawn<'a> = (String, String, &'a Cell, Colour);
 
-fn with_chart(
-    drawn: Vec<Drawn<'_>>,
-    caption: &str,
-    mark: Option<f64>,
-    table: &Table,
-) -> Vec<Block> {
-    let groups = drawn
-        .chunk_by(|one, next| one.0 == next.0)
-        .map(|group| Group {
-            title: Some(group[0].0.clone()),
-            bars: group
-                .iter()
-                .filter_map(|(_, label, cell, colour)| {
-                    Some(Bar {
-                        label: label.clone(),
-                        figure: cell.iter().find_map(Piece::figure)?,
-                        colour: *colour,
-                    })
+fn with_chart(drawn: Vec<Drawn<'_>>, caption: &str, mark: Option<f64>, table: &Table) -> Vec<Block> {
+    let groups = drawn.chunk_by(|one, next| one.0 == next.0).map(|group| Group {
+        title: Some(group[0].0.clone()),
+        bars: group
+            .iter()
+            .filter_map(|(_, label, cell, colour)| {
+                Some(Bar {
+                    label: label.clone(),
+                    figure: cell.iter().find_map(Piece::figure)?,
+                    colour: *colour,
                 })
-                .collect(),
-        });
+            })
+            .collect(),
+    });
     let chart = Block::chart(panels(&groups.collect::<Vec<_>>(), mark), caption);
-    chart
-        .into_iter()
-        .chain([Block::Table(table.clone())])
-        .collect()
+    chart.into_iter().chain([Block::Table(table.clone())]).collect()
 }
 
 /// Colour of a server, by its name.
@@ -228,8 +192,7 @@ mod tests {
 
     /// Pair of six rounds with `in_flight` requests in flight.
     fn pair_of(in_flight: u64) -> Record {
-        let mut text =
-            r#"{"kind":"run","command":"pair widelane-on nginx","machine":{}}"#.to_owned();
+        let mut text = r#"{"kind":"run","command":"pair widelane-on nginx","machine":{}}"#.to_owned();
         for round in 0..6 {
             for (side, rate) in [("nginx", 100 + round), ("widelane-on", 400 + 4 * round)] {
                 let line = json!({"kind": "pair", "condition": RSA, "side": side, "round": round,
@@ -237,9 +200,7 @@ mod tests {
                 text.push_str(&format!("\n{line}"));
             }
         }
-        Record::parse("r.jsonl", text.as_bytes())
-            .0
-            .expect("a record")
+        Record::parse("r.jsonl", text.as_bytes()).0.expect("a record")
     }
 
     #[test]
@@ -260,10 +221,7 @@ mod tests {
         record.lines.remove(0);
         let turns = groups(&record, PAIR, &["/condition"]);
         let pairs = pairs(&turns[0].of_side(OURS), &turns[0].of_side("nginx"));
-        let numbers: Vec<_> = pairs
-            .iter()
-            .map(|(our, their)| (our.number, their.number))
-            .collect();
+        let numbers: Vec<_> = pairs.iter().map(|(our, their)| (our.number, their.number)).collect();
         assert_eq!(numbers, [(5, 4), (7, 6), (9, 8), (11, 10), (13, 12)]);
     }
 }

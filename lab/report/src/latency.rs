@@ -39,12 +39,7 @@ fn of_condition(record: &Record, condition: &str, source: &Rc<Source>) -> Table 
 pub fn latency(records: &[Record], condition: &str) -> Option<String> {
     records.iter().rev().find_map(|record| {
         let source = Source::of(record, None);
-        let title = format!(
-            "{}; {}, {}",
-            names::condition(condition),
-            source.machine,
-            source.date
-        );
+        let title = format!("{}; {}, {}", names::condition(condition), source.machine, source.date);
         picture(&of_condition(record, condition, &source), Some(&title))
     })
 }
@@ -65,22 +60,14 @@ struct Curve {
 }
 
 fn curves_in(table: &Table) -> Vec<Curve> {
-    let [server, rate, p50, p99] =
-        ["server", "starts/s", "p50", "p99"].map(|title| column(table, title));
-    let value = |row: &[Cell], at: usize| {
-        row[at]
-            .iter()
-            .find_map(Piece::figure)
-            .map(|figure| figure.value)
-    };
+    let [server, rate, p50, p99] = ["server", "starts/s", "p50", "p99"].map(|title| column(table, title));
+    let value = |row: &[Cell], at: usize| row[at].iter().find_map(Piece::figure).map(|figure| figure.value);
     let servers = table
         .rows
         .chunk_by(|one, next| plain(&one[server]) == plain(&next[server]));
     let curves = servers.map(|rows| {
         let line = |at: usize| {
-            let points = rows
-                .iter()
-                .filter_map(|row| Some((value(row, rate)?, value(row, at)?)));
+            let points = rows.iter().filter_map(|row| Some((value(row, rate)?, value(row, at)?)));
             points
                 .filter(|(rate, us)| DRAWN.contains(rate) && DRAWN.contains(us))
                 .collect()
@@ -94,22 +81,12 @@ fn curves_in(table: &Table) -> Vec<Curve> {
     curves.filter(|curve| curve.most.len() >= 3).collect()
 }
 
-fn draw(
-    svg: &mut String,
-    curves: &[Curve],
-    title: Option<&str>,
-) -> Result<(), Box<dyn std::error::Error>> {
-    let all = || {
-        curves
-            .iter()
-            .flat_map(|one| one.half.iter().chain(&one.most))
-    };
+fn draw(svg: &mut String, curves: &[Curve], title: Option<&str>) -> Result<(), Box<dyn std::error::Error>> {
+    let all = || curves.iter().flat_map(|one| one.half.iter().chain(&one.most));
     let fastest = all().map(|point| point.0).fold(1.0, f64::max);
     let least = all().map(|point| point.1).fold(f64::MAX, f64::min);
     let most = all().map(|point| point.1).fold(1.0, f64::max);
-    let keys = curves
-        .iter()
-        .map(|one| (one.server.clone(), colour(&one.server)));
+    let keys = curves.iter().map(|one| (one.server.clone(), colour(&one.server)));
     let area = lines(svg, title, keys.collect())?;
     let mut chart = ChartBuilder::on(&area)
         .margin_top(6)
@@ -130,9 +107,7 @@ fn draw(
         .draw()?;
     for one in curves {
         let colour = colour(&one.server).rgb();
-        let line = |points: &[(f64, f64)], width| {
-            PathElement::new(points.to_vec(), colour.stroke_width(width))
-        };
+        let line = |points: &[(f64, f64)], width| PathElement::new(points.to_vec(), colour.stroke_width(width));
         chart.draw_series([line(&one.half, 1), line(&one.most, 3)])?;
         let dot = |&at: &(f64, f64)| Circle::new(at, 3, colour.filled());
         chart.draw_series(one.most.iter().map(dot))?;
@@ -173,9 +148,7 @@ mod tests {
                 }
             }
         }
-        Record::parse("r.jsonl", text.as_bytes())
-            .0
-            .expect("a record")
+        Record::parse("r.jsonl", text.as_bytes()).0.expect("a record")
     }
 
     #[test]
@@ -186,10 +159,7 @@ mod tests {
         let curves = of_condition("rsa-x25519");
         assert_eq!(curves.len(), 2);
         let drawn = &curves[0];
-        assert_eq!(
-            drawn.most,
-            [(500.0, 200.0), (2500.0, 1000.0), (3500.0, 1400.0)]
-        );
+        assert_eq!(drawn.most, [(500.0, 200.0), (2500.0, 1000.0), (3500.0, 1400.0)]);
         assert_eq!(drawn.half[1], (2500.0, 100.0));
         assert!(of_condition("ecdsa-x25519").is_empty());
     }
@@ -197,14 +167,8 @@ mod tests {
     #[test]
     fn a_picture_has_a_line_for_each_server_and_its_title_cannot_break_it() {
         let svg = latency(&[record(&[0.7, 0.1, 0.5])], "rsa-x25519").expect("a picture");
-        assert!(
-            svg.starts_with("<svg ") && svg.ends_with("</svg>\n"),
-            "{svg}"
-        );
-        assert!(
-            svg.contains("RSA-2048, X25519; a &amp; &lt;b&gt;, 2026-01-02"),
-            "{svg}"
-        );
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{svg}");
+        assert!(svg.contains("RSA-2048, X25519; a &amp; &lt;b&gt;, 2026-01-02"), "{svg}");
         assert_eq!(svg.matches("stroke-width=\"3\"").count(), 2, "{svg}");
         // One load is a point and no curve.
         assert_eq!(latency(&[record(&[0.7])], "rsa-x25519"), None);

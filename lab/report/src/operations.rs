@@ -4,9 +4,7 @@ use crate::block::{Block, Section};
 use crate::chart::{Bar, Colour, columns};
 use crate::order::{RecordList, folded};
 use std::rc::Rc;
-use widelane_samples::{
-    Piece, Record, Source, TIMES, beside_peers, beside_the_ports, cell, kinds, plain,
-};
+use widelane_samples::{Piece, Record, Source, TIMES, beside_peers, beside_the_ports, cell, kinds, plain};
 
 /// The section.
 pub(crate) fn section(list: &RecordList<'_>) -> Section {
@@ -18,11 +16,7 @@ pub(crate) fn section(list: &RecordList<'_>) -> Section {
     let entries = list
         .with(kinds::SPEED.kind)
         .map(|(record, source)| (source, String::new(), tables(record, source)));
-    folded(
-        &mut blocks,
-        "Beside other libraries and the ports",
-        entries.collect(),
-    );
+    folded(&mut blocks, "Beside other libraries and the ports", entries.collect());
     if blocks.len() == 1 {
         blocks.push(Block::Text(cell(
             "No record has any. `widelane-lab handshakes speed` writes them (docs/bench.md).",
@@ -38,10 +32,7 @@ pub(crate) fn section(list: &RecordList<'_>) -> Section {
 fn tables(record: &Record, source: &Rc<Source>) -> Vec<Block> {
     let mut blocks = Vec::new();
     let peers = beside_peers(record, source);
-    let rows = peers
-        .rows
-        .iter()
-        .map(|row| (plain(&row[0]), row[TIMES].first()));
+    let rows = peers.rows.iter().map(|row| (plain(&row[0]), row[TIMES].first()));
     let bars = rows.filter_map(|(label, piece)| {
         Some(Bar {
             label,

@@ -56,10 +56,7 @@ impl<'a> RecordList<'a> {
     }
 
     /// The nearest record of which `wanted` makes something, and how near it is.
-    pub(crate) fn nearest<T>(
-        &self,
-        wanted: impl Fn(&Record, &Rc<Source>) -> Option<T>,
-    ) -> Option<(T, Proximity)> {
+    pub(crate) fn nearest<T>(&self, wanted: impl Fn(&Record, &Rc<Source>) -> Option<T>) -> Option<(T, Proximity)> {
         let mut found = self
             .all
             .iter()
@@ -83,11 +80,7 @@ impl Proximity {
 
 /// Adds what was made of records below a heading, each to be opened: the first of a machine and a
 /// subject is open.
-pub(crate) fn folded(
-    blocks: &mut Vec<Block>,
-    heading: &str,
-    entries: Vec<(&Rc<Source>, String, Vec<Block>)>,
-) {
+pub(crate) fn folded(blocks: &mut Vec<Block>, heading: &str, entries: Vec<(&Rc<Source>, String, Vec<Block>)>) {
     if entries.is_empty() {
         return;
     }
@@ -108,10 +101,7 @@ pub(crate) fn folded(
             format!("{subject}: ")
         };
         inner.push(Block::Fold {
-            title: format!(
-                "{about}{}{virtual_machine}, {}",
-                source.machine, source.date
-            ),
+            title: format!("{about}{}{virtual_machine}, {}", source.machine, source.date),
             open,
             blocks,
         });

@@ -54,11 +54,7 @@ fn curves<'a>(record: &'a Record, key: Option<&str>) -> Vec<Curve<'a>> {
     curves
 }
 
-fn draw(
-    svg: &mut String,
-    curves: &[Curve<'_>],
-    title: &str,
-) -> Result<(), Box<dyn std::error::Error>> {
+fn draw(svg: &mut String, curves: &[Curve<'_>], title: &str) -> Result<(), Box<dyn std::error::Error>> {
     let all = || curves.iter().flat_map(|one| &one.points);
     let least = all().map(|point| point.0).fold(1.0, f64::min);
     let most = all().map(|point| point.0).fold(1.0, f64::max);
@@ -157,19 +153,10 @@ mod tests {
         );
         let other = record("other", &[json!({"kind": "speed"})]);
         let svg = goodput(&[one.clone(), other.clone()]).expect("a picture");
-        assert!(
-            svg.contains("RSA-2048; a &amp; &lt;b&gt;, 2026-01-02"),
-            "{svg}"
-        );
-        assert!(
-            svg.contains("widelane serve") && svg.contains("nginx"),
-            "{svg}"
-        );
+        assert!(svg.contains("RSA-2048; a &amp; &lt;b&gt;, 2026-01-02"), "{svg}");
+        assert!(svg.contains("widelane serve") && svg.contains("nginx"), "{svg}");
         assert_eq!(svg.matches("stroke-width=\"3\"").count(), 2, "{svg}");
         assert_eq!(goodput(&[other]), None);
-        assert_eq!(
-            goodput(&[record("a", &[json!({"kind": "overload"})])]),
-            None
-        );
+        assert_eq!(goodput(&[record("a", &[json!({"kind": "overload"})])]), None);
     }
 }

@@ -186,17 +186,11 @@ fn tabular(pieces: &[Piece]) -> Markup {
 /// The number, with all by which it can be found again.
 fn figure(figure: &Figure) -> Markup {
     let origin = &figure.origin;
-    let list = |lines: &[usize]| {
-        lines
-            .iter()
-            .map(usize::to_string)
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
+    let list = |lines: &[usize]| lines.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
     let (low, high) = match figure.interval {
-        Interval::Confidence(low, high)
-        | Interval::Spread(low, high)
-        | Interval::Range(low, high) => (Some(low), Some(high)),
+        Interval::Confidence(low, high) | Interval::Spread(low, high) | Interval::Range(low, high) => {
+            (Some(low), Some(high))
+        }
         Interval::TooFew(_) | Interval::None(_) | Interval::NotMeasured => (None, None),
     };
     html! {

@@ -4,9 +4,7 @@ use crate::block::{Block, Section};
 use crate::chart::{Bar, Colour, bars};
 use std::rc::Rc;
 use widelane_frequency::{Distribution, Estimate, Profile};
-use widelane_samples::{
-    Figure, Interval, Origin, Piece, Source, Table, Unit, cell, figure_or, number, text,
-};
+use widelane_samples::{Figure, Interval, Origin, Piece, Source, Table, Unit, cell, figure_or, number, text};
 
 /// The section; without a profile it says how to make one, and why there is none.
 pub(crate) fn section(profile: Result<(&Profile, &Rc<Source>), &str>) -> Section {
@@ -49,11 +47,7 @@ pub(crate) fn section(profile: Result<(&Profile, &Rc<Source>), &str>) -> Section
 /// The clock of a profile's class at `index`, as a share of that of scalar code.
 pub(crate) fn of_scalar(profile: &Profile, index: usize, source: &Rc<Source>) -> Option<Figure> {
     let clock = profile.clocks.get(index)?;
-    let what = format!(
-        "clock of {} on {}, of scalar",
-        clock.class,
-        cores(clock.cores)
-    );
+    let what = format!("clock of {} on {}, of scalar", clock.class, cores(clock.cores));
     let field = format!("/clocks/{index}/of_scalar");
     estimate(&what, Unit::Share, &clock.of_scalar, field, source)
 }
@@ -86,23 +80,18 @@ fn chart(profile: &Profile, source: &Rc<Source>) -> Block {
 }
 
 fn svg_of(profile: &Profile, source: &Rc<Source>, title: Option<&str>) -> Option<String> {
-    let figures: Vec<_> = (0..profile.clocks.len())
-        .map(|at| ghz(profile, at, source))
-        .collect();
-    let rows = figures
-        .iter()
-        .zip(&profile.clocks)
-        .filter_map(|(figure, clock)| {
-            Some(Bar {
-                label: format!("{} on {}", clock.class, cores(clock.cores)),
-                figure: figure.as_ref()?,
-                colour: match clock.class.as_str() {
-                    "scalar" | "128" => Colour::Peer,
-                    "256-light" | "256-heavy" => Colour::Middle,
-                    _ => Colour::Wide,
-                },
-            })
-        });
+    let figures: Vec<_> = (0..profile.clocks.len()).map(|at| ghz(profile, at, source)).collect();
+    let rows = figures.iter().zip(&profile.clocks).filter_map(|(figure, clock)| {
+        Some(Bar {
+            label: format!("{} on {}", clock.class, cores(clock.cores)),
+            figure: figure.as_ref()?,
+            colour: match clock.class.as_str() {
+                "scalar" | "128" => Colour::Peer,
+                "256-light" | "256-heavy" => Colour::Middle,
+                _ => Colour::Wide,
+            },
+        })
+    });
     // A machine with many cores has many numbers of active ones; the table has them all.
     let rows: Vec<_> = rows.take(MOST_BARS).collect();
     bars(&rows, None, title)
@@ -110,11 +99,7 @@ fn svg_of(profile: &Profile, source: &Rc<Source>, title: Option<&str>) -> Option
 
 fn clocks(profile: &Profile, source: &Rc<Source>) -> Block {
     let rows = profile.clocks.iter().enumerate().map(|(at, clock)| {
-        let what = format!(
-            "time that vanished with {} on {}",
-            clock.class,
-            cores(clock.cores)
-        );
+        let what = format!("time that vanished with {} on {}", clock.class, cores(clock.cores));
         let field = format!("/clocks/{at}/vanished");
         let vanished = estimate(&what, Unit::Share, &clock.vanished, field, source);
         vec![
@@ -159,14 +144,8 @@ fn edges(profile: &Profile, source: &Rc<Source>) -> Block {
         );
         vec![
             cell(&class[..]),
-            figure_or(
-                middle("work lost with", "stall_us", &edge.stall_us),
-                NOT_THERE,
-            ),
-            figure_or(
-                middle("work lost beside", "control_us", &edge.control_us),
-                NOT_THERE,
-            ),
+            figure_or(middle("work lost with", "stall_us", &edge.stall_us), NOT_THERE),
+            figure_or(middle("work lost beside", "control_us", &edge.control_us), NOT_THERE),
             figure_or(after, NOT_THERE),
             figure_or(tail(profile, class, source), "none: the clock is not lower"),
         ]
@@ -192,35 +171,17 @@ fn ghz(profile: &Profile, at: usize, source: &Rc<Source>) -> Option<Figure> {
 }
 
 /// An estimate of a profile, at `field` of it.
-fn estimate(
-    what: &str,
-    unit: Unit,
-    estimate: &Estimate,
-    field: String,
-    source: &Rc<Source>,
-) -> Option<Figure> {
+fn estimate(what: &str, unit: Unit, estimate: &Estimate, field: String, source: &Rc<Source>) -> Option<Figure> {
     let interval = Interval::Confidence(estimate.low, estimate.high);
     let origin = Origin::of_profile(format!("{field}/value"));
     Figure::new(what, estimate.value, unit, interval, origin, source)
 }
 
 /// The middle of a distribution of a profile, at `field` of it, in microseconds.
-fn middle_of(
-    what: &str,
-    distribution: &Distribution,
-    field: String,
-    source: &Rc<Source>,
-) -> Option<Figure> {
+fn middle_of(what: &str, distribution: &Distribution, field: String, source: &Rc<Source>) -> Option<Figure> {
     let interval = Interval::Spread(distribution.p5, distribution.p95);
     let origin = Origin::of_profile(format!("{field}/p50"));
-    Figure::new(
-        what,
-        distribution.p50,
-        Unit::Microseconds,
-        interval,
-        origin,
-        source,
-    )
+    Figure::new(what, distribution.p50, Unit::Microseconds, interval, origin, source)
 }
 
 fn cores(count: usize) -> String {
@@ -246,9 +207,7 @@ mod tests {
         let (red, green, blue) = Colour::Wide.colours()[0];
         let wide = format!("fill=\"#{red:02X}{green:02X}{blue:02X}\"");
         let clocks = drawn.clocks.iter();
-        let expected = clocks
-            .filter(|clock| clock.class.starts_with("512"))
-            .count();
+        let expected = clocks.filter(|clock| clock.class.starts_with("512")).count();
         assert_eq!((svg.matches(&wide).count(), expected), (expected, 3));
         assert!(
             svg.contains("A &lt;b&gt; &amp; co") && svg.ends_with("</svg>\n"),

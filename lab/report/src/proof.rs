@@ -12,10 +12,7 @@ const KIND: &str = "proof";
 pub fn proof(records: &[Record]) -> Option<String> {
     let mut newest_first = records.iter().rev();
     let record = newest_first.find(|record| record.of(KIND).next().is_some())?;
-    let rows: Vec<_> = record
-        .of(KIND)
-        .filter_map(|line| row(&line.value))
-        .collect();
+    let rows: Vec<_> = record.of(KIND).filter_map(|line| row(&line.value)).collect();
     // The scale begins at nought, so that lengths can be compared.
     points(&rows, 0.0).into_iter().next()
 }

@@ -47,10 +47,7 @@ fn files(place: &PathBuf) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(place)? {
         let path = entry?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "jsonl")
-        {
+        if path.extension().is_some_and(|extension| extension == "jsonl") {
             files.push(path);
         }
     }
@@ -85,16 +82,10 @@ mod tests {
         let names: Vec<_> = records.iter().map(|record| &record.name[..]).collect();
         assert_eq!(names.len(), 2, "{names:?}");
         let told: Vec<_> = faults.iter().map(Fault::to_string).collect();
-        let told: Vec<_> = told
-            .iter()
-            .map(|fault| fault.rsplit('/').next().unwrap())
-            .collect();
+        let told: Vec<_> = told.iter().map(|fault| fault.rsplit('/').next().unwrap()).collect();
         assert_eq!(told.len(), 4, "{told:?}");
         assert!(told[0].starts_with("a.jsonl:3: it is not JSON"), "{told:?}");
-        assert!(
-            told[1].starts_with("b.jsonl:2: the kind \"dance\""),
-            "{told:?}"
-        );
+        assert!(told[1].starts_with("b.jsonl:2: the kind \"dance\""), "{told:?}");
         assert!(told[2].starts_with("c.jsonl:1: "), "{told:?}");
         assert!(told[3].starts_with("missing: cannot be read"), "{told:?}");
     }

@@ -69,9 +69,7 @@ pub(crate) fn date(seconds: u64) -> String {
 fn link(page: &Path, file: &Path) -> String {
     let whole = |path: &Path| absolute(path).unwrap_or_else(|_| path.to_owned());
     let (page, file) = (plain(&whole(page)), plain(&whole(file)));
-    let folder: Vec<_> = page
-        .parent()
-        .map_or(Vec::new(), |parent| parent.components().collect());
+    let folder: Vec<_> = page.parent().map_or(Vec::new(), |parent| parent.components().collect());
     let steps: Vec<_> = file.components().collect();
     let common = folder
         .iter()
@@ -121,11 +119,7 @@ mod tests {
     #[test]
     fn addresses_are_relative_and_encoded() {
         for (page, file, expected) in [
-            (
-                "/a/report.html",
-                "/a/lab/records/r.jsonl",
-                "lab/records/r.jsonl",
-            ),
+            ("/a/report.html", "/a/lab/records/r.jsonl", "lab/records/r.jsonl"),
             ("/a/b/report.html", "/a/c/../r x.jsonl", "../r%20x.jsonl"),
             ("/a/report.html", "/var/\"><b>", "../var/%22%3E%3Cb%3E"),
             ("report.html", "lab/r.jsonl", "lab/r.jsonl"),

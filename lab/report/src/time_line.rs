@@ -51,10 +51,7 @@ fn draw(svg: &mut String, spans: &[Span], title: &str) -> Result<(), Box<dyn std
     chart.draw_series(wide)?;
     for (index, (colour, name)) in KEYS.into_iter().enumerate() {
         let (x, y) = (56 + index as i32 * 130, SIZE.1 as i32 - 20);
-        root.draw(&Rectangle::new(
-            [(x, y), (x + 12, y + 12)],
-            colour.rgb().filled(),
-        ))?;
+        root.draw(&Rectangle::new([(x, y), (x + 12, y + 12)], colour.rgb().filled()))?;
         root.draw(&Text::new(name, (x + 18, y), letters()))?;
     }
     drop(chart);
@@ -91,19 +88,11 @@ mod tests {
 
     #[test]
     fn levels_have_their_colours_and_names_cannot_break_the_picture() {
-        let (_, text) = BUILTIN
-            .iter()
-            .find(|(name, _)| *name == "downs-2020")
-            .unwrap();
+        let (_, text) = BUILTIN.iter().find(|(name, _)| *name == "downs-2020").unwrap();
         let scenario = Scenario::parse(text).unwrap();
-        let plan = scenario
-            .plan(&scenario.runs[0], &Settings::default())
-            .unwrap();
+        let plan = scenario.plan(&scenario.runs[0], &Settings::default()).unwrap();
         let svg = time_line(&timeline(&plan, 0, 5_000), "a & <b>").unwrap();
-        assert!(
-            svg.starts_with("<svg ") && svg.ends_with("</svg>\n"),
-            "{svg}"
-        );
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{svg}");
         assert!(svg.contains("a &amp; &lt;b&gt;"), "{svg}");
         // Bursts take the core to level 1 and back, with a halt on each way. The legend has each
         // colour once.

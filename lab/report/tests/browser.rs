@@ -23,31 +23,17 @@ fn no_width_makes_the_page_scroll_sideways() {
     let html = page(folder.path());
     for view in browser.views(folder.path(), &html, Paper::Light) {
         let width = view["width"].as_u64().expect("a width");
-        assert_eq!(
-            view["scroll"], view["client"],
-            "{width} px: {}",
-            view["wide"]
-        );
+        assert_eq!(view["scroll"], view["client"], "{width} px: {}", view["wide"]);
         assert_eq!(count(&view, "wide"), 0, "{width} px: {view}");
         // On a desk, tables have room without a scroll bar of their own.
         if width >= DESK {
-            assert_eq!(
-                count(&view, "scrolled"),
-                0,
-                "{width} px: {}",
-                view["scrolled"]
-            );
+            assert_eq!(count(&view, "scrolled"), 0, "{width} px: {}", view["scrolled"]);
         }
         assert!(view["tables"].as_u64() > Some(30), "{width} px: {view}");
         // The letters of a table or a picture can be read, and all of them.
         let smallest = view["smallest"].as_f64().expect("a size");
         assert!(smallest >= 9.0, "{width} px: letters of {smallest} px");
-        assert_eq!(
-            count(&view, "tangled"),
-            0,
-            "{width} px: {}",
-            view["tangled"]
-        );
+        assert_eq!(count(&view, "tangled"), 0, "{width} px: {}", view["tangled"]);
         // The answer is on the first screen.
         let foot = view["answer"].as_f64().expect("the foot of the answer");
         assert!(foot < PHONE_HEIGHT, "{width} px: the answer ends at {foot}");
@@ -66,8 +52,7 @@ fn what_is_too_wide_or_on_top_of_another_is_found() {
     let planted = [
         // Wider than a phone, and as a table also wider than a desk.
         "<div class=planted style=\"width:900px\">x</div>".to_owned(),
-        "<div class=scroll><table style=\"width:1700px\"><thead><tr><th>planted</table></div>"
-            .to_owned(),
+        "<div class=scroll><table style=\"width:1700px\"><thead><tr><th>planted</table></div>".to_owned(),
         format!(
             "<figure><svg viewBox=\"0 0 360 100\">{}{}{}</svg></figure>",
             text(20),
@@ -85,10 +70,7 @@ fn what_is_too_wide_or_on_top_of_another_is_found() {
         let tangled = view["tangled"].as_array().expect("a list");
         let tangled: Vec<_> = tangled.iter().filter_map(Value::as_str).collect();
         assert_eq!(tangled.len(), 2, "{view}");
-        assert!(
-            tangled[0].starts_with("on ") && tangled[1].starts_with("cut"),
-            "{view}"
-        );
+        assert!(tangled[0].starts_with("on ") && tangled[1].starts_with("cut"), "{view}");
     }
 }
 
@@ -154,12 +136,7 @@ fn pictures_are_taken_on_phone_and_desk_light_and_dark() {
             let size = format!("--window-size={width},{height}");
             browser.run(folder.path(), paper, [OsStr::new(&size), &wanted], &page);
             let picture = fs::read(&file).expect("a picture");
-            assert_eq!(
-                size_of_png(&picture),
-                Some((width, height)),
-                "{}",
-                file.display()
-            );
+            assert_eq!(size_of_png(&picture), Some((width, height)), "{}", file.display());
             pictures.push(picture);
         }
         assert_ne!(pictures[0], pictures[1], "light and dark look alike");
@@ -216,12 +193,7 @@ impl Browser {
         let folder = tempfile::tempdir().expect("a folder");
         let page = folder.path().join("page.html");
         fs::write(&page, "<p>alive</p>").expect("written");
-        let shown = browser.run(
-            folder.path(),
-            Paper::Light,
-            [OsStr::new("--dump-dom")],
-            &page,
-        );
+        let shown = browser.run(folder.path(), Paper::Light, [OsStr::new("--dump-dom")], &page);
         if !shown.contains("alive") {
             println!("SKIP: {} does not run here", browser.0.display());
             return None;
@@ -241,27 +213,16 @@ impl Browser {
             "--window-size=1700,1000",
         ];
         let shown = self.run(folder, paper, flags.map(OsStr::new), &frames);
-        let (_, found) = shown
-            .split_once("FOUND")
-            .expect("the frames were looked at");
+        let (_, found) = shown.split_once("FOUND").expect("the frames were looked at");
         let (found, _) = found.split_once("END").expect("the frames were looked at");
-        let found = found
-            .replace("&lt;", "<")
-            .replace("&gt;", ">")
-            .replace("&amp;", "&");
+        let found = found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
         let views: Vec<Value> = serde_json::from_str(&found).expect("what was found");
         assert_eq!(views.len(), 4, "{found}");
         views
     }
 
     /// Output of the browser when it shows `page`.
-    fn run<'a>(
-        &self,
-        folder: &Path,
-        paper: Paper,
-        flags: impl IntoIterator<Item = &'a OsStr>,
-        page: &Path,
-    ) -> String {
+    fn run<'a>(&self, folder: &Path, paper: Paper, flags: impl IntoIterator<Item = &'a OsStr>, page: &Path) -> String {
         let scheme = match paper {
             Paper::Dark => "--blink-settings=preferredColorScheme=0",
             Paper::Light => "--blink-settings=preferredColorScheme=1",
@@ -296,18 +257,13 @@ impl Browser {
 /// Width and height in the header of a PNG file.
 fn size_of_png(bytes: &[u8]) -> Option<(u32, u32)> {
     let number = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-    bytes
-        .starts_with(b"\x89PNG")
-        .then_some((number(16)?, number(20)?))
+    bytes.starts_with(b"\x89PNG").then_some((number(16)?, number(20)?))
 }
 
 /// The sum of red, green and blue in `rgb(1, 2, 3)`.
 fn lightness(colour: &str) -> i64 {
     let numbers = colour.split(|c: char| !c.is_ascii_digit());
-    numbers
-        .filter_map(|number| number.parse::<i64>().ok())
-        .take(3)
-        .sum()
+    numbers.filter_map(|number| number.parse::<i64>().ok()).take(3).sum()
 }
 
 /// Height that a phone shows at once, in pixels of its pages.

@@ -14,9 +14,7 @@ fn the_forecast_is_the_quotient_of_the_record() {
     let rate = |backend: &str, in_flight: u64| {
         let mut results = record.of("speed").map(|line| &line.value["result"]);
         let found = results.find(|one| {
-            one["operation"] == "rsa2048-sign"
-                && one["backend"] == backend
-                && one["in_flight"] == in_flight
+            one["operation"] == "rsa2048-sign" && one["backend"] == backend && one["in_flight"] == in_flight
         });
         found
             .and_then(|one| one["ops_per_s"].as_f64())

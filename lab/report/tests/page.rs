@@ -20,11 +20,7 @@ fn every_figure_is_the_one_of_the_lines_that_it_names() {
     let mut seen: HashMap<String, usize> = HashMap::new();
     for figure in page.elements("data") {
         let origin = figure.attribute("title").unwrap_or_default();
-        let number = |name: &str| {
-            figure
-                .attribute(name)
-                .and_then(|text| text.parse::<f64>().ok())
-        };
+        let number = |name: &str| figure.attribute(name).and_then(|text| text.parse::<f64>().ok());
         let value = number("value").expect("a figure has a value");
         let (low, high) = (number("data-low"), number("data-high"));
         let file = folder
@@ -34,20 +30,14 @@ fn every_figure_is_the_one_of_the_lines_that_it_names() {
             let text = fs::read_to_string(&file).expect("the record is there");
             match serde_json::from_str(&text) {
                 Ok(profile) => vec![profile],
-                Err(_) => text
-                    .lines()
-                    .map(|line| serde_json::from_str(line).unwrap())
-                    .collect(),
+                Err(_) => text.lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
             }
         });
         let field = figure.attribute("data-field").expect("a field");
         let statistic = figure.attribute("data-statistic").expect("a statistic");
         let scale = number("data-scale").expect("a scale");
         let of = |name: &str| -> Vec<Vec<f64>> {
-            let numbers = figure
-                .attribute(name)
-                .unwrap_or_default()
-                .split_whitespace();
+            let numbers = figure.attribute(name).unwrap_or_default().split_whitespace();
             let at = |number: &str| numbers_at(&lines[number.parse::<usize>().unwrap() - 1], field);
             numbers.map(at).collect()
         };
@@ -69,33 +59,19 @@ fn every_figure_is_the_one_of_the_lines_that_it_names() {
             "sum" => all.iter().sum(),
             _ => middle(&all),
         };
-        assert!(
-            same(value, meant),
-            "{origin}: shows {value}, the lines say {meant}"
-        );
+        assert!(same(value, meant), "{origin}: shows {value}, the lines say {meant}");
         for end in [low, high].into_iter().flatten() {
             let known = statistic == "value" || all.iter().any(|number| same(*number, end));
-            assert!(
-                known,
-                "{origin}: {end} is an end of the interval and in no line"
-            );
+            assert!(known, "{origin}: {end} is an end of the interval and in no line");
         }
         if let (Some(low), Some(high)) = (low, high) {
-            assert!(
-                low <= value && value <= high,
-                "{origin}: {low} {value} {high}"
-            );
+            assert!(low <= value && value <= high, "{origin}: {low} {value} {high}");
         }
         shows(figure, value, origin);
         *seen.entry(statistic.to_owned()).or_default() += 1;
     }
     // The records have all of these, so that nothing above was looked at in vain.
-    for (statistic, at_least) in [
-        ("median", 300),
-        ("quotient", 80),
-        ("sum", 20),
-        ("value", 20),
-    ] {
+    for (statistic, at_least) in [("median", 300), ("quotient", 80), ("sum", 20), ("value", 20)] {
         let count = seen.get(statistic).copied().unwrap_or_default();
         assert!(count >= at_least, "{count} of {statistic}: {seen:?}");
     }
@@ -115,28 +91,18 @@ fn programs_get_the_figures_of_the_page() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    let printed: Vec<f64> = lines
-        .iter()
-        .map(|line| line["value"].as_f64().unwrap())
-        .collect();
+    let printed: Vec<f64> = lines.iter().map(|line| line["value"].as_f64().unwrap()).collect();
     // A tile repeats a figure of the sentence above it, in both.
     assert_eq!(shown, printed);
     for line in &lines {
         for key in ["machine", "date", "record", "what", "section"] {
-            assert!(
-                line[key].as_str().is_some_and(|text| !text.is_empty()),
-                "{key}: {line}"
-            );
+            assert!(line[key].as_str().is_some_and(|text| !text.is_empty()), "{key}: {line}");
         }
         assert!(
             line["interval"].is_object() != line["no_interval"].is_string(),
             "{line}"
         );
-        assert_eq!(
-            line["commit"].as_str().map(str::is_empty),
-            Some(false),
-            "{line}"
-        );
+        assert_eq!(line["commit"].as_str().map(str::is_empty), Some(false), "{line}");
     }
 }
 
@@ -145,10 +111,7 @@ fn the_page_needs_no_other_file_and_its_links_lead_somewhere() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = report(&inputs(folder.path())).html().to_owned();
     let page = Page::read(&text);
-    let ids: Vec<_> = page
-        .all()
-        .filter_map(|element| element.attribute("id"))
-        .collect();
+    let ids: Vec<_> = page.all().filter_map(|element| element.attribute("id")).collect();
     let mut records = 0;
     for link in page.elements("a") {
         let target = link.attribute("href").expect("a link has a target");
@@ -169,10 +132,7 @@ fn the_page_needs_no_other_file_and_its_links_lead_somewhere() {
         assert!(!loads.contains(&name), "<{name}>");
         for (attribute, value) in &element.attributes {
             let loads = attribute == "src" || attribute.starts_with("on") || value.contains("://");
-            assert!(
-                !loads || attribute == "xmlns",
-                "<{name} {attribute}={value:?}>"
-            );
+            assert!(!loads || attribute == "xmlns", "<{name} {attribute}={value:?}>");
         }
     }
     for from_elsewhere in ["url(", "@import", "@font-face"] {
@@ -225,16 +185,12 @@ fn nothing_in_a_record_becomes_markup() {
             let report = json!({"handshakes_per_s": 100 + round, "errors": 0,
                 "server_cpu_us_per_handshake": 7});
             for kind in ["pair", "ways-in", "closed"] {
-                lines.push(
-                    json!({"kind": kind, "server": HOSTILE, "side": side, "round": round,
-                    "condition": HOSTILE, "in_flight": 16, "report": report}),
-                );
+                lines.push(json!({"kind": kind, "server": HOSTILE, "side": side, "round": round,
+                    "condition": HOSTILE, "in_flight": 16, "report": report}));
             }
         }
-        lines.push(
-            json!({"kind": "experiment", "scenario": HOSTILE, "what": HOSTILE,
-            "value": 3 + round, "published": 2, "simulated": 2.5}),
-        );
+        lines.push(json!({"kind": "experiment", "scenario": HOSTILE, "what": HOSTILE,
+            "value": 3 + round, "published": 2, "simulated": 2.5}));
     }
     for backend in ["avx512ifma", "aws-lc"] {
         let in_flight = if backend == "aws-lc" { 1 } else { 8 };
@@ -315,10 +271,7 @@ fn nothing_in_a_record_becomes_markup() {
     ];
     for element in page.all() {
         assert!(allowed.contains(&&element.name[..]), "<{}>", element.name);
-        let scripted = element
-            .attributes
-            .iter()
-            .any(|(name, _)| name.starts_with("on"));
+        let scripted = element.attributes.iter().any(|(name, _)| name.starts_with("on"));
         assert!(!scripted, "<{} {:?}>", element.name, element.attributes);
     }
     // The hostile text is there, as text: in the tables, in pictures, in faults, and where a number is missing.
@@ -361,10 +314,7 @@ fn faults_are_told_with_file_and_line_and_the_rest_is_shown() {
         .find(|line: &Value| line["what"] == "RSA-2048, X25519: × nginx")
         .expect("the answer");
     let pairs = answer["lines"].as_array().unwrap().len();
-    assert_eq!(
-        (pairs, answer["by_lines"].as_array().unwrap().len()),
-        (19, 19)
-    );
+    assert_eq!((pairs, answer["by_lines"].as_array().unwrap().len()), (19, 19));
 }
 
 #[test]
@@ -372,28 +322,17 @@ fn the_answer_is_that_of_the_profile_and_of_the_nearest_record() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = |inputs: &Inputs| {
         let page = page_of(inputs);
-        let (_, answer) = page
-            .text
-            .split_once("Do I have this problem?")
-            .expect("the question");
+        let (_, answer) = page.text.split_once("Do I have this problem?").expect("the question");
         let (answer, _) = answer.split_once("This machine").expect("the contents");
         let answer = answer.split_whitespace().collect::<Vec<_>>().join(" ");
-        let (problem, answer) = answer
-            .split_once(" afterwards. ")
-            .expect("what it is about");
-        assert!(
-            problem.contains("can lower the clock of a core"),
-            "{problem}"
-        );
+        let (problem, answer) = answer.split_once(" afterwards. ").expect("what it is about");
+        assert!(problem.contains("can lower the clock of a core"), "{problem}");
         answer.to_owned()
     };
     let mut inputs = inputs(folder.path());
     let answer = text(&inputs);
     assert!(answer.starts_with("Yes."), "{answer}");
-    assert!(
-        answer.contains("it falls to 66.7 % (66.0 to 67.4)"),
-        "{answer}"
-    );
+    assert!(answer.contains("it falls to 66.7 % (66.0 to 67.4)"), "{answer}");
     assert!(answer.contains("on cores of their own"), "{answer}");
     assert!(answer.contains("the nearest CPU with a record"), "{answer}");
 
@@ -427,10 +366,7 @@ fn the_answer_is_that_of_the_profile_and_of_the_nearest_record() {
     inputs.profile = Err("no profile of this machine: /x/profile.json: not there".to_owned());
     let answer = text(&inputs);
     assert!(answer.starts_with("Not known yet."), "{answer}");
-    assert!(
-        answer.contains("widelane probe && widelane-lab report"),
-        "{answer}"
-    );
+    assert!(answer.contains("widelane probe && widelane-lab report"), "{answer}");
 
     for (licences, begin) in [(true, "Probably. "), (false, "Probably not. ")] {
         inputs.licences = Some(licences);
@@ -446,20 +382,14 @@ fn the_answer_is_that_of_the_profile_and_of_the_nearest_record() {
     // A record may be of a CPU that has the same name, and lanes.
     let elsewhere = "On a CPU that has them (AMD EPYC), one core completes 3.99";
     assert!(answer.contains(elsewhere), "{answer}");
-    assert_eq!(
-        answer.matches("(on another CPU: AMD EPYC)").count(),
-        3,
-        "{answer}"
-    );
+    assert_eq!(answer.matches("(on another CPU: AMD EPYC)").count(), 3, "{answer}");
 }
 
 #[test]
 fn experiments_have_published_simulated_and_measured_numbers_beside_each_other() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut lines = vec![
-        json!({"kind": "run", "started": "2026-01-02T", "machine": {"cpu": "A",
-        "commit": "0123456789", "modified": false}}),
-    ];
+    let mut lines = vec![json!({"kind": "run", "started": "2026-01-02T", "machine": {"cpu": "A",
+        "commit": "0123456789", "modified": false}})];
     for round in 0..7 {
         lines.push(json!({"kind": "experiment", "scenario": "cloudflare-2017",
             "what": "change of requests/s, %", "round": round, "value": -9.0 - f64::from(round)}));
@@ -492,16 +422,9 @@ fn experiments_have_published_simulated_and_measured_numbers_beside_each_other()
         .split('\n')
         .map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
-    let row = |start: &str| {
-        rows.iter()
-            .find(|row| row.starts_with(start))
-            .expect("a row")
-    };
+    let row = |start: &str| rows.iter().find(|row| row.starts_with(start)).expect("a row");
     let measured = row("change of requests/s, % -10");
-    assert!(
-        measured.contains("-10.5 -12 -15 to -9 0.05 0.1 no"),
-        "{measured}"
-    );
+    assert!(measured.contains("-10.5 -12 -15 to -9 0.05 0.1 no"), "{measured}");
     assert!(
         measured.contains("x.jsonl lines 2–8 (A, 2026-01-02, commit 0123456)"),
         "{measured}"
@@ -523,11 +446,7 @@ fn experiments_have_published_simulated_and_measured_numbers_beside_each_other()
         records: Vec::new(),
         ..inputs(folder.path())
     });
-    assert!(
-        empty
-            .text
-            .contains("widelane-lab experiment cloudflare --record DIR")
-    );
+    assert!(empty.text.contains("widelane-lab experiment cloudflare --record DIR"));
 }
 
 /// Checks that the shown text has the value, to the digits that it shows.
@@ -537,12 +456,8 @@ fn shows(figure: &Element, value: f64, origin: &str) {
         .chars()
         .take_while(|c| c.is_ascii_digit() || "-.".contains(*c))
         .collect();
-    let number: f64 = digits
-        .parse()
-        .unwrap_or_else(|_| panic!("{origin}: {shown:?}"));
-    let decimals = digits
-        .split_once('.')
-        .map_or(0, |(_, decimals)| decimals.len());
+    let number: f64 = digits.parse().unwrap_or_else(|_| panic!("{origin}: {shown:?}"));
+    let decimals = digits.split_once('.').map_or(0, |(_, decimals)| decimals.len());
     let value = match figure.attribute("data-unit") {
         Some("share") => 100.0 * value,
         _ => value,

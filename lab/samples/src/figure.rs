@@ -129,13 +129,7 @@ pub enum Unit {
 
 impl Figure {
     /// The median of what stands at `field` of `lines`; `None` if nothing does.
-    pub fn median(
-        what: &str,
-        unit: Unit,
-        lines: &[&Line],
-        field: &str,
-        source: &Rc<Source>,
-    ) -> Option<Self> {
+    pub fn median(what: &str, unit: Unit, lines: &[&Line], field: &str, source: &Rc<Source>) -> Option<Self> {
         let values: Vec<f64> = lines.iter().flat_map(|line| numbers(line, field)).collect();
         let interval = interval(&values);
         let origin = Origin::new(Statistic::Median, field, lines);
@@ -144,12 +138,7 @@ impl Figure {
 
     /// The median of the quotients of what stands at `field`, in the first line of a pair by the
     /// second; of several numbers in a line, one by one. `None` if there are none.
-    pub fn quotient(
-        what: &str,
-        pairs: &[(&Line, &Line)],
-        field: &str,
-        source: &Rc<Source>,
-    ) -> Option<Self> {
+    pub fn quotient(what: &str, pairs: &[(&Line, &Line)], field: &str, source: &Rc<Source>) -> Option<Self> {
         let mut all = Vec::new();
         for (ours, theirs) in pairs {
             let (ours, theirs) = (numbers(ours, field), numbers(theirs, field));
@@ -168,13 +157,7 @@ impl Figure {
     }
 
     /// The median again, with the smallest and the largest value.
-    pub fn range(
-        what: &str,
-        unit: Unit,
-        lines: &[&Line],
-        field: &str,
-        source: &Rc<Source>,
-    ) -> Option<Self> {
+    pub fn range(what: &str, unit: Unit, lines: &[&Line], field: &str, source: &Rc<Source>) -> Option<Self> {
         let values = lines.iter().flat_map(|line| numbers(line, field));
         let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), value| {
             (low.min(value), high.max(value))
@@ -252,12 +235,8 @@ impl Figure {
     pub fn json(&self, section: &str) -> Value {
         let source = &*self.source;
         let (interval, why) = match self.interval {
-            Interval::Confidence(low, high) => {
-                (json!({"of": "95 %", "low": low, "high": high}), None)
-            }
-            Interval::Spread(low, high) => {
-                (json!({"of": "p5 to p95", "low": low, "high": high}), None)
-            }
+            Interval::Confidence(low, high) => (json!({"of": "95 %", "low": low, "high": high}), None),
+            Interval::Spread(low, high) => (json!({"of": "p5 to p95", "low": low, "high": high}), None),
             Interval::Range(low, high) => (json!({"of": "all", "low": low, "high": high}), None),
             Interval::TooFew(count) => {
                 let why = format!("too few values for an interval: {count}");
@@ -353,19 +332,13 @@ impl Source {
             Value::Bool(false) => {}
             Value::Bool(true) => notes.push(MODIFIED.to_owned()),
             _ => {
-                notes.push(
-                    "it is not known whether the sources were those of the commit".to_owned(),
-                );
+                notes.push("it is not known whether the sources were those of the commit".to_owned());
             }
         }
         if !record.is_complete() {
             notes.push("its run was interrupted".to_owned());
         }
-        let file = record
-            .name
-            .rsplit('/')
-            .next()
-            .filter(|name| !name.is_empty());
+        let file = record.name.rsplit('/').next().filter(|name| !name.is_empty());
         let started = word(&run["started"]);
         Rc::new(Self {
             machine: word(&machine["cpu"]),
@@ -461,9 +434,7 @@ pub fn ranges<'a>(lines: impl Iterator<Item = &'a usize>) -> String {
             _ => parts.push((line, line)),
         }
     }
-    if let (true, Some((first, _)), Some((_, last))) =
-        (parts.len() > MOST_PIECES, parts.first(), parts.last())
-    {
+    if let (true, Some((first, _)), Some((_, last))) = (parts.len() > MOST_PIECES, parts.first(), parts.last()) {
         let count: usize = parts.iter().map(|(first, last)| last - first + 1).sum();
         return format!("{first}–{last} ({count} of them)");
     }
@@ -538,10 +509,7 @@ mod tests {
     #[test]
     fn lines_for_people() {
         assert_eq!(ranges([7, 2, 3, 4, 9, 3].iter()), "2–4, 7, 9");
-        assert_eq!(
-            ranges([7, 8, 37, 38, 67, 97, 127].iter()),
-            "7–127 (7 of them)"
-        );
+        assert_eq!(ranges([7, 8, 37, 38, 67, 97, 127].iter()), "7–127 (7 of them)");
         assert_eq!(ranges([].iter()), "");
     }
 
@@ -550,9 +518,7 @@ mod tests {
         let source = Rc::new(Source::default());
         let ours = (0..6).map(|n| line(2 * n + 2, json!({"x": 30.0 + n as f64})));
         let ours: Vec<Line> = ours.collect();
-        let theirs: Vec<Line> = (0..6)
-            .map(|n| line(2 * n + 3, json!({"x": 10.0})))
-            .collect();
+        let theirs: Vec<Line> = (0..6).map(|n| line(2 * n + 3, json!({"x": 10.0}))).collect();
         let pairs: Vec<_> = ours.iter().zip(&theirs).collect();
         let figure = Figure::quotient("q", &pairs, "/x", &source).expect("a figure");
         assert_eq!(figure.value, 3.25);

@@ -160,9 +160,7 @@ fn stray(prose: &str) -> Vec<(usize, String)> {
             };
             let is_unit = UNITS.split(' ').any(|one| one == unit);
             let numeric = number.starts_with(|c: char| c.is_ascii_digit())
-                && number
-                    .chars()
-                    .all(|c| c.is_ascii_digit() || ".,".contains(c));
+                && number.chars().all(|c| c.is_ascii_digit() || ".,".contains(c));
             if numeric && (number.contains(',') || is_unit || word.starts_with('×')) {
                 found.push((index + 1, format!("{number} {unit}").trim().to_owned()));
             }
@@ -217,10 +215,7 @@ mod tests {
         for (text, line) in [
             ("a\n<!-- figures pair x\nb", "line 2"),
             ("<!-- figures pair x -->1", "line 1"),
-            (
-                "<!-- figures a -->1\n<!-- figures b -->2<!-- /figures -->",
-                "line 1",
-            ),
+            ("<!-- figures a -->1\n<!-- figures b -->2<!-- /figures -->", "line 1"),
             ("a\nb <!-- figures x -->1<!-- /figures -->", "line 2"),
         ] {
             let error = pieces(text).err().expect("refused");

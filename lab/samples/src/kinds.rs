@@ -44,19 +44,10 @@ pub const WAYS_IN: Kind = Kind {
     keys: &[SOFTWARE, ("/condition", ""), IN_FLIGHT],
     columns: &[
         ("handshakes/s", Of::MedianOf("plain", Unit::PerSecond, RATE)),
-        (
-            "with Widelane",
-            Of::MedianOf("widelane", Unit::PerSecond, RATE),
-        ),
+        ("with Widelane", Of::MedianOf("widelane", Unit::PerSecond, RATE)),
         ("quotient", Of::Quotient(WITH_AND_WITHOUT, RATE)),
-        (
-            "CPU time each",
-            Of::MedianOf("plain", Unit::Microseconds, CPU_TIME),
-        ),
-        (
-            "with Widelane",
-            Of::MedianOf("widelane", Unit::Microseconds, CPU_TIME),
-        ),
+        ("CPU time each", Of::MedianOf("plain", Unit::Microseconds, CPU_TIME)),
+        ("with Widelane", Of::MedianOf("widelane", Unit::Microseconds, CPU_TIME)),
         ("quotient", Of::Quotient(WITH_AND_WITHOUT, CPU_TIME)),
         ("errors", Of::Sum(ERRORS)),
     ],
@@ -65,12 +56,7 @@ pub const WAYS_IN: Kind = Kind {
 /// The same with more figures, in a row for each side.
 pub const WAYS_IN_SIDES: Kind = Kind {
     kind: WAYS_IN.kind,
-    keys: &[
-        SOFTWARE,
-        ("/condition", ""),
-        IN_FLIGHT,
-        ("/side", "OpenSSL"),
-    ],
+    keys: &[SOFTWARE, ("/condition", ""), IN_FLIGHT, ("/side", "OpenSSL")],
     columns: &[
         ("handshakes/s", per_second(RATE)),
         ("× alone", Of::SureTimes("plain", RATE)),
@@ -90,10 +76,7 @@ pub const MEMORY: Kind = Kind {
         ("idle connections", count("/result/connections")),
         ("PSS before", kib("/result/before/pss_kib")),
         ("PSS with", kib("/result/with/pss_kib")),
-        (
-            "memory of each",
-            Of::Median(Unit::Bytes, "/result/pss_bytes_each"),
-        ),
+        ("memory of each", Of::Median(Unit::Bytes, "/result/pss_bytes_each")),
     ],
 };
 
@@ -102,14 +85,8 @@ pub const RELAY_BULK: Kind = Kind {
     kind: "relay",
     keys: &[("/traffic", "traffic"), SERVER],
     columns: &[
-        (
-            "rate",
-            Of::Median(Unit::GibibytesPerSecond, "/report/gib_per_s"),
-        ),
-        (
-            "server's CPU time for a GiB",
-            Of::Range(Unit::Seconds, CPU_OF_GIB),
-        ),
+        ("rate", Of::Median(Unit::GibibytesPerSecond, "/report/gib_per_s")),
+        ("server's CPU time for a GiB", Of::Range(Unit::Seconds, CPU_OF_GIB)),
         ("× best peer", Of::TimesBestPeer(CPU_OF_GIB)),
     ],
 };
@@ -204,13 +181,7 @@ impl<'a> Pair<'a> {
     }
 
     /// The quotient of both sides in these turns.
-    pub fn quotient(
-        &self,
-        what: &str,
-        turns: &Group<'_>,
-        field: &str,
-        source: &Rc<Source>,
-    ) -> Option<Figure> {
+    pub fn quotient(&self, what: &str, turns: &Group<'_>, field: &str, source: &Rc<Source>) -> Option<Figure> {
         let [ours, theirs] = self.sides.map(|side| turns.of_side(side));
         Figure::quotient(what, &pairs(&ours, &theirs), field, source)
     }
@@ -322,12 +293,10 @@ mod tests {
         };
         let (record, source) = record([line(0.7, 50), line(0.5, 20), line(0.5, 30), line(0.5, 40)]);
         let table = CURVE.table(&record, &source);
-        let rows = table.rows.iter().map(|row| {
-            row.iter()
-                .map(|cell| plain(cell))
-                .collect::<Vec<_>>()
-                .join("|")
-        });
+        let rows = table
+            .rows
+            .iter()
+            .map(|row| row.iter().map(|cell| plain(cell)).collect::<Vec<_>>().join("|"));
         assert_eq!(
             rows.collect::<Vec<_>>(),
             [
@@ -367,11 +336,7 @@ mod tests {
         };
         let (record, source) = record([line("widelane-on"), line("nginx")]);
         let table = CLOSED.table(&record, &source);
-        let titles: Vec<_> = table
-            .head
-            .iter()
-            .map(|column| plain(&column.title))
-            .collect();
+        let titles: Vec<_> = table.head.iter().map(|column| plain(&column.title)).collect();
         assert!(titles.contains(&"× nginx".to_owned()), "{titles:?}");
         assert!(!titles.contains(&"× batching off".to_owned()), "{titles:?}");
     }

@@ -65,11 +65,7 @@ pub fn side(record: &Record, id: &str) -> Cell {
 /// The version of nginx that a record's machine had, with its library.
 fn nginx(record: &Record) -> String {
     let said = record.run["machine"]["nginx"].as_array();
-    let said: Vec<_> = said
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
+    let said: Vec<_> = said.into_iter().flatten().filter_map(Value::as_str).collect();
     nginx_in(&said.join("\n")).unwrap_or_else(|| "nginx".to_owned())
 }
 

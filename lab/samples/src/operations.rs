@@ -37,11 +37,9 @@ pub fn beside_peers(record: &Record, source: &Rc<Source>) -> Table {
         let find = |backend, in_flight| find(record, operation, backend, in_flight);
         let aws = find("aws-lc", 1);
         let targets = Target::ALL.into_iter().rev();
-        let lanes =
-            targets.filter_map(|target| Some((target.with_caveat(), find(target.name(), 8)?)));
+        let lanes = targets.filter_map(|target| Some((target.with_caveat(), find(target.name(), 8)?)));
         let lanes: Vec<_> = lanes.collect();
-        let is_measured =
-            |(_, line): &&(String, &Line)| line.value["result"]["ops_per_s"].is_number();
+        let is_measured = |(_, line): &&(String, &Line)| line.value["result"]["ops_per_s"].is_number();
         let ours = lanes.iter().find(is_measured).or(lanes.first()).cloned();
         let form = || Some(("512-ifma".to_owned(), find("512-ifma", 1)?));
         // The parts that explain others have no peer.
@@ -83,10 +81,7 @@ pub fn beside_the_ports(record: &Record, source: &Rc<Source>) -> Table {
         let result = &line.value["result"];
         let operation = result["operation"].as_str().unwrap_or_default();
         let backend = result["backend"].as_str().unwrap_or_default();
-        let (Some(done), Some(rate)) = (
-            result["multiply_adds_per_ns"].as_f64(),
-            result["ops_per_s"].as_f64(),
-        ) else {
+        let (Some(done), Some(rate)) = (result["multiply_adds_per_ns"].as_f64(), result["ops_per_s"].as_f64()) else {
             continue;
         };
         let lanes = match Target::named(backend) {
@@ -97,8 +92,7 @@ pub fn beside_the_ports(record: &Record, source: &Rc<Source>) -> Table {
         let each = done / rate;
         let figure = Figure::median(&name, Unit::PerNanosecond, &[line], SAMPLES, source)
             .map(|figure| figure.scaled(each, Unit::PerNanosecond));
-        let limit =
-            find(record, PORT_LIMIT, backend, 1).filter(|limit| limit.number != line.number);
+        let limit = find(record, PORT_LIMIT, backend, 1).filter(|limit| limit.number != line.number);
         let share = limit.and_then(|limit| {
             let most = &limit.value["result"];
             let of_one = most["multiply_adds_per_ns"].as_f64()? / most["ops_per_s"].as_f64()?;
@@ -116,17 +110,10 @@ pub fn beside_the_ports(record: &Record, source: &Rc<Source>) -> Table {
     table
 }
 
-fn find<'a>(
-    record: &'a Record,
-    operation: &str,
-    backend: &str,
-    in_flight: u64,
-) -> Option<&'a Line> {
+fn find<'a>(record: &'a Record, operation: &str, backend: &str, in_flight: u64) -> Option<&'a Line> {
     let mut lines = record.of(KIND).filter(|line| {
         let result = &line.value["result"];
-        result["operation"] == operation
-            && result["backend"] == backend
-            && result["in_flight"] == in_flight
+        result["operation"] == operation && result["backend"] == backend && result["in_flight"] == in_flight
     });
     lines.next()
 }
@@ -135,13 +122,8 @@ fn find<'a>(
 fn rate(what: &str, line: &Line, source: &Rc<Source>) -> Option<Figure> {
     let figure = Figure::median(what, Unit::PerSecond, &[line], SAMPLES, source)?;
     let result = &line.value["result"];
-    match (
-        result["gigabytes_per_s"].as_f64(),
-        result["ops_per_s"].as_f64(),
-    ) {
-        (Some(gigabytes), Some(rate)) if rate > 0.0 => {
-            Some(figure.scaled(gigabytes / rate, Unit::GigabytesPerSecond))
-        }
+    match (result["gigabytes_per_s"].as_f64(), result["ops_per_s"].as_f64()) {
+        (Some(gigabytes), Some(rate)) if rate > 0.0 => Some(figure.scaled(gigabytes / rate, Unit::GigabytesPerSecond)),
         _ => Some(figure),
     }
 }

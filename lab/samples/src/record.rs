@@ -99,9 +99,7 @@ impl Record {
 
     /// The lines of a kind.
     pub fn of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Line> {
-        self.lines
-            .iter()
-            .filter(move |line| line.value["kind"] == kind)
+        self.lines.iter().filter(move |line| line.value["kind"] == kind)
     }
 
     /// Lines of none of `kinds`, each kind once, as faults.
@@ -232,9 +230,7 @@ mod tests {
         assert_eq!(numbers, [2, 5]);
         assert!(record.is_complete());
         assert_eq!(record.of("x").count(), 1);
-        let [fault] = &faults[..] else {
-            panic!("{faults:?}")
-        };
+        let [fault] = &faults[..] else { panic!("{faults:?}") };
         assert!(fault.starts_with("a.jsonl:4: it is not JSON"), "{fault}");
     }
 
@@ -249,9 +245,7 @@ mod tests {
 
     #[test]
     fn unknown_kinds_are_told_once_with_their_line() {
-        let text = format!(
-            "{RUN_LINE}\n{{\"kind\":\"dance\"}}\n{{\"kind\":\"dance\"}}\n{{}}\n{{\"kind\":\"end\"}}"
-        );
+        let text = format!("{RUN_LINE}\n{{\"kind\":\"dance\"}}\n{{\"kind\":\"dance\"}}\n{{}}\n{{\"kind\":\"end\"}}");
         let (record, faults) = parse(&text);
         assert!(faults.is_empty(), "{faults:?}");
         let unknown = record.expect("a record").unknown(&["end"]);

@@ -33,10 +33,7 @@ pub fn groups<'a>(record: &'a Record, kind: &'a str, keys: &[&str]) -> Vec<Group
         }
         match groups.iter_mut().find(|group| group.key == key) {
             Some(group) => group.lines.push(line),
-            None => groups.push(Group {
-                key,
-                lines: vec![line],
-            }),
+            None => groups.push(Group { key, lines: vec![line] }),
         }
     }
     for seen in &mut seen {
@@ -59,9 +56,7 @@ pub fn pairs<'a>(ours: &[&'a Line], theirs: &[&'a Line]) -> Vec<(&'a Line, &'a L
         let mut rounds: BTreeMap<u64, &'a Line> = BTreeMap::new();
         for line in lines {
             let round = line.value["round"].as_u64();
-            rounds
-                .entry(round.unwrap_or(rounds.len() as u64))
-                .or_insert(line);
+            rounds.entry(round.unwrap_or(rounds.len() as u64)).or_insert(line);
         }
         rounds
     };
@@ -74,10 +69,7 @@ pub fn pairs<'a>(ours: &[&'a Line], theirs: &[&'a Line]) -> Vec<(&'a Line, &'a L
 impl<'a> Group<'a> {
     /// Value of a key that is a text.
     pub fn word(&self, key: usize) -> &'a str {
-        self.key
-            .get(key)
-            .and_then(|value| value.as_str())
-            .unwrap_or_default()
+        self.key.get(key).and_then(|value| value.as_str()).unwrap_or_default()
     }
 
     /// Lines of one side.
@@ -89,11 +81,7 @@ impl<'a> Group<'a> {
     /// Sides of the lines, in the order in which they first ran.
     pub fn sides(&self) -> Vec<&'a str> {
         let mut sides = Vec::new();
-        for side in self
-            .lines
-            .iter()
-            .filter_map(|line| line.value["side"].as_str())
-        {
+        for side in self.lines.iter().filter_map(|line| line.value["side"].as_str()) {
             if !sides.contains(&side) {
                 sides.push(side);
             }
@@ -103,10 +91,7 @@ impl<'a> Group<'a> {
 
     /// Median of what stands at `field`.
     pub fn median(&self, field: &str) -> Option<f64> {
-        let numbers = self
-            .lines
-            .iter()
-            .filter_map(|line| line.value.pointer(field)?.as_f64());
+        let numbers = self.lines.iter().filter_map(|line| line.value.pointer(field)?.as_f64());
         median(numbers.collect())
     }
 }
@@ -159,19 +144,10 @@ impl Kind {
     }
 
     /// The table of rows for which `wanted` holds.
-    pub fn table_of(
-        &self,
-        record: &Record,
-        source: &Rc<Source>,
-        wanted: impl Fn(&Group<'_>) -> bool,
-    ) -> Table {
+    pub fn table_of(&self, record: &Record, source: &Rc<Source>, wanted: impl Fn(&Group<'_>) -> bool) -> Table {
         let mut groups = self.groups(record);
         groups.retain(wanted);
-        let has = |base: &str| {
-            groups
-                .iter()
-                .any(|group| group.word(self.keys.len() - 1) == base)
-        };
+        let has = |base: &str| groups.iter().any(|group| group.word(self.keys.len() - 1) == base);
         let columns = self.columns.iter().filter(|(_, of)| match of {
             Of::Times(base, _) | Of::SureTimes(base, _) => has(base),
             _ => true,
@@ -220,10 +196,7 @@ impl Kind {
                 "/finding/operation" | "/result/operation" => cell(Piece::Code(word.to_owned())),
                 "/arrangement" => cell(names::arrangement(word)),
                 "/share_of_knee" => cell(percent(value)),
-                "/knee_of" => cell(format!(
-                    "{} of {word}",
-                    percent(&group.lines[0].value["share_of_knee"])
-                )),
+                "/knee_of" => cell(format!("{} of {word}", percent(&group.lines[0].value["share_of_knee"]))),
                 _ if value.is_string() => cell(word),
                 _ => cell(value.to_string()),
             };
@@ -252,22 +225,13 @@ impl Of {
 
     fn cell(&self, what: &str, group: &Group<'_>, all: &[Group<'_>], source: &Rc<Source>) -> Cell {
         let lines = &group.lines;
-        let times = |base: &Group<'_>, field: &str| {
-            Figure::quotient(what, &pairs(lines, &base.lines), field, source)
-        };
+        let times = |base: &Group<'_>, field: &str| Figure::quotient(what, &pairs(lines, &base.lines), field, source);
         let last = group.key.len() - 1;
-        let siblings = || {
-            all.iter()
-                .filter(|one| one.key[..last] == group.key[..last])
-        };
+        let siblings = || all.iter().filter(|one| one.key[..last] == group.key[..last]);
         let figure = match *self {
             Self::Words(field) => {
                 let found = lines[0].value.pointer(field);
-                let words = found
-                    .and_then(Value::as_array)
-                    .into_iter()
-                    .flatten()
-                    .chain(found);
+                let words = found.and_then(Value::as_array).into_iter().flatten().chain(found);
                 let words: Vec<_> = words.filter_map(Value::as_str).collect();
                 return cell(if words.is_empty() {
                     NOT_THERE.to_owned()
@@ -288,9 +252,7 @@ impl Of {
                 return figure_or(best.and_then(|best| times(best, field)), "–");
             }
             Self::Median(unit, field) => Figure::median(what, unit, lines, field, source),
-            Self::MedianOf(side, unit, field) => {
-                Figure::median(what, unit, &group.of_side(side), field, source)
-            }
+            Self::MedianOf(side, unit, field) => Figure::median(what, unit, &group.of_side(side), field, source),
             Self::Range(unit, field) => Figure::range(what, unit, lines, field, source),
             Self::Sum(field) => Figure::sum(what, lines, field, source),
             Self::Quotient([ours, theirs], field) => {
@@ -303,10 +265,9 @@ impl Of {
 }
 
 fn percent(share: &Value) -> String {
-    share.as_f64().map_or_else(
-        || NOT_THERE.to_owned(),
-        |share| format!("{:.0} %", share * 100.0),
-    )
+    share
+        .as_f64()
+        .map_or_else(|| NOT_THERE.to_owned(), |share| format!("{:.0} %", share * 100.0))
 }
 
 /// Text of a cell without a figure.
@@ -320,14 +281,7 @@ mod tests {
     #[test]
     fn rows_stand_in_the_order_of_their_keys_whatever_these_are() {
         let mut record = Record::default();
-        for value in [
-            json!(2),
-            json!("a"),
-            json!(1),
-            json!(1.5),
-            json!(null),
-            json!([1]),
-        ] {
+        for value in [json!(2), json!("a"), json!(1), json!(1.5), json!(null), json!([1])] {
             record.push(json!({"kind": "x", "key": value}));
         }
         let keys = |record: &Record| -> Vec<Value> {
@@ -336,14 +290,7 @@ mod tests {
         };
         assert_eq!(
             keys(&record),
-            [
-                json!(2),
-                json!("a"),
-                json!(1),
-                json!(1.5),
-                json!(null),
-                json!([1])
-            ]
+            [json!(2), json!("a"), json!(1), json!(1.5), json!(null), json!([1])]
         );
         record.lines.retain(|line| line.value["key"].is_number());
         assert_eq!(keys(&record), [json!(1), json!(1.5), json!(2)]);

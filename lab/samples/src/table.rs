@@ -96,9 +96,7 @@ impl Table {
 
     /// Leaves out the columns with these headings.
     pub fn without(mut self, titles: &[&str]) -> Self {
-        let place = |table: &Self, title: &str| {
-            table.head.iter().position(|one| plain(&one.title) == title)
-        };
+        let place = |table: &Self, title: &str| table.head.iter().position(|one| plain(&one.title) == title);
         for title in titles {
             if let Some(place) = place(&self, title) {
                 self.head.remove(place);
@@ -162,9 +160,7 @@ impl Piece {
 
     fn plain(&self) -> String {
         match self {
-            Self::Text(text) | Self::Strong(text) | Self::Date(text) | Self::Code(text) => {
-                text.clone()
-            }
+            Self::Text(text) | Self::Strong(text) | Self::Date(text) | Self::Code(text) => text.clone(),
             Self::Figure(figure) => figure.shown(),
             Self::Record(source) => source.name.clone(),
         }
@@ -174,11 +170,7 @@ impl Piece {
         match self {
             Self::Code(text) => format!("`{text}`"),
             Self::Record(source) => {
-                format!(
-                    "[{}]({})",
-                    source.name,
-                    source.link.as_deref().unwrap_or_default()
-                )
+                format!("[{}]({})", source.name, source.link.as_deref().unwrap_or_default())
             }
             other => other.plain().replace('|', "\\|"),
         }
@@ -249,9 +241,6 @@ mod tests {
     #[test]
     fn columns_are_left_out_with_their_cells() {
         let table = table().without(&["b|", "none"]);
-        assert_eq!(
-            (table.head.len(), plain(&table.rows[1][1])),
-            (2, "–".to_owned())
-        );
+        assert_eq!((table.head.len(), plain(&table.rows[1][1])), (2, "–".to_owned()));
     }
 }

@@ -55,22 +55,15 @@ Record: [A CPU](../r.jsonl), 2026-01-02.
     assert!(!renew(folder.path(), document).expect("a document"));
 
     plant("docs/page.md", &right.replace("4.0", "4.1"));
-    let [fault] = &found()[..] else {
-        panic!("{:?}", found())
-    };
+    let [fault] = &found()[..] else { panic!("{:?}", found()) };
     assert!(fault.starts_with("docs/page.md:1:"), "{fault}");
     assert!(fault.contains("4.1") && fault.contains("4.0"), "{fault}");
     assert!(renew(folder.path(), document).expect("a document"));
     let renewed = fs::read_to_string(folder.path().join(document)).expect("a document");
     assert_eq!(renewed, right);
 
-    plant(
-        "docs/page.md",
-        &format!("{right}\nA signature takes 61 µs.\n"),
-    );
-    let [fault] = &found()[..] else {
-        panic!("{:?}", found())
-    };
+    plant("docs/page.md", &format!("{right}\nA signature takes 61 µs.\n"));
+    let [fault] = &found()[..] else { panic!("{:?}", found()) };
     assert!(
         fault.starts_with("docs/page.md:10:") && fault.contains("61 µs"),
         "{fault}"

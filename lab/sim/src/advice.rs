@@ -44,9 +44,7 @@ impl Plan {
     /// half of the cores. Placements that the scenario has no figures for are left out.
     pub fn placements(&self) -> Vec<Self> {
         let most = self.machine.cores / 2;
-        let counts = (0..)
-            .map(|power| 1 << power)
-            .take_while(|count| *count <= most);
+        let counts = (0..).map(|power| 1 << power).take_while(|count| *count <= most);
         let counts: Vec<usize> = counts.collect();
         let mut plans = Vec::new();
         for placement in Placement::ALL {
@@ -85,9 +83,7 @@ impl Scenario {
             requests && !run.oracle && run.lanes.is_none()
         });
         // Uses the placement as it is first, so that a run with more vector cores than exist here does not fail.
-        let plans: Result<Vec<_>, _> = served
-            .map(|run| self.plan(&run.as_it_is(), settings))
-            .collect();
+        let plans: Result<Vec<_>, _> = served.map(|run| self.plan(&run.as_it_is(), settings)).collect();
         let plans = plans?;
         let simulated: Vec<RunFigures> = plans.par_iter().map(Plan::figures).collect();
         let of = |run: &RunFigures, figure| run.figures.get(&figure).copied().unwrap_or(0.0);
@@ -96,9 +92,7 @@ impl Scenario {
         // The first of equals wins.
         let widest = widest.reduce(|a, b| if wide(b.1) > wide(a.1) { b } else { a });
         let Some((plan, as_is)) = widest else {
-            return Err(ScenarioError::Wrong(
-                "the scenario has no run with requests".to_owned(),
-            ));
+            return Err(ScenarioError::Wrong("the scenario has no run with requests".to_owned()));
         };
         let (base, base_p99) = (of(as_is, Figure::Throughput), of(as_is, Figure::P99));
         let change = |value: f64, base: f64| (value / base.max(1e-9) - 1.0) * 100.0;

@@ -178,9 +178,7 @@ impl Scenario {
                 p99_percent: change(Figure::P99)?,
             })
         };
-        let bases = all
-            .iter()
-            .filter(|(_, one)| one.placement == Placement::AvxOff);
+        let bases = all.iter().filter(|(_, one)| one.placement == Placement::AvxOff);
         bases.filter_map(gain).collect()
     }
 
@@ -189,11 +187,7 @@ impl Scenario {
     /// # Errors
     ///
     /// When a number names a figure that its run does not have.
-    pub fn compare(
-        &self,
-        name: &str,
-        runs: &[RunFigures],
-    ) -> Result<Vec<Comparison>, ScenarioError> {
+    pub fn compare(&self, name: &str, runs: &[RunFigures]) -> Result<Vec<Comparison>, ScenarioError> {
         let compared = self.numbers.iter().map(|number| {
             let simulated = simulated(number, runs)?;
             Ok(Comparison::of(name, number, simulated))
@@ -207,9 +201,9 @@ fn simulated(number: &NumberText, runs: &[RunFigures]) -> Result<f64, ScenarioEr
     let of = |name: &str| {
         let run = runs.iter().find(|run| run.run == name);
         let value = run.and_then(|run| run.figures.get(&figure));
-        value.copied().ok_or_else(|| {
-            ScenarioError::Wrong(format!("the run {name:?} has no figure {}", figure.name()))
-        })
+        value
+            .copied()
+            .ok_or_else(|| ScenarioError::Wrong(format!("the run {name:?} has no figure {}", figure.name())))
     };
     let value = of(&number.run)?;
     match (&number.against, &number.times) {

@@ -65,9 +65,7 @@ impl Scenario {
     /// When the scenario has no fleet, or a machine of it cannot be simulated.
     pub fn fleet(&self, rate: Option<f64>, settings: &Settings) -> Result<Fleet, ScenarioError> {
         let Some(fleet) = &self.fleet else {
-            return Err(ScenarioError::Wrong(
-                "the scenario has no [fleet]".to_owned(),
-            ));
+            return Err(ScenarioError::Wrong("the scenario has no [fleet]".to_owned()));
         };
         let mut plans = Vec::new();
         let mut all = 0.0;
@@ -90,9 +88,7 @@ impl Scenario {
         }
         let rate = rate.unwrap_or(all);
         if !(rate.is_finite() && rate > 0.0) {
-            return Err(ScenarioError::Wrong(format!(
-                "the rate is {rate}; it must be above 0"
-            )));
+            return Err(ScenarioError::Wrong(format!("the rate is {rate}; it must be above 0")));
         }
         let p99_us = fleet.p99_us;
         let mut tried: Vec<(usize, Plan, f64)> = (plans.into_par_iter())

@@ -64,9 +64,7 @@ pub(crate) fn figures(plan: &Plan, impatient: &Impatient) -> Vec<(Figure, f64)> 
         ),
     ];
     let known = all.into_iter();
-    known
-        .filter_map(|(figure, value)| Some((figure, value?)))
-        .collect()
+    known.filter_map(|(figure, value)| Some((figure, value?))).collect()
 }
 
 impl Impatient {

@@ -53,16 +53,10 @@ pub(crate) fn predicted(
     let measured_on = IN_LANES.iter().find(|(known, _)| *known == target);
     let Some((_, measured_on)) = measured_on.filter(|_| has(&target)) else {
         let known = IN_LANES.iter().map(|(target, _)| target);
-        let names: Vec<_> = known
-            .filter(|target| has(target))
-            .map(|target| target.name())
-            .collect();
+        let names: Vec<_> = known.filter(|target| has(target)).map(|target| target.name()).collect();
         return wrong(match names.is_empty() {
             true => format!("{cpu} has no lanes whose costs are known"),
-            false => format!(
-                "{cpu} has no costs in lanes of {target}; take {}",
-                names.join(" or ")
-            ),
+            false => format!("{cpu} has no costs in lanes of {target}; take {}", names.join(" or ")),
         });
     };
     let measured = costs(measured_on, operation)?;
@@ -104,11 +98,7 @@ fn rows() -> impl Iterator<Item = Row> {
             further,
             alone,
         };
-        Some(Row {
-            cpu,
-            operation,
-            costs,
-        })
+        Some(Row { cpu, operation, costs })
     })
 }
 
@@ -136,24 +126,16 @@ mod tests {
     fn the_table_follows_from_the_records() {
         let mut table = String::from(HEAD);
         for (cpu, name, backend) in RECORDS {
-            let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("../records")
-                .join(name);
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../records").join(name);
             let (record, faults) = Record::read(&path);
             assert!(faults.is_empty(), "{faults:?}");
             let record = record.expect("a record");
-            let results: Vec<&Value> = record
-                .of("speed")
-                .map(|line| &line.value["result"])
-                .collect();
+            let results: Vec<&Value> = record.of("speed").map(|line| &line.value["result"]).collect();
             let clocks = record.run["state"]["clock_ghz"].as_object();
             let state = clocks.and_then(|clocks| clocks.values().next()?.as_f64());
             table.push_str(&lines(cpu, backend, state, &results));
         }
-        assert!(
-            table == TABLE,
-            "lab/sim/data/operations.csv must be:\n{table}"
-        );
+        assert!(table == TABLE, "lab/sim/data/operations.csv must be:\n{table}");
         assert_eq!(rows().count(), table.lines().count() - HEAD.lines().count());
     }
 
@@ -162,9 +144,7 @@ mod tests {
     fn lines(cpu: &str, backend: &str, clock: Option<f64>, results: &[&Value]) -> String {
         let rate = |operation: &str, backend: &str, in_flight: u64| {
             let found = results.iter().find(|one| {
-                one["operation"] == operation
-                    && one["backend"] == backend
-                    && one["in_flight"] == in_flight
+                one["operation"] == operation && one["backend"] == backend && one["in_flight"] == in_flight
             });
             found.and_then(|one| one["ops_per_s"].as_f64())
         };
@@ -174,19 +154,14 @@ mod tests {
         };
         let mut lines = String::new();
         for operation in OPERATIONS {
-            let cycles = |backend, in_flight| {
-                rate(operation, backend, in_flight).map(|rate| ghz * 1e9 / rate)
-            };
+            let cycles = |backend, in_flight| rate(operation, backend, in_flight).map(|rate| ghz * 1e9 / rate);
             let (Some(first), Some(alone)) = (cycles(backend, 1), cycles("aws-lc", 1)) else {
                 continue;
             };
             // From the lanes of a pass on, more in flight raise the rate no more.
             let pass = |in_flight: u64| Some((in_flight, cycles(backend, in_flight)?));
             let passes: Vec<_> = [1, 2, 4, 8].into_iter().filter_map(pass).collect();
-            let best = passes
-                .iter()
-                .map(|(_, each)| *each)
-                .fold(f64::MAX, f64::min);
+            let best = passes.iter().map(|(_, each)| *each).fold(f64::MAX, f64::min);
             let full = passes.iter().find(|(_, each)| *each < 1.1 * best);
             let (lanes, each) = full.expect("the best is one of them");
             lines.push_str(&format!(
@@ -216,12 +191,7 @@ mod tests {
         let told = fails(gold, Target::Avx512Ifma);
         assert!(told.contains("take avx512f or avx2"), "{told}");
         let ice_lake = Generation::IceLake;
-        let own = predicted(
-            "Xeon Gold 6338N",
-            ice_lake,
-            Target::Avx512Ifma,
-            "rsa2048-sign",
-        );
+        let own = predicted("Xeon Gold 6338N", ice_lake, Target::Avx512Ifma, "rsa2048-sign");
         assert!(own.expect("measured").pass(4) < wide.pass(4));
     }
 
@@ -229,17 +199,10 @@ mod tests {
     fn what_was_not_measured_is_named() {
         let cpu = RECORDS[0].0;
         let known = costs(cpu, "rsa2048-sign").expect("measured");
-        assert!(
-            known.lanes == 4 && known.worth() <= known.lanes,
-            "{known:?}"
-        );
-        let told = costs("Z80", "rsa2048-sign")
-            .expect_err("no such CPU")
-            .to_string();
+        assert!(known.lanes == 4 && known.worth() <= known.lanes, "{known:?}");
+        let told = costs("Z80", "rsa2048-sign").expect_err("no such CPU").to_string();
         assert!(told.contains(cpu), "{told}");
-        let told = costs(cpu, "dsa-sign")
-            .expect_err("no such operation")
-            .to_string();
+        let told = costs(cpu, "dsa-sign").expect_err("no such operation").to_string();
         assert!(told.contains("rsa2048-sign, rsa3072-sign"), "{told}");
     }
 

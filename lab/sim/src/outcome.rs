@@ -170,8 +170,7 @@ impl Outcome {
             let at: f64 = self.cores.iter().map(|core| core.busy[level]).sum();
             (busy > 0.0).then(|| at / busy * 100.0)
         };
-        let for_each =
-            |seconds: f64| (self.finished > 0).then(|| seconds * 1e6 / self.finished as f64);
+        let for_each = |seconds: f64| (self.finished > 0).then(|| seconds * 1e6 / self.finished as f64);
         match figure {
             Figure::Throughput => Some(self.finished as f64 / self.seconds),
             Figure::Mean => self.requests.mean(),
@@ -180,8 +179,7 @@ impl Outcome {
             Figure::StepP50 => self.steps.at(0.5),
             Figure::StepP99 => self.steps.at(0.99),
             Figure::Clock => {
-                let clocked =
-                    |core: &CoreOutcome| core.ghz.unwrap_or(0.0) * (core.busy() - core.halted);
+                let clocked = |core: &CoreOutcome| core.ghz.unwrap_or(0.0) * (core.busy() - core.halted);
                 let ran = busy - sum(|core| core.halted);
                 (ran > 0.0).then(|| sum(clocked) / ran)
             }

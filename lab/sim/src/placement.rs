@@ -42,10 +42,7 @@ impl Placement {
     }
 
     pub(crate) fn traps(self) -> bool {
-        matches!(
-            self,
-            Self::FaultSystemCall | Self::FaultFixedTime | Self::FaultOracle
-        )
+        matches!(self, Self::FaultSystemCall | Self::FaultFixedTime | Self::FaultOracle)
     }
 }
 

@@ -12,8 +12,7 @@ use crate::impatient::Impatient;
 use crate::measured;
 use crate::placement::Placement;
 use crate::scenario::{
-    ImpatientText, MachineText, OperationText, RunText, Scenario, SpreadText, StepText,
-    TransferText, Value, class,
+    ImpatientText, MachineText, OperationText, RunText, Scenario, SpreadText, StepText, TransferText, Value, class,
 };
 
 /// Settings of the operator besides a scenario's own text.
@@ -139,9 +138,7 @@ impl Scenario {
             Some(name) => match Target::named(name) {
                 None => {
                     let known = Target::ALL.map(Target::name).join(", ");
-                    return wrong(format!(
-                        "lanes: {name:?} is no target; the targets are {known}"
-                    ));
+                    return wrong(format!("lanes: {name:?} is no target; the targets are {known}"));
                 }
                 found => found,
             },
@@ -178,21 +175,13 @@ impl Scenario {
             }
             _ => return wrong("there is more than one [[background]]".to_owned()),
         };
-        if background
-            .as_ref()
-            .is_some_and(|(_, classes)| classes.is_empty())
-        {
+        if background.as_ref().is_some_and(|(_, classes)| classes.is_empty()) {
             return wrong("background.classes is empty".to_owned());
         }
         if placement.needs_vector_cores() && transfer.vector_cores == 0 {
-            return wrong(format!(
-                "the placement {placement} needs vector-cores above 0"
-            ));
+            return wrong(format!("the placement {placement} needs vector-cores above 0"));
         }
-        if transfer.vector_cores > 0
-            && placement.needs_vector_cores()
-            && transfer.vector_cores >= machine.cores
-        {
+        if transfer.vector_cores > 0 && placement.needs_vector_cores() && transfer.vector_cores >= machine.cores {
             return wrong(format!(
                 "{} of {} cores are vector cores, so that none is left for other work; set fewer \
                  vector-cores or more cores",
@@ -219,9 +208,7 @@ impl Scenario {
             },
             (.., None) => return wrong("[load] takes either connections or rate".to_owned()),
             (.., Some(_)) => {
-                return wrong(
-                    "[load] takes neither connections nor rate beside [impatient]".to_owned(),
-                );
+                return wrong("[load] takes neither connections nor rate beside [impatient]".to_owned());
             }
         };
         if let Some(times) = &run.residency_us {
@@ -267,11 +254,7 @@ impl Scenario {
     }
 
     /// Operations predicted in the lanes of a target on a processor.
-    fn predicted_operations(
-        &self,
-        machine: &Processor,
-        target: Target,
-    ) -> Result<Vec<Operation>, ScenarioError> {
+    fn predicted_operations(&self, machine: &Processor, target: Target) -> Result<Vec<Operation>, ScenarioError> {
         let ready = self.operations.iter().map(|one| {
             Ok(Operation {
                 class: target.class(),
@@ -309,18 +292,12 @@ impl Scenario {
             Some(name) => {
                 let found = self.operations.iter().position(|one| one.name == *name);
                 Some(found.ok_or_else(|| {
-                    ScenarioError::Wrong(format!(
-                        "a step names the operation {name:?}, which there is not"
-                    ))
+                    ScenarioError::Wrong(format!("a step names the operation {name:?}, which there is not"))
                 })?)
             }
         };
-        let optional = |name: &str, value: &Option<Value>| {
-            value
-                .as_ref()
-                .map(|value| numbers.value(name, value))
-                .transpose()
-        };
+        let optional =
+            |name: &str, value: &Option<Value>| value.as_ref().map(|value| numbers.value(name, value)).transpose();
         Ok(Step {
             class: class(&step.class)?,
             dense: step.dense,
@@ -369,11 +346,7 @@ impl OperationText {
     }
 
     /// A field's name for messages, and its value.
-    fn written<'a>(
-        &self,
-        field: &str,
-        value: &'a Option<Value>,
-    ) -> Result<(String, &'a Value), ScenarioError> {
+    fn written<'a>(&self, field: &str, value: &'a Option<Value>) -> Result<(String, &'a Value), ScenarioError> {
         let name = format!("{}.{field}", self.name);
         match value {
             Some(value) => Ok((name, value)),
@@ -481,9 +454,7 @@ impl Kind {
         let least = |step: &Step| match step.operation {
             Some(operation) => {
                 let costs = &operations[operation].costs;
-                costs
-                    .alone
-                    .min(costs.pass(costs.lanes) / costs.lanes as u64) as f64
+                costs.alone.min(costs.pass(costs.lanes) / costs.lanes as u64) as f64
             }
             None => {
                 let forms = [Some(step.cycles), step.light, step.scalar];
@@ -504,8 +475,7 @@ impl Processor {
     pub(crate) fn clocks(&self, active: usize) -> [u64; 3] {
         let active = self.active.unwrap_or(active);
         let row = self.schedule.iter().find(|(up_to, _)| active <= *up_to);
-        row.or(self.schedule.last())
-            .map_or([0; 3], |(_, clocks)| *clocks)
+        row.or(self.schedule.last()).map_or([0; 3], |(_, clocks)| *clocks)
     }
 
     pub(crate) fn all_active(&self) -> [u64; 3] {
@@ -536,9 +506,7 @@ impl Numbers {
         for (name, value) in run.set.iter().chain(&settings.set) {
             if name == "seed" {
                 if !(0.0..=LARGEST_SEED).contains(value) || value.fract() != 0.0 {
-                    return wrong(format!(
-                        "seed: {value} is no whole number from 0 to {LARGEST_SEED}"
-                    ));
+                    return wrong(format!("seed: {value} is no whole number from 0 to {LARGEST_SEED}"));
                 }
                 seed = *value as u64;
             } else if let Some(known) = values.get_mut(name) {
@@ -560,9 +528,7 @@ impl Numbers {
             Value::Named(name) => match self.values.get(name) {
                 Some(number) => *number,
                 None => {
-                    return wrong(format!(
-                        "{what} names the parameter {name:?}, which there is not"
-                    ));
+                    return wrong(format!("{what} names the parameter {name:?}, which there is not"));
                 }
             },
         };
@@ -590,9 +556,7 @@ impl Numbers {
         if number.fract() == 0.0 && number <= 1e6 {
             Ok(number as usize)
         } else {
-            wrong(format!(
-                "{what} is {number}; it must be a whole number up to 1000000"
-            ))
+            wrong(format!("{what} is {number}; it must be a whole number up to 1000000"))
         }
     }
 
@@ -633,9 +597,7 @@ impl Numbers {
         let own = model.is_none() || rows[0].cpu == self::rows(&text.model)?[0].cpu;
         let given = |value: &Option<Value>| {
             let value = value.as_ref().filter(|_| own);
-            value
-                .map(|value| self.positive("a clock", value))
-                .transpose()
+            value.map(|value| self.positive("a clock", value)).transpose()
         };
         let given = [
             given(&text.level0_ghz)?,
@@ -645,28 +607,21 @@ impl Numbers {
         let schedule: Result<Vec<_>, _> = rows.iter().map(|row| clocks(row, given)).collect();
         let generation = rows[0].generation;
         let active = text.active.as_ref().filter(|_| own);
-        let active = active
-            .map(|value| self.count("active", value))
-            .transpose()?;
+        let active = active.map(|value| self.count("active", value)).transpose()?;
         let active = settings.active.map(|active| active as usize).or(active);
         Ok(Processor {
             model: rows[0].cpu.to_owned(),
             generation,
             cores,
             threads,
-            sibling_share: (self.value("sibling-share", &text.sibling_share)?.min(1.0) * 1024.0)
-                as u64,
+            sibling_share: (self.value("sibling-share", &text.sibling_share)?.min(1.0) * 1024.0) as u64,
             rules: self.rules(text, generation)?,
             schedule: schedule?,
             active,
         })
     }
 
-    fn rules(
-        &self,
-        text: &MachineText,
-        generation: Generation,
-    ) -> Result<Option<Rules>, ScenarioError> {
+    fn rules(&self, text: &MachineText, generation: Generation) -> Result<Option<Rules>, ScenarioError> {
         let Some(mut rules) = Rules::of(generation) else {
             return Ok(None);
         };
@@ -727,9 +682,9 @@ impl Numbers {
         machine: &Processor,
     ) -> Result<Impatient, ScenarioError> {
         let shares: f64 = kinds.iter().map(|kind| kind.share).sum();
-        let cycles = kinds.iter().map(|kind| {
-            kind.share / shares * f64::from(kind.rounds) * kind.least_cycles(operations)
-        });
+        let cycles = kinds
+            .iter()
+            .map(|kind| kind.share / shares * f64::from(kind.rounds) * kind.least_cycles(operations));
         // A core of one kHz does a cycle in a million nanoseconds.
         let cost = cycles.sum::<f64>() * 1e6 / machine.all_active()[0] as f64;
         let ns = |what, value, of_unit: f64| -> Result<u64, ScenarioError> {

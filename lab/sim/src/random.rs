@@ -10,9 +10,7 @@ pub struct Random(Pcg64Mcg);
 impl Random {
     /// Makes the generator: equal seeds give equal sequences.
     pub fn new(seed: u64) -> Self {
-        Self(Pcg64Mcg::new(
-            u128::from(seed) << 64 | 0x5851_f42d_4c95_7f2d,
-        ))
+        Self(Pcg64Mcg::new(u128::from(seed) << 64 | 0x5851_f42d_4c95_7f2d))
     }
 
     /// Random number from 0 to below 1.

@@ -417,19 +417,12 @@ impl Scenario {
             return wrong("there is no [[run]]; add one with a name".to_owned());
         }
         for (index, run) in self.runs.iter().enumerate() {
-            if self.runs[..index]
-                .iter()
-                .any(|other| other.name == run.name)
-            {
+            if self.runs[..index].iter().any(|other| other.name == run.name) {
                 return wrong(format!("two runs are called {:?}", run.name));
             }
         }
         for number in &self.numbers {
-            let named = [
-                Some(&number.run),
-                number.against.as_ref(),
-                number.times.as_ref(),
-            ];
+            let named = [Some(&number.run), number.against.as_ref(), number.times.as_ref()];
             for name in named.into_iter().flatten() {
                 self.run(name)?;
             }
@@ -446,10 +439,7 @@ impl Scenario {
         let found = self.runs.iter().find(|run| run.name == name);
         found.ok_or_else(|| {
             let known: Vec<_> = self.runs.iter().map(|run| run.name.as_str()).collect();
-            ScenarioError::Wrong(format!(
-                "there is no run {name:?}; the runs are {}",
-                known.join(", ")
-            ))
+            ScenarioError::Wrong(format!("there is no run {name:?}; the runs are {}", known.join(", ")))
         })
     }
 }

@@ -208,8 +208,7 @@ impl<'a> Server<'a> {
     }
 
     fn begin(&mut self) {
-        self.events
-            .plan((self.plan.warm_up * 1e9) as u64, Event::Count);
+        self.events.plan((self.plan.warm_up * 1e9) as u64, Event::Count);
         if self.plan.machine.follows_activity() {
             self.events.plan(ACTIVITY, Event::Activity);
         }
@@ -317,13 +316,7 @@ impl<'a> Server<'a> {
         self.changing = self.changing + usize::from(after) - usize::from(before);
         if let Some(timeline) = &mut self.timeline {
             let shown = self.cores[core].shown();
-            timeline.note(
-                core,
-                self.now,
-                shown,
-                self.clocks,
-                self.cores[core].is_wide(),
-            );
+            timeline.note(core, self.now, shown, self.clocks, self.cores[core].is_wide());
         }
     }
 

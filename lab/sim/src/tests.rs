@@ -2,9 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::{
-    BUILTIN, Figure, Outcome, Pace, Placement, Plan, Scenario, Settings, simulate, timeline,
-};
+use crate::{BUILTIN, Figure, Outcome, Pace, Placement, Plan, Scenario, Settings, simulate, timeline};
 
 fn plan(text: &str, run: &str) -> Plan {
     let scenario = Scenario::parse(text).expect("a scenario");
@@ -39,10 +37,7 @@ fn an_mm1_queue_has_the_known_mean_time() {
         let outcome = outcome(&queue(rate, true, 4.0), "run");
         let known = 1e6 / (1e6 - rate);
         let found = figure(&outcome, Figure::Mean);
-        assert!(
-            (found / known - 1.0).abs() < 0.01,
-            "{found} is not {known} at {rate}"
-        );
+        assert!((found / known - 1.0).abs() < 0.01, "{found} is not {known} at {rate}");
         let found = figure(&outcome, Figure::Throughput);
         assert!((found / rate - 1.0).abs() < 0.01, "{found} is not {rate}");
     }
@@ -55,10 +50,7 @@ fn an_md1_queue_has_the_known_mean_time() {
         let outcome = outcome(&queue(rho * 1e6, false, 4.0), "run");
         let known = 1.0 + rho / (2.0 * (1.0 - rho));
         let found = figure(&outcome, Figure::Mean);
-        assert!(
-            (found / known - 1.0).abs() < 0.01,
-            "{found} is not {known} at {rho}"
-        );
+        assert!((found / known - 1.0).abs() < 0.01, "{found} is not {known} at {rho}");
     }
 }
 
@@ -152,11 +144,7 @@ fn the_policy_of_the_engine_decides() {
     let clock = |model, placement| {
         let text = everything(model, "connections = 40", placement, 4, 1);
         let outcome = outcome(&text, "run");
-        (
-            figure(&outcome, Figure::Clock),
-            outcome.passes,
-            outcome.cores,
-        )
+        (figure(&outcome, Figure::Clock), outcome.passes, outcome.cores)
     };
     let (as_is, ..) = clock("Gold 6130", "as-is");
     let (ours, passes, cores) = clock("Gold 6130", "widelane");
@@ -209,36 +197,21 @@ fn every_parameter_of_a_builtin_scenario_has_a_source() {
 #[test]
 fn a_fleet_serves_its_rate_with_few_machines() {
     let mut all = BUILTIN.iter();
-    let (_, text) = all
-        .find(|(name, _)| *name == "fleet")
-        .expect("it is builtin");
+    let (_, text) = all.find(|(name, _)| *name == "fleet").expect("it is builtin");
     let mut scenario = Scenario::parse(text).expect("the fleet");
     let few = scenario.fleet.as_mut().expect("machines");
     few.machines.truncate(2);
-    few.machines
-        .iter_mut()
-        .for_each(|one| (one.cores, one.count) = (4, 20));
+    few.machines.iter_mut().for_each(|one| (one.cores, one.count) = (4, 20));
     // Two settings, because each takes seconds.
     let kept = ["avx-off", "Widelane, inline"];
-    scenario
-        .runs
-        .retain(|run| kept.contains(&run.name.as_str()));
-    let fleet = |rate| {
-        scenario
-            .fleet(Some(rate), &Settings::default())
-            .expect("an answer")
-    };
+    scenario.runs.retain(|run| kept.contains(&run.name.as_str()));
+    let fleet = |rate| scenario.fleet(Some(rate), &Settings::default()).expect("an answer");
     let small = fleet(10_000.0);
-    let machines =
-        |fleet: &crate::Fleet| fleet.chosen.iter().map(|one| one.machines.0).sum::<u32>();
+    let machines = |fleet: &crate::Fleet| fleet.chosen.iter().map(|one| one.machines.0).sum::<u32>();
     assert!((small.served / 10_000.0 - 1.0).abs() < 0.1, "{small:?}");
     assert!(small.slowest_p99_us <= small.p99_us, "{small:?}");
     assert_eq!(small.tried.iter().filter(|one| one.best).count(), 2);
-    let best = small
-        .tried
-        .iter()
-        .find(|one| one.best)
-        .expect("one is best");
+    let best = small.tried.iter().find(|one| one.best).expect("one is best");
     assert!(best.setting.starts_with("Widelane"), "{best:?}");
     let large = fleet(20_000.0);
     assert!(machines(&large) > machines(&small));
@@ -254,15 +227,8 @@ fn a_core_can_be_watched() {
     let text = everything("Gold 6130", "connections = 40", "as-is", 2, 1);
     let spans = timeline(&plan(&text, "run"), 1, 5_000);
     assert!(spans.len() > 10, "{spans:?}");
-    assert!(
-        spans
-            .windows(2)
-            .all(|w| w[0].until_us == w[1].from_us && w[0] != w[1])
-    );
-    assert_eq!(
-        (spans[0].from_us, spans[spans.len() - 1].until_us),
-        (0.0, 5_000.0)
-    );
+    assert!(spans.windows(2).all(|w| w[0].until_us == w[1].from_us && w[0] != w[1]));
+    assert_eq!((spans[0].from_us, spans[spans.len() - 1].until_us), (0.0, 5_000.0));
     for (level, ghz) in [2.8, 2.0, 1.9].into_iter().enumerate() {
         let of = spans.iter().filter(|span| span.level == level);
         assert!(
@@ -272,12 +238,7 @@ fn a_core_can_be_watched() {
     }
     assert!(spans.iter().any(|span| span.wide));
     let halted = spans.iter().filter(|span| span.pace == Pace::Halted);
-    assert!(
-        halted.clone().count() > 0
-            && halted
-                .clone()
-                .all(|span| span.until_us - span.from_us <= 11.0)
-    );
+    assert!(halted.clone().count() > 0 && halted.clone().all(|span| span.until_us - span.from_us <= 11.0));
 }
 
 /// Each mistake is named, with what would be right.
@@ -304,11 +265,7 @@ fn mistakes_are_named() {
     );
     for (from, to, says) in [
         ("title", "titel", "titel"),
-        (
-            "cores = 4",
-            "cores = 4.5",
-            "cores is 4.5; it must be a whole number",
-        ),
+        ("cores = 4", "cores = 4.5", "cores is 4.5; it must be a whole number"),
         ("cores = 4", "cores = 1", "none is left for other work"),
         (
             "lanes = ",
@@ -321,77 +278,37 @@ fn mistakes_are_named() {
             "connections = 0",
             "connections is 0; it must be at least 1",
         ),
-        (
-            "lanes = 4",
-            "lanes = 0",
-            "sign.lanes is 0; it must be at least 1",
-        ),
+        ("lanes = 4", "lanes = 0", "sign.lanes is 0; it must be at least 1"),
         ("lanes = 4", "lanes = 1e300", "is 1e300; it must be from 0"),
         (
             "[machine]",
             "[parameter.idle]\nvalue = 1\nsource = 'assumed'\n[machine]",
             "the parameter \"idle\" is used nowhere",
         ),
-        (
-            "cores = 4",
-            "cores = 'many'",
-            "names the parameter \"many\"",
-        ),
-        (
-            "Gold 6130",
-            "Gold 61",
-            "may be Xeon Gold 6130, Xeon Gold 6140",
-        ),
+        ("cores = 4", "cores = 'many'", "names the parameter \"many\""),
+        ("Gold 6130", "Gold 61", "may be Xeon Gold 6130, Xeon Gold 6140"),
         (
             "Gold 6130",
             "Pentium",
             "nothing is known of the processor \"Pentium\"; known are",
         ),
-        (
-            "Gold 6130",
-            "Gold 5512U",
-            "no source gives the scalar clock",
-        ),
+        ("Gold 6130", "Gold 5512U", "no source gives the scalar clock"),
         (
             "'512-heavy', cycles",
             "'1024-heavy', cycles",
             "is no class; the classes are scalar",
         ),
-        (
-            "marked-pool",
-            "marked",
-            "is no placement; choose from as-is",
-        ),
-        (
-            "operation = 'sign'",
-            "operation = 'resign'",
-            "the operation \"resign\"",
-        ),
+        ("marked-pool", "marked", "is no placement; choose from as-is"),
+        ("operation = 'sign'", "operation = 'resign'", "the operation \"resign\""),
         (
             "connections = 40",
             "connections = 40\nrate = 5",
             "either connections or rate",
         ),
-        (
-            "cycles = 300000",
-            "cycles = -1",
-            "cycles is -1; it must be from 0",
-        ),
-        (
-            "cycles = 300000",
-            "cycles = 1e300",
-            "it must be from 0 to 1e12",
-        ),
-        (
-            "share = 3",
-            "share = 'x'",
-            "share names the parameter \"x\"",
-        ),
-        (
-            "vector-cores = 1",
-            "vector-cores = 0",
-            "needs vector-cores above 0",
-        ),
+        ("cycles = 300000", "cycles = -1", "cycles is -1; it must be from 0"),
+        ("cycles = 300000", "cycles = 1e300", "it must be from 0 to 1e12"),
+        ("share = 3", "share = 'x'", "share names the parameter \"x\""),
+        ("vector-cores = 1", "vector-cores = 0", "needs vector-cores above 0"),
         ("seconds = 0.05", "seconds = 0", "seconds is 0"),
     ] {
         assert!(right.contains(from), "{from}");
@@ -437,9 +354,7 @@ fn a_workload_is_advised_with_fewer_cores_than_its_vector_cores() {
 fn lanes_are_predicted_net_of_the_clock_on_the_machines_of_the_experiments() {
     let of = |name: &str| {
         let mut all = BUILTIN.iter();
-        let text = all
-            .find(|(known, _)| *known == name)
-            .expect("it is builtin");
+        let text = all.find(|(known, _)| *known == name).expect("it is builtin");
         let mut scenario = Scenario::parse(text.1).expect("a scenario");
         scenario.runs.retain(|run| run.lanes.is_some());
         let figures = scenario.figures(&Settings::default()).expect("figures");
@@ -468,10 +383,7 @@ fn lanes_are_predicted_net_of_the_clock_on_the_machines_of_the_experiments() {
         let gain = gains.iter().find(|gain| gain.model == model);
         let gain = gain.expect("runs of this processor");
         assert!(gain.best.contains(target), "{name}: {gain:?}");
-        assert!(
-            (5.0..120.0).contains(&gain.gain_percent),
-            "{name}: {gain:?}"
-        );
+        assert!((5.0..120.0).contains(&gain.gain_percent), "{name}: {gain:?}");
     }
 }
 
@@ -487,25 +399,10 @@ fn runs_in_lanes_are_left_out_where_the_processor_lacks_them() {
             ..Settings::default()
         };
         let figures = scenario.figures(&settings).expect("figures");
-        figures
-            .iter()
-            .map(|run| run.run.clone())
-            .collect::<Vec<_>>()
+        figures.iter().map(|run| run.run.clone()).collect::<Vec<_>>()
     };
     assert!(runs("Gold 6130").iter().all(|name| !name.contains("ifma")));
-    assert!(
-        runs("Gold 6130")
-            .iter()
-            .any(|name| name.contains("avx512f"))
-    );
-    assert!(
-        runs("9950X3D")
-            .iter()
-            .any(|name| name.contains("avx512ifma"))
-    );
-    assert!(
-        runs("9950X3D")
-            .iter()
-            .all(|name| !name.contains("avx512f,"))
-    );
+    assert!(runs("Gold 6130").iter().any(|name| name.contains("avx512f")));
+    assert!(runs("9950X3D").iter().any(|name| name.contains("avx512ifma")));
+    assert!(runs("9950X3D").iter().all(|name| !name.contains("avx512f,")));
 }

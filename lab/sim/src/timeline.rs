@@ -49,14 +49,7 @@ impl Timeline {
     }
 
     /// A core does something else.
-    pub(crate) fn note(
-        &mut self,
-        core: usize,
-        at: u64,
-        (level, pace): (usize, Pace),
-        clocks: [u64; 3],
-        wide: bool,
-    ) {
+    pub(crate) fn note(&mut self, core: usize, at: u64, (level, pace): (usize, Pace), clocks: [u64; 3], wide: bool) {
         if core != self.core || at > self.until || self.changes.len() >= MOST_CHANGES {
             return;
         }
@@ -70,11 +63,7 @@ impl Timeline {
         // Only the last change counts before the beginning, and at each moment.
         match self.changes.last_mut() {
             Some(last) if last.at == change.at => *last = change,
-            Some(last)
-                if Change {
-                    at: change.at,
-                    ..*last
-                } == change => {}
+            Some(last) if Change { at: change.at, ..*last } == change => {}
             _ => self.changes.push(change),
         }
     }

@@ -38,9 +38,7 @@ pub(crate) fn figures(plan: &Plan, transition: Transition) -> Vec<(Figure, f64)>
         (Figure::TailMean, (!tails.is_empty()).then_some(mean)),
         (Figure::Steady, Some(ghz(plan, steady))),
     ];
-    let known = all
-        .into_iter()
-        .filter_map(|(figure, value)| Some((figure, value?)));
+    let known = all.into_iter().filter_map(|(figure, value)| Some((figure, value?)));
     known.collect()
 }
 

@@ -29,11 +29,7 @@ impl Random {
 
     /// One of the two classes.
     pub fn class(&mut self) -> Class {
-        if self.number() >> 63 == 0 {
-            Class::A
-        } else {
-            Class::B
-        }
+        if self.number() >> 63 == 0 { Class::A } else { Class::B }
     }
 
     /// Fills `bytes`.

@@ -293,11 +293,7 @@ mod tests {
     fn an_equal_mean_with_another_spread_is_found() {
         let finding = found(3, |class, random| {
             let wide = if class == Class::B { 60.0 } else { 0.0 };
-            let sign = if random.number() >> 63 == 0 {
-                1.0
-            } else {
-                -1.0
-            };
+            let sign = if random.number() >> 63 == 0 { 1.0 } else { -1.0 };
             noisy(random, 1000.0 + sign * wide)
         });
         assert_eq!(finding.verdict(), Verdict::Depends, "{finding:?}");

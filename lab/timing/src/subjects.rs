@@ -111,9 +111,7 @@ fn passes<O: Operation, M: FnMut(&[Class], &mut Random) -> Vec<O::Request>>(
         make,
         work: move |request: &O::Request| {
             let outputs = black_box(operation.pass(slice::from_ref(request)));
-            outputs
-                .iter()
-                .all(|output| O::Request::failure(output).is_none())
+            outputs.iter().all(|output| O::Request::failure(output).is_none())
         },
         inputs: Vec::new(),
     })
@@ -122,19 +120,14 @@ fn passes<O: Operation, M: FnMut(&[Class], &mut Random) -> Vec<O::Request>>(
 /// RSA-2048 signatures by one of two private keys, of random messages.
 fn rsa_signing() -> Result<impl Subject, Unavailable> {
     let keys = [
-        sign::Key::from_pem(include_bytes!(
-            "../../../crates/crypto/tests/data/rsa2048_a.pem"
-        ))?,
-        sign::Key::from_pem(include_bytes!(
-            "../../../crates/crypto/tests/data/rsa2048_b.pem"
-        ))?,
+        sign::Key::from_pem(include_bytes!("../../../crates/crypto/tests/data/rsa2048_a.pem"))?,
+        sign::Key::from_pem(include_bytes!("../../../crates/crypto/tests/data/rsa2048_b.pem"))?,
     ];
     let request = move |class: &Class, random: &mut Random| {
         let message = random.number().to_le_bytes();
         let key = &keys[*class as usize];
         let scheme = Scheme::Rsa(rsa::Scheme::PssSha256);
-        sign::Request::new(key, scheme, Input::Message(&message))
-            .expect("a padding of SHA-256 fits into 2048 bits")
+        sign::Request::new(key, scheme, Input::Message(&message)).expect("a padding of SHA-256 fits into 2048 bits")
     };
     passes(
         |backend| rsa::Signing(rsa::Size::Rsa2048).on(backend),
@@ -203,10 +196,7 @@ fn tag_comparison() -> Result<impl Subject, Unavailable> {
     let key = tag_key()?;
     Ok(Measured {
         name: "tag-comparison",
-        classes: [
-            "first byte of the tag is wrong",
-            "last byte of the tag is wrong",
-        ],
+        classes: ["first byte of the tag is wrong", "last byte of the tag is wrong"],
         backend: format!("ChaCha20-Poly1305, {:?}", key.form()),
         make: {
             let key = tag_key()?;
@@ -216,9 +206,7 @@ fn tag_comparison() -> Result<impl Subject, Unavailable> {
             }
         },
         work: move |record: &[u8; RECORD]| {
-            (0..TAGS).fold(true, |refused, _| {
-                refused & !black_box(opens(&key, *record))
-            })
+            (0..TAGS).fold(true, |refused, _| refused & !black_box(opens(&key, *record)))
         },
         inputs: Vec::new(),
     })

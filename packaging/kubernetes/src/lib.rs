@@ -60,8 +60,8 @@ impl Object {
 pub fn objects(manifest: &str) -> Result<Vec<Object>, String> {
     // Kubernetes reads YAML 1.1, in which a number with a leading zero is octal: the modes of files.
     let options = serde_saphyr::options! { legacy_octal_numbers: true };
-    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(manifest, options)
-        .map_err(|error| error.to_string())?;
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple_with_options(manifest, options).map_err(|error| error.to_string())?;
     documents.into_iter().map(object).collect()
 }
 
@@ -76,9 +76,7 @@ fn object(document: Value) -> Result<Object, String> {
         ("v1", "ServiceAccount") => other::<ServiceAccount>(&document),
         ("policy/v1", "PodDisruptionBudget") => other::<PodDisruptionBudget>(&document),
         ("networking.k8s.io/v1", "NetworkPolicy") => other::<NetworkPolicy>(&document),
-        ("autoscaling/v2", "HorizontalPodAutoscaler") => {
-            other::<HorizontalPodAutoscaler>(&document)
-        }
+        ("autoscaling/v2", "HorizontalPodAutoscaler") => other::<HorizontalPodAutoscaler>(&document),
         ("monitoring.coreos.com/v1", "PodMonitor") => other::<PodMonitor>(&document),
         _ => Err("this kind is not known here".to_owned()),
     };
@@ -145,8 +143,7 @@ fn lost(written: &Value, kept: &Value, place: String) -> Option<String> {
 mod tests {
     use super::*;
 
-    const SERVICE: &str =
-        "apiVersion: v1\nkind: Service\nspec:\n  ports: [{ port: 443, targetPort: https }]\n";
+    const SERVICE: &str = "apiVersion: v1\nkind: Service\nspec:\n  ports: [{ port: 443, targetPort: https }]\n";
 
     const MONITOR: &str = "apiVersion: monitoring.coreos.com/v1\nkind: PodMonitor\nmetadata: { name: a }\nspec:\n  \
                            selector: { matchLabels: { a: b } }\n  podMetricsEndpoints: [{ port: a, interval: 1s }]\n";
@@ -161,10 +158,7 @@ mod tests {
                 ".spec.ports[0].targetport is not known",
             ),
             (SERVICE.replace("443", "https"), "invalid type"),
-            (
-                SERVICE.replace("Service", "Servise"),
-                "this kind is not known here",
-            ),
+            (SERVICE.replace("Service", "Servise"), "this kind is not known here"),
             (SERVICE.replace("v1", "v2"), "Service of v2"),
             (format!("{SERVICE}---\n}}"), "line 6"),
             (MONITOR.replace("port:", "prot:"), "unknown field `prot`"),
@@ -186,9 +180,6 @@ mod tests {
                     containers: []\n      volumes: [{ name: a, secret: { defaultMode: 0440 } }]\n";
         let read = objects(pods).unwrap();
         let volumes = read[0].pods().unwrap().volumes.as_ref().unwrap();
-        assert_eq!(
-            volumes[0].secret.as_ref().unwrap().default_mode,
-            Some(0o440)
-        );
+        assert_eq!(volumes[0].secret.as_ref().unwrap().default_mode, Some(0o440));
     }
 }

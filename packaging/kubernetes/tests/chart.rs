@@ -97,31 +97,19 @@ fn helm_finds_nothing_to_say() {
 #[test]
 fn mistakes_are_named() {
     for (wrong, value, remedy) in [
-        (
-            &["image.repository="][..],
-            "image.repository is empty",
-            "make image",
-        ),
+        (&["image.repository="][..], "image.repository is empty", "make image"),
         (
             &["certificates=null"],
             "certificates is empty",
             "kubectl create secret tls",
         ),
-        (
-            &["backend="],
-            "backend is empty",
-            "--set backend=application:80",
-        ),
+        (&["backend="], "backend is empty", "--set backend=application:80"),
         (
             &["backend=http://application/"],
             "backend is \"http://application/\"",
             "without a scheme",
         ),
-        (
-            &["backend=application"],
-            "backend is \"application\"",
-            "give HOST:PORT",
-        ),
+        (&["backend=application"], "backend is \"application\"", "give HOST:PORT"),
         (
             &["terminationGracePeriodSeconds=60"],
             "preStopSeconds (35) and drainSeconds (30)",
@@ -132,11 +120,7 @@ fn mistakes_are_named() {
             "terminationGracePeriodSeconds is 320",
             "Set it to 350",
         ),
-        (
-            &["connections=5000"],
-            "connections is 5000",
-            "give more memory",
-        ),
+        (&["connections=5000"], "connections is 5000", "give more memory"),
         (
             &["resources.limits.memory=null"],
             "resources.limits.memory",
@@ -174,20 +158,12 @@ fn mistakes_are_named() {
             "autoscaling.enabled=false",
         ),
         (
-            &[
-                "resources.requests.cpu=null",
-                "resources.limits.cpu=null",
-                "workers=2",
-            ],
+            &["resources.requests.cpu=null", "resources.limits.cpu=null", "workers=2"],
             "resources.requests.cpu, which is not set",
             "autoscaling.cpu=null",
         ),
         // By the schema of the values.
-        (
-            &["certificate=example-tls"],
-            "'certificate' not allowed",
-            "",
-        ),
+        (&["certificate=example-tls"], "'certificate' not allowed", ""),
         (&["kind=statefulset"], "/kind", "'deployment', 'daemonset'"),
         (&["ifma=always"], "/ifma", "'prefer', 'require', 'ignore'"),
         (&["drainSeconds=soon"], "/drainSeconds", "want integer"),
@@ -213,14 +189,8 @@ fn mistakes_are_named() {
 fn the_charts_versions_are_the_programs() {
     let chart = std::fs::read_to_string(checks::folder().join("chart/Chart.yaml")).unwrap();
     let version = env!("CARGO_PKG_VERSION");
-    assert!(
-        chart.contains(&format!("\nversion: {version}\n")),
-        "{chart}"
-    );
-    assert!(
-        chart.contains(&format!("\nappVersion: \"{version}\"\n")),
-        "{chart}"
-    );
+    assert!(chart.contains(&format!("\nversion: {version}\n")), "{chart}");
+    assert!(chart.contains(&format!("\nappVersion: \"{version}\"\n")), "{chart}");
 }
 
 /// Files of values for which the chart is tested.
@@ -233,12 +203,7 @@ fn values() -> Vec<PathBuf> {
 
 fn template(arguments: &[&str]) -> Option<Output> {
     let chart = checks::folder().join("chart");
-    let mut all = vec![
-        "template",
-        "edge",
-        chart.to_str().unwrap(),
-        "--kube-version=1.33.0",
-    ];
+    let mut all = vec!["template", "edge", chart.to_str().unwrap(), "--kube-version=1.33.0"];
     all.extend(arguments);
     helm(&all)
 }

@@ -51,8 +51,7 @@ fn each(check: fn(&Manifest)) {
 #[test]
 fn the_autoscaler_asks_for_a_metric_that_there_is() {
     let read = |file: &str| std::fs::read_to_string(checks::folder().join(file)).unwrap();
-    let values: Value =
-        serde_saphyr::from_str(&read("../monitoring/prometheus-adapter.yaml")).unwrap();
+    let values: Value = serde_saphyr::from_str(&read("../monitoring/prometheus-adapter.yaml")).unwrap();
     let [rule] = values["rules"]["custom"].as_array().unwrap().as_slice() else {
         panic!("{values}");
     };
@@ -65,8 +64,7 @@ fn the_autoscaler_asks_for_a_metric_that_there_is() {
     let other = Manifest::new("deployment.yaml", &read("deployment.yaml"));
     let replaced = (other.objects.iter()).any(|object| match object {
         Object::Other(other) => {
-            other["kind"] == autoscaler["kind"]
-                && other["metadata"]["name"] == autoscaler["metadata"]["name"]
+            other["kind"] == autoscaler["kind"] && other["metadata"]["name"] == autoscaler["metadata"]["name"]
         }
         _ => false,
     });

@@ -90,9 +90,7 @@ mod tests {
     fn names(folder: &Path) -> BTreeSet<String> {
         let entries = fs::read_dir(folder).expect("a folder");
         let names = entries.map(|entry| entry.expect("readable").file_name());
-        names
-            .map(|name| name.into_string().expect("text"))
-            .collect()
+        names.map(|name| name.into_string().expect("text")).collect()
     }
 
     #[test]

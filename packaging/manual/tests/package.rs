@@ -31,10 +31,7 @@ fn the_package_has_each_file_in_its_place_and_starts_nothing() {
             .arg(folder.path()),
     );
 
-    let package = path(&format!(
-        "widelane_{}-1_amd64.deb",
-        env!("CARGO_PKG_VERSION")
-    ));
+    let package = path(&format!("widelane_{}-1_amd64.deb", env!("CARGO_PKG_VERSION")));
     let list = succeed(Command::new("dpkg-deb").args(["--contents", &package]));
     let files: BTreeSet<_> = list
         .lines()
@@ -42,9 +39,9 @@ fn the_package_has_each_file_in_its_place_and_starts_nothing() {
         .filter_map(|line| line.split_whitespace().nth(5))
         .map(|name| name.trim_start_matches('.').to_owned())
         .collect();
-    let (texts, others): (BTreeSet<_>, BTreeSet<_>) = files.into_iter().partition(|name| {
-        name.starts_with("/usr/share/doc/widelane/") || name.starts_with("/usr/share/man/man1/")
-    });
+    let (texts, others): (BTreeSet<_>, BTreeSet<_>) = files
+        .into_iter()
+        .partition(|name| name.starts_with("/usr/share/doc/widelane/") || name.starts_with("/usr/share/man/man1/"));
     let expected = [
         "/etc/widelane/widelane.toml",
         "/lib/systemd/system/widelane-tickets.service",
@@ -64,10 +61,7 @@ fn the_package_has_each_file_in_its_place_and_starts_nothing() {
         .iter()
         .map(|name| name.replace("/usr/lib/systemd/", "/lib/systemd/"))
         .collect();
-    assert_eq!(
-        BTreeSet::from_iter(others),
-        expected.map(String::from).into()
-    );
+    assert_eq!(BTreeSet::from_iter(others), expected.map(String::from).into());
     for name in [
         "/usr/share/man/man1/widelane.1.gz",
         "/usr/share/man/man1/widelane-setup.1.gz",
@@ -110,10 +104,7 @@ fn the_licences_of_linked_libraries_are_there() {
         let listed = list.lines().any(|line| line.starts_with(name));
         assert!(listed && texts.contains(name), "{name}: {list}");
     }
-    assert!(
-        !list.contains("widelane"),
-        "ours are in `copyright`: {list}"
-    );
+    assert!(!list.contains("widelane"), "ours are in `copyright`: {list}");
     // The text of AWS-LC, and the notice of a library under the MIT licence.
     for part in ["ISC", "Permission is hereby granted, free of charge"] {
         assert!(texts.contains(part), "{part}");
@@ -133,11 +124,7 @@ fn packaging(name: &str) -> String {
 }
 
 fn succeed(command: &mut Command) -> String {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().expect("it starts");
+    let Output { status, stdout, stderr } = command.output().expect("it starts");
     let complaint = String::from_utf8_lossy(&stderr);
     assert!(status.success(), "{command:?}: {complaint}");
     String::from_utf8(stdout).expect("text")

@@ -9,11 +9,7 @@ use aya_obj::generated::bpf_insn;
 
 /// Loads a program that multi-probes can run. `log` receives what the verifier says; if it is empty,
 /// the verifier says nothing.
-pub(crate) fn load(
-    instructions: &[bpf_insn],
-    licence: &CStr,
-    log: &mut [u8],
-) -> io::Result<OwnedFd> {
+pub(crate) fn load(instructions: &[bpf_insn], licence: &CStr, log: &mut [u8]) -> io::Result<OwnedFd> {
     let attributes = Load {
         program_type: PROGRAM_KPROBE,
         instructions: count(instructions.len())?,
@@ -81,14 +77,7 @@ pub(crate) fn link(
 unsafe fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
     // SAFETY: by the contract of this function, the kernel touches only memory that is ours, and it reads
     // `size_of` bytes of the attributes.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command,
-            std::ptr::from_ref(attributes),
-            size_of::<T>(),
-        )
-    };
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>()) };
     match i32::try_from(result) {
         // SAFETY: both commands return a new descriptor, which nothing else owns.
         Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),

@@ -20,12 +20,10 @@ use aya::{Btf, Ebpf, include_bytes_aligned};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// Object file of the programs of `trace`.
-pub const TRACE: Result<&[u8], Missing> =
-    compiled(include_bytes_aligned!(concat!(env!("OUT_DIR"), "/trace.o")));
+pub const TRACE: Result<&[u8], Missing> = compiled(include_bytes_aligned!(concat!(env!("OUT_DIR"), "/trace.o")));
 
 /// Object file of the programs of `usage`.
-pub const USAGE: Result<&[u8], Missing> =
-    compiled(include_bytes_aligned!(concat!(env!("OUT_DIR"), "/usage.o")));
+pub const USAGE: Result<&[u8], Missing> = compiled(include_bytes_aligned!(concat!(env!("OUT_DIR"), "/usage.o")));
 
 /// Something that is needed to load programs.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -112,9 +110,7 @@ where
     &'a mut T: TryFrom<&'a mut Program, Error = ProgramError>,
 {
     let program = programs.program_mut(name);
-    program
-        .ok_or(ProgramError::UnexpectedProgramType)?
-        .try_into()
+    program.ok_or(ProgramError::UnexpectedProgramType)?.try_into()
 }
 
 /// A map by its name and type.
@@ -126,9 +122,7 @@ pub fn map<T>(programs: &mut Ebpf, name: &str) -> Result<T, MapError>
 where
     T: TryFrom<Map, Error = MapError>,
 {
-    let missing = || MapError::InvalidName {
-        name: name.to_owned(),
-    };
+    let missing = || MapError::InvalidName { name: name.to_owned() };
     programs.take_map(name).ok_or_else(missing)?.try_into()
 }
 

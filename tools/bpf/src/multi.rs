@@ -45,12 +45,7 @@ impl MultiProgram {
     /// # Errors
     ///
     /// What the kernel says, with the last words of its verifier.
-    pub fn load<const N: usize>(
-        object: &[u8],
-        btf: &Btf,
-        loaded: &Ebpf,
-        names: [&str; N],
-    ) -> io::Result<[Self; N]> {
+    pub fn load<const N: usize>(object: &[u8], btf: &Btf, loaded: &Ebpf, names: [&str; N]) -> io::Result<[Self; N]> {
         let mut object = Object::parse(object).map_err(io::Error::other)?;
         object.relocate_btf(btf).map_err(io::Error::other)?;
         let maps = std::mem::take(&mut object.maps);
@@ -71,8 +66,7 @@ impl MultiProgram {
             let function = object.functions.get(&program.function_key());
             let instructions = &function.ok_or_else(missing)?.instructions;
             let load = || calls::load(instructions, &program.license, &mut []);
-            let descriptor =
-                persistently(load).map_err(|error| said(error, instructions, &program.license))?;
+            let descriptor = persistently(load).map_err(|error| said(error, instructions, &program.license))?;
             programs.push(Self { descriptor });
         }
         programs
@@ -100,10 +94,7 @@ impl MultiProgram {
     /// Returns whether this kernel has multi-probes that see all threads of a process. Those of Linux 6.6 saw one of
     /// them until that was repaired, in Linux 6.10 and in updates of older ones.
     pub fn sees_all_threads(&self) -> bool {
-        let point = Point {
-            offset: 0,
-            cookie: 0,
-        };
+        let point = Point { offset: 0, cookie: 0 };
         let refused = |pid| {
             let link = self.attach(pid, Path::new("/"), &[point]);
             link.err().and_then(|error| Errno::from_io_error(&error))
@@ -115,11 +106,7 @@ impl MultiProgram {
 }
 
 /// The error of a program that was not loaded, with what the verifier says of it.
-fn said(
-    error: io::Error,
-    instructions: &[aya_obj::generated::bpf_insn],
-    licence: &CStr,
-) -> io::Error {
+fn said(error: io::Error, instructions: &[aya_obj::generated::bpf_insn], licence: &CStr) -> io::Error {
     let mut log = vec![0; LOG];
     let _ = calls::load(instructions, licence, &mut log);
     let log = CStr::from_bytes_until_nul(&log).unwrap_or_default();
@@ -133,11 +120,9 @@ fn said(
 /// The kinds of maps that our programs have.
 fn descriptor(map: &Map) -> Option<RawFd> {
     match map {
-        Map::Array(data)
-        | Map::HashMap(data)
-        | Map::LruHashMap(data)
-        | Map::PerCpuArray(data)
-        | Map::RingBuf(data) => Some(data.fd().as_fd().as_raw_fd()),
+        Map::Array(data) | Map::HashMap(data) | Map::LruHashMap(data) | Map::PerCpuArray(data) | Map::RingBuf(data) => {
+            Some(data.fd().as_fd().as_raw_fd())
+        }
         _ => None,
     }
 }

@@ -11,9 +11,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
-use signal_hook::consts::signal::{
-    SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
-};
+use signal_hook::consts::signal::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::iterator::exfiltrator::origin::Origin;
@@ -23,9 +21,7 @@ use widelane_threads::Proc;
 pub type Signalled = Origin;
 
 /// The signals that are meant for a program that is run, and the one that tells of its end.
-pub const SIGNALS: [i32; 8] = [
-    SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGCHLD,
-];
+pub const SIGNALS: [i32; 8] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT, SIGCHLD];
 
 /// Starts a program and waits until it ends. Gives its exit status, or 128 and the number of the
 /// signal that ended it. `begun` runs between the two.
@@ -85,15 +81,13 @@ pub fn catch(signals: &[i32]) -> io::Result<Receiver<Signalled>> {
     let signals = signals.filter(|signal| ignored >> (signal - 1) & 1 == 0);
     let mut signals = SignalsInfo::<WithOrigin>::new(signals)?;
     let (sender, receiver) = mpsc::channel();
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            for signal in signals.forever() {
-                if sender.send(signal).is_err() {
-                    return;
-                }
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            if sender.send(signal).is_err() {
+                return;
             }
-        })?;
+        }
+    })?;
     Ok(receiver)
 }
 

@@ -41,22 +41,14 @@ pub struct Advice {
 pub fn advise(subject: Subject<'_>, here: Lanes) -> Advice {
     match subject {
         Subject::Measured(profile) => measured(profile, here),
-        Subject::Published(turbo) => published(
-            turbo,
-            Lanes::of_generation(turbo.generation).unwrap_or(here),
-        ),
+        Subject::Published(turbo) => published(turbo, Lanes::of_generation(turbo.generation).unwrap_or(here)),
     }
 }
 
 fn measured(profile: &Profile, lanes: Lanes) -> Advice {
     let generation = {
         let machine = &profile.machine;
-        Generation::of(
-            &machine.vendor,
-            machine.family,
-            machine.model,
-            machine.stepping,
-        )
+        Generation::of(&machine.vendor, machine.family, machine.model, machine.stepping)
     };
     let figures = Figures {
         lanes,
@@ -171,19 +163,15 @@ impl Figures {
                  or more that can be used here."
                     .to_owned(),
             ),
-            None => words.push(
-                "Nothing is known about what wide code costs here: run `widelane probe`."
-                    .to_owned(),
-            ),
+            None => words.push("Nothing is known about what wide code costs here: run `widelane probe`.".to_owned()),
             Some(false) if has_lanes => words.push(
                 "Wide code costs no clock here. Use the widest registers, on the threads that \
                  submit; nothing is to be gained from cores of their own."
                     .to_owned(),
             ),
-            Some(false) => words.push(
-                "Wide code costs no clock here: nothing is to be gained from cores of its own."
-                    .to_owned(),
-            ),
+            Some(false) => {
+                words.push("Wide code costs no clock here: nothing is to be gained from cores of its own.".to_owned())
+            }
             Some(true) => {
                 for (name, depth) in [
                     ("512-bit multiplications", heavy512),
@@ -191,10 +179,7 @@ impl Figures {
                     ("512-bit code without multiplications", light512),
                 ] {
                     if depth > 0.0 {
-                        words.push(format!(
-                            "With {name}, {} of the clock is missing.",
-                            percent(depth)
-                        ));
+                        words.push(format!("With {name}, {} of the clock is missing.", percent(depth)));
                     }
                 }
             }
@@ -229,9 +214,7 @@ impl Figures {
         if placement != PlacementChoice::VectorCores {
             if costs {
                 let why = match self.others {
-                    0 => {
-                        "This machine has no CPU to spare for wide code: it runs on the threads that submit it."
-                    }
+                    0 => "This machine has no CPU to spare for wide code: it runs on the threads that submit it.",
                     _ => {
                         "What lowers the clock here is not what Widelane's passes use: they run on the threads that \
                          submit them."
@@ -268,9 +251,7 @@ impl Figures {
             // The forms of ChaCha20-Poly1305 have AVX-512 IFMA.
             light_width: available(light).filter(|_| {
                 let mut targets = self.lanes.targets();
-                targets.any(|target| {
-                    target.registers() == Registers::Avx512 && target.product() == Product::Vpmadd52
-                })
+                targets.any(|target| target.registers() == Registers::Avx512 && target.product() == Product::Vpmadd52)
             }),
             share,
             burst_us: burst_us.map(|burst| [burst.low, burst.high]),
@@ -319,10 +300,7 @@ mod tests {
         let [low, high] = advice.burst_us.unwrap();
         assert!((250.0..300.0).contains(&low) && (250.0..300.0).contains(&high));
         assert!(
-            advice
-                .words
-                .iter()
-                .any(|line| line.contains("32 % of the clock")),
+            advice.words.iter().any(|line| line.contains("32 % of the clock")),
             "{advice:?}"
         );
         // Gives the same figures as measured ones.
@@ -341,10 +319,7 @@ mod tests {
             (Some(true), PlacementChoice::Inline)
         );
         let words = advice.words.join("\n");
-        assert!(
-            words.contains("With 256-bit multiplications, 32 %"),
-            "{words}"
-        );
+        assert!(words.contains("With 256-bit multiplications, 32 %"), "{words}");
         assert!(words.contains("not what Widelane's passes use"), "{words}");
         assert!(!words.contains("no CPU to spare"), "{words}");
     }
@@ -367,16 +342,10 @@ mod tests {
         for (name, width, form) in [("Gold 6130", 512, "avx512f"), ("Silver 4116", 256, "avx2")] {
             let rows = turbo_of(name);
             let advice = advise(Subject::Published(rows.last().unwrap()), Lanes::ALL);
-            assert_eq!(
-                (advice.heavy_width, advice.light_width),
-                (Some(width), None)
-            );
+            assert_eq!((advice.heavy_width, advice.light_width), (Some(width), None));
             let words = advice.words.join("\n");
             let said = format!("Of these, {form} gains most there");
-            assert!(
-                words.contains(&said) && words.contains("Predicted for"),
-                "{words}"
-            );
+            assert!(words.contains(&said) && words.contains("Predicted for"), "{words}");
             assert!(!words.contains("no lanes"), "{words}");
         }
         let advice = advise(Subject::Published(turbo_of("8269CY")[0]), Lanes::ALL);
@@ -410,20 +379,12 @@ mod tests {
     #[test]
     fn a_machine_without_wide_code_is_not_told_to_measure_it() {
         let mut narrow = profile(3.0, 3.0);
-        narrow
-            .clocks
-            .retain(|clock| !clock.class.starts_with(['2', '5']));
+        narrow.clocks.retain(|clock| !clock.class.starts_with(['2', '5']));
         assert!(!narrow.clocks.is_empty());
         let words = advise(Subject::Measured(&narrow), Lanes::NONE).words;
         let words = words.join("\n");
-        assert!(
-            words.contains("no code here that could cost clock"),
-            "{words}"
-        );
-        assert!(
-            !words.contains("probe") && !words.contains("leaves room"),
-            "{words}"
-        );
+        assert!(words.contains("no code here that could cost clock"), "{words}");
+        assert!(!words.contains("probe") && !words.contains("leaves room"), "{words}");
     }
 
     #[test]
@@ -431,10 +392,7 @@ mod tests {
         let mut unknown = profile(3.0, 3.0);
         unknown.clocks.clear();
         let advice = advise(Subject::Measured(&unknown), Lanes::ALL);
-        assert_eq!(
-            (advice.penalty, advice.placement),
-            (None, PlacementChoice::Inline)
-        );
+        assert_eq!((advice.penalty, advice.placement), (None, PlacementChoice::Inline));
         assert!(advice.words[0].contains("widelane probe"));
     }
 }

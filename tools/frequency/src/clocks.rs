@@ -41,16 +41,8 @@ pub(crate) struct Schedule {
 
 /// Measures every class that runs here on one, two, four … and all of `cpus` at once (or on one and
 /// all), and calls `progress` with the share that is done.
-pub(crate) fn clocks(
-    cpus: &[usize],
-    hertz: f64,
-    schedule: Schedule,
-    progress: &(dyn Fn(f64) + Sync),
-) -> Vec<Clock> {
-    let classes: Vec<_> = Class::ALL
-        .into_iter()
-        .filter(|&class| runs(class))
-        .collect();
+pub(crate) fn clocks(cpus: &[usize], hertz: f64, schedule: Schedule, progress: &(dyn Fn(f64) + Sync)) -> Vec<Clock> {
+    let classes: Vec<_> = Class::ALL.into_iter().filter(|&class| runs(class)).collect();
     let conditions: Vec<_> = counts(cpus.len())
         .into_iter()
         .filter(|&cores| schedule.between || cores == 1 || cores == cpus.len())
@@ -70,9 +62,7 @@ fn clocks_of(
     let slots = measure(cpus, hertz, schedule, conditions, progress);
     let mut found = Vec::new();
     for (at, &(class, cores)) in conditions.iter().enumerate() {
-        let scalar = conditions
-            .iter()
-            .position(|&other| other == (Class::Scalar, cores));
+        let scalar = conditions.iter().position(|&other| other == (Class::Scalar, cores));
         let rounds = || (0..schedule.rounds).filter_map(|round| Some((round, slots[at][round]?)));
         let ghz: Vec<_> = rounds().map(|(_, slot)| slot.ghz).collect();
         let vanished: Vec<_> = rounds().map(|(_, slot)| slot.vanished).collect();

@@ -136,10 +136,7 @@ fn open(events: &[Builder<'static>]) -> io::Result<(Group, Vec<perf_event::Count
 }
 
 /// Samples of each class that runs here, on a thread of its own on `cpu`.
-fn by_class(
-    cpu: usize,
-    mut sample: impl FnMut(Class) -> io::Result<Vec<f64>> + Send,
-) -> io::Result<Samples> {
+fn by_class(cpu: usize, mut sample: impl FnMut(Class) -> io::Result<Vec<f64>> + Send) -> io::Result<Samples> {
     let measure = || {
         pin(cpu)?;
         let classes = Class::ALL.into_iter().filter(|&class| runs(class));
@@ -168,12 +165,7 @@ fn clock(name: &str, hertz: f64, measured: Result<Samples, String>) -> Counter {
 }
 
 /// The median ratio of two counts of a sample by class, in units of `unit`.
-fn ratios(
-    samples: &[(Class, Vec<Vec<f64>>)],
-    of: usize,
-    to: usize,
-    unit: f64,
-) -> Vec<(String, f64)> {
+fn ratios(samples: &[(Class, Vec<Vec<f64>>)], of: usize, to: usize, unit: f64) -> Vec<(String, f64)> {
     let ratio = |(class, samples): &(Class, Vec<Vec<f64>>)| {
         let ratios = samples.iter().map(|sample| sample[of] / sample[to] * unit);
         let ratio = median(&ratios.collect::<Vec<_>>())?;
@@ -187,9 +179,7 @@ fn ratios(
 fn reason(error: &io::Error, counters: bool, paranoid: Option<i32>) -> String {
     let refused = error.kind() == io::ErrorKind::PermissionDenied;
     match paranoid {
-        _ if !counters => {
-            "this machine (or its hypervisor) offers no performance counters".to_owned()
-        }
+        _ if !counters => "this machine (or its hypervisor) offers no performance counters".to_owned(),
         Some(level) if refused => format!(
             "{error}: kernel.perf_event_paranoid is {level}; at 2 or less everybody may count \
              what their own threads do, above that root or CAP_PERFMON"
@@ -202,11 +192,7 @@ fn reason(error: &io::Error, counters: bool, paranoid: Option<i32>) -> String {
 }
 
 /// Generations that count cycles by licence.
-const LICENSED: [Generation; 3] = [
-    Generation::Skylake,
-    Generation::CascadeLake,
-    Generation::IceLake,
-];
+const LICENSED: [Generation; 3] = [Generation::Skylake, Generation::CascadeLake, Generation::IceLake];
 /// Event 0x28 with its masks: Intel's event lists (github.com/intel/perfmon), SKX/, CLX/ and
 /// ICX/events, `*_core.json`.
 const LICENCES: [(&str, u64); 3] = [
@@ -237,10 +223,7 @@ mod tests {
             Ok(samples) => samples,
             Err(why) => return println!("SKIP: perf_event_open: {why}"),
         };
-        assert_eq!(
-            samples.len(),
-            Class::ALL.into_iter().filter(|&c| runs(c)).count()
-        );
+        assert_eq!(samples.len(), Class::ALL.into_iter().filter(|&c| runs(c)).count());
         for (class, samples) in samples {
             assert_eq!(samples.len(), SAMPLES);
             for sample in samples {
@@ -261,10 +244,7 @@ mod tests {
 
     #[test]
     fn ratios_are_medians_by_class() {
-        let samples = [(
-            Class::Heavy512,
-            vec![vec![1.0, 4.0], vec![2.0, 4.0], vec![9.0, 4.0]],
-        )];
+        let samples = [(Class::Heavy512, vec![vec![1.0, 4.0], vec![2.0, 4.0], vec![9.0, 4.0]])];
         let found = ratios(&samples, 0, 1, 2.0);
         assert_eq!(found, [("512-heavy".to_owned(), 1.0)]);
     }

@@ -132,9 +132,6 @@ mod tests {
     fn distributions_are_of_what_was_given() {
         let samples: Vec<f64> = (0..=100).rev().map(f64::from).collect();
         let found = Distribution::of(&samples).unwrap();
-        assert_eq!(
-            (found.p5, found.p50, found.p99, found.max),
-            (5.0, 50.0, 99.0, 100.0)
-        );
+        assert_eq!((found.p5, found.p50, found.p99, found.max), (5.0, 50.0, 99.0, 100.0));
     }
 }

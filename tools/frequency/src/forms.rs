@@ -43,9 +43,7 @@ fn form(turbo: &Turbo, target: Target) -> Form {
     let ghz = clock(target.class());
     let per_cycle = match target {
         Target::Avx2 => Some(1.0),
-        target => {
-            ports::wide_multipliers(turbo.cpu).and_then(|units| ports::speed_up(target, units))
-        }
+        target => ports::wide_multipliers(turbo.cpu).and_then(|units| ports::speed_up(target, units)),
     };
     let net = || Some(RSA2048_IN_AVX2 * per_cycle? * ghz? / turbo.clock(Level::L0)?);
     Form {
@@ -70,10 +68,7 @@ pub fn fastest(forms: &[Form]) -> Option<&Form> {
 pub(crate) fn words(forms: &[Form]) -> Vec<String> {
     let mut words = Vec::new();
     for form in forms {
-        let mut line = format!(
-            "Predicted for {}, registers of {} bits",
-            form.target, form.bits
-        );
+        let mut line = format!("Predicted for {}, registers of {} bits", form.target, form.bits);
         line += &match (form.target, form.per_cycle) {
             ("avx2", _) => String::new(),
             (_, Some(times)) => format!(", {times:.2} times as many products a cycle as avx2"),
@@ -135,11 +130,7 @@ mod tests {
     fn what_no_source_gives_is_not_predicted() {
         let forms = last("8269CY");
         assert!(near(forms[0].per_cycle, 1.333));
-        assert!(
-            forms
-                .iter()
-                .all(|form| form.ghz.is_none() && form.rsa2048.is_none())
-        );
+        assert!(forms.iter().all(|form| form.ghz.is_none() && form.rsa2048.is_none()));
         assert_eq!(fastest(&forms), None);
         assert!(words(&forms)[0].contains("no source gives"));
         assert_eq!(last("W-2104")[0].per_cycle, None);

@@ -23,10 +23,7 @@ pub struct HandOver {
 /// Measures hand-over from one CPU to another; `None` if they cannot be had.
 pub(crate) fn hand_over(from: usize, to: usize, hertz: f64, times: usize) -> Option<HandOver> {
     let ns = |ticks: &dyn Fn(&Call) -> u64, calls: &[Call]| {
-        let samples: Vec<_> = calls
-            .iter()
-            .map(|call| ticks(call) as f64 / hertz * 1e9)
-            .collect();
+        let samples: Vec<_> = calls.iter().map(|call| ticks(call) as f64 / hertz * 1e9).collect();
         Distribution::of(&samples)
     };
     let measure = || {

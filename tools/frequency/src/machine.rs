@@ -111,18 +111,13 @@ mod tests {
             model name\t: Intel(R) Xeon(R) Gold 6130 CPU @ 2.10GHz\nstepping\t: 4\n\
             microcode\t: 0x2007006\nflags\t\t: fpu hypervisor avx512f\n\nprocessor\t: 1\n";
         let machine = Machine::from_cpuinfo(text);
-        assert_eq!(
-            (machine.family, machine.model, machine.stepping),
-            (6, 85, 4)
-        );
+        assert_eq!((machine.family, machine.model, machine.stepping), (6, 85, 4));
         assert_eq!((machine.cpus, machine.virtual_machine), (2, true));
         assert!(machine.name.contains("6130") && machine.microcode == "0x2007006");
         assert!(machine.is_known());
         assert_eq!(machine.has_licences(), Some(true));
         let zen4 = text.replace("GenuineIntel", "AuthenticAMD");
-        let zen4 = zen4
-            .replace("family\t: 6", "family\t: 25")
-            .replace(": 85", ": 17");
+        let zen4 = zen4.replace("family\t: 6", "family\t: 25").replace(": 85", ": 17");
         assert_eq!(Machine::from_cpuinfo(&zen4).has_licences(), Some(false));
         let nothing = Machine::from_cpuinfo("");
         assert_eq!(nothing.cpus, 0);

@@ -4,9 +4,7 @@ use crate::profile::Profile;
 use crate::subject::{Subject, deepest};
 use widelane::Form;
 use widelane_affinity::Cpus;
-use widelane_batching::{
-    self as batching, Clock, ClockPenalty, PlacementChoice, Topology, TransferCosts,
-};
+use widelane_batching::{self as batching, Clock, ClockPenalty, PlacementChoice, Topology, TransferCosts};
 use widelane_cpu::licence::{Class, Level, Turbo};
 
 /// Effect of wide code on the clock, for the engine. Figures that were not measured, or are not published, count as

@@ -133,12 +133,8 @@ pub fn probe(quick: bool, progress: &(dyn Fn(&str, f64) + Sync)) -> Profile {
         commit: None,
         quick,
         tsc_ghz: hertz / 1e9,
-        hyperthreads: cpus
-            .iter()
-            .any(|&cpu| siblings(cpu).iter().any(|s| cpus.contains(s))),
-        clocks: clocks(&cpus, hertz, schedule, &|done| {
-            progress("clock by class", done)
-        }),
+        hyperthreads: cpus.iter().any(|&cpu| siblings(cpu).iter().any(|s| cpus.contains(s))),
+        clocks: clocks(&cpus, hertz, schedule, &|done| progress("clock by class", done)),
         transitions: transitions(first, hertz, repetitions, &|done| {
             progress("edges of wide code", done);
         }),
@@ -202,20 +198,14 @@ impl Profile {
     /// Impossible value in this profile, if there is one, so that no decision is made on it.
     fn absurdity(&self) -> Option<String> {
         let within = |value: f64, low: f64, high: f64| (low..=high).contains(&value);
-        let estimate = |e: &Estimate, low: f64, high: f64| {
-            within(e.low, low, e.value) && within(e.high, e.value, high)
-        };
+        let estimate = |e: &Estimate, low: f64, high: f64| within(e.low, low, e.value) && within(e.high, e.value, high);
         let distribution = |d: &Distribution| {
             let rising = [0.0, d.p5, d.p50, d.p95, d.p99, d.max, LONGEST_TIME];
             d.count > 0 && rising.is_sorted()
         };
         let class = |name: &str| Class::named(name).is_some();
 
-        let lists = [
-            self.clocks.len(),
-            self.transitions.len(),
-            self.counters.len(),
-        ];
+        let lists = [self.clocks.len(), self.transitions.len(), self.counters.len()];
         if self.cpus.len() > MOST || lists.iter().any(|&length| length > MOST) {
             return Some(format!("a list with more than {MOST} entries"));
         }
@@ -233,11 +223,7 @@ impl Profile {
                 && estimate(&clock.vanished, 0.0, HIGHEST_RATIO)
                 && seen.insert((&clock.class, clock.cores));
             if !fine {
-                return Some(format!(
-                    "the clock of {} on {}",
-                    quoted(&clock.class),
-                    clock.cores
-                ));
+                return Some(format!("the clock of {} on {}", quoted(&clock.class), clock.cores));
             }
         }
         for edge in &self.transitions {
@@ -340,10 +326,7 @@ impl Profile {
             },
         };
         let mut depths: Vec<_> = wide().map(depth).collect();
-        let at_most = depths
-            .iter()
-            .map(|depth| depth.depth.high)
-            .fold(0.0, f64::max);
+        let at_most = depths.iter().map(|depth| depth.depth.high).fold(0.0, f64::max);
         if depths.is_empty() {
             return Penalty::Unknown;
         }
@@ -429,9 +412,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_penalty_is_one_that_is_certain_and_matters() {
-        assert!(
-            matches!(profile(2.8, 2.79).penalty(), Penalty::None { at_most } if at_most < 0.02)
-        );
+        assert!(matches!(profile(2.8, 2.79).penalty(), Penalty::None { at_most } if at_most < 0.02));
         let Penalty::Some(depths) = profile(2.8, 1.9).penalty() else {
             panic!("a third of the clock is a penalty");
         };
@@ -473,13 +454,7 @@ pub(crate) mod tests {
         let mut without = sound.clone();
         without.as_object_mut().unwrap().remove("commit");
         let without = Profile::from_json(&without.to_string()).unwrap();
-        assert_eq!(
-            without,
-            Profile {
-                commit: None,
-                ..read
-            }
-        );
+        assert_eq!(without, Profile { commit: None, ..read });
         for (place, absurd) in [
             ("/tsc_ghz", "-1"),
             ("/clocks/0/ghz/value", "-2.8"),
@@ -553,11 +528,7 @@ pub(crate) mod tests {
             }
         });
         assert!(heard.lock().unwrap().len() >= 2);
-        let classes = profile
-            .clocks
-            .iter()
-            .filter(|clock| clock.cores == 1)
-            .count();
+        let classes = profile.clocks.iter().filter(|clock| clock.cores == 1).count();
         let here = widelane_cpu::licence::Class::ALL
             .into_iter()
             .filter(|c| crate::spin::runs(*c));

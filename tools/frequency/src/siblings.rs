@@ -77,12 +77,7 @@ fn measure(
 ) -> Option<Vec<Beside>> {
     // Nothing first, then each class, in every round.
     let conditions: Vec<_> = std::iter::once(None)
-        .chain(
-            Class::ALL
-                .into_iter()
-                .filter(|&class| runs(class))
-                .map(Some),
-        )
+        .chain(Class::ALL.into_iter().filter(|&class| runs(class)).map(Some))
         .collect();
     let start = Barrier::new(2);
     let measured = AtomicBool::new(false);
@@ -176,11 +171,7 @@ mod tests {
         let told = |cpu| vec![if cpu == first { last } else { first }];
         let found = interplay(&cpus, told, ticks_per_second(), SHORT, &|_| ());
         assert_eq!((found.cpus, found.why_not), (Some((first, last)), None));
-        let classes: Vec<_> = found
-            .pace
-            .iter()
-            .map(|beside| beside.class.as_str())
-            .collect();
+        let classes: Vec<_> = found.pace.iter().map(|beside| beside.class.as_str()).collect();
         let here = Class::ALL.into_iter().filter(|&class| runs(class));
         assert_eq!(classes, here.map(Class::name).collect::<Vec<_>>());
         for beside in found.pace {

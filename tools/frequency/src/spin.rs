@@ -12,9 +12,7 @@ use widelane_cpu::licence::Class;
 /// Three wide instructions on registers of their own: before the number, between, and after.
 macro_rules! wide {
     ($head:literal, $tail:literal; $a:literal $b:literal $c:literal) => {
-        concat!(
-            $head, $a, $tail, "\n", $head, $b, $tail, "\n", $head, $c, $tail, "\n"
-        )
+        concat!($head, $a, $tail, "\n", $head, $b, $tail, "\n", $head, $c, $tail, "\n")
     };
 }
 

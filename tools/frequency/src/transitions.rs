@@ -55,9 +55,7 @@ pub(crate) fn transitions(
         });
         let edges = measured.join().ok().flatten().unwrap_or_default();
         let summed = classes.iter().zip(edges);
-        summed
-            .filter_map(|(&class, edges)| summary(class, &edges))
-            .collect()
+        summed.filter_map(|(&class, edges)| summary(class, &edges)).collect()
     })
 }
 
@@ -173,9 +171,7 @@ fn slices(class: Class, hertz: f64, us: f64) -> Slices {
         let time = spin(class, rounds);
         let whole = ticks() - begin;
         let now = account();
-        slices
-            .ticks
-            .push(if brake.is_some() { whole } else { time });
+        slices.ticks.push(if brake.is_some() { whole } else { time });
         slices.taken.push(now.0 - before.0);
         slices.clock.push(now.1 - before.1);
         before = now;

@@ -16,12 +16,10 @@ impl References {
     /// Notes what an instruction of the function at `from` refers to.
     pub(crate) fn note(&mut self, from: u64, instruction: &Instruction) {
         let target = match instruction.flow_control() {
-            FlowControl::Call
-            | FlowControl::UnconditionalBranch
-            | FlowControl::ConditionalBranch => instruction.near_branch_target(),
-            _ if instruction.mnemonic() == Mnemonic::Lea
-                && instruction.is_ip_rel_memory_operand() =>
-            {
+            FlowControl::Call | FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+                instruction.near_branch_target()
+            }
+            _ if instruction.mnemonic() == Mnemonic::Lea && instruction.is_ip_rel_memory_operand() => {
                 instruction.ip_rel_memory_address()
             }
             _ => return,
@@ -54,11 +52,7 @@ pub(crate) struct Callers {
 impl Callers {
     /// The names nearest to the function at `address`: of those that refer to it, or else of those
     /// that refer to these, and so on for a few steps. In alphabetical order.
-    pub(crate) fn names(
-        &self,
-        address: u64,
-        mut name: impl FnMut(u64) -> Option<String>,
-    ) -> Vec<String> {
+    pub(crate) fn names(&self, address: u64, mut name: impl FnMut(u64) -> Option<String>) -> Vec<String> {
         let mut seen = HashSet::from([address]);
         let mut front = vec![address];
         for _ in 0..MOST_STEPS {
@@ -105,16 +99,11 @@ mod tests {
         }
         let functions = code.iter().map(|&(address, _)| (address, 8)).collect();
         let callers = references.callers(&functions);
-        let name = |known: &'static [u64]| {
-            move |address| known.contains(&address).then(|| format!("at_{address:x}"))
-        };
+        let name = |known: &'static [u64]| move |address| known.contains(&address).then(|| format!("at_{address:x}"));
         assert_eq!(callers.names(0x40, name(&[0x10])), ["at_10"]);
         assert_eq!(callers.names(0x40, name(&[0x10, 0x30])), ["at_30"]);
         assert!(callers.names(0x40, name(&[])).is_empty());
-        assert!(
-            callers.names(0x10, name(&[0x10])).is_empty(),
-            "no caller leads to it"
-        );
+        assert!(callers.names(0x10, name(&[0x10])).is_empty(), "no caller leads to it");
     }
 
     #[test]

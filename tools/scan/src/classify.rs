@@ -34,8 +34,7 @@ const MULTIPLYING: [&str; 8] = [
     "vpmul", "vpmadd", "vpdpbus", "vpdpwss", "vpdpbss", "vpdpbuu", "vpdpwus", "vpdpwuu",
 ];
 /// Floating-point arithmetic that the multipliers do.
-const FLOATING: &str =
-    "vadd vsub vmul vdiv vfm vfnm vsqrt vdp vrcp vrsqrt vscalef vreduce vrndscale vfc";
+const FLOATING: &str = "vadd vsub vmul vdiv vfm vfnm vsqrt vdp vrcp vrsqrt vscalef vreduce vrndscale vfc";
 
 #[cfg(test)]
 mod tests {
@@ -62,20 +61,11 @@ mod tests {
         // vpmuludq ymm0, ymm1, ymm2
         assert_eq!(class_of(&[0xc5, 0xf5, 0xf4, 0xc2]), Class::Heavy256);
         // vpaddq zmm0, zmm1, zmm2
-        assert_eq!(
-            class_of(&[0x62, 0xf1, 0xf5, 0x48, 0xd4, 0xc2]),
-            Class::Light512
-        );
+        assert_eq!(class_of(&[0x62, 0xf1, 0xf5, 0x48, 0xd4, 0xc2]), Class::Light512);
         // vpmadd52luq zmm0, zmm1, zmm2
-        assert_eq!(
-            class_of(&[0x62, 0xf2, 0xf5, 0x48, 0xb4, 0xc2]),
-            Class::Heavy512
-        );
+        assert_eq!(class_of(&[0x62, 0xf2, 0xf5, 0x48, 0xb4, 0xc2]), Class::Heavy512);
         // vaesenc zmm0, zmm1, zmm2: light by Intel's schedule
-        assert_eq!(
-            class_of(&[0x62, 0xf2, 0x75, 0x48, 0xdc, 0xc2]),
-            Class::Light512
-        );
+        assert_eq!(class_of(&[0x62, 0xf2, 0x75, 0x48, 0xdc, 0xc2]), Class::Light512);
         // vfmadd231pd ymm0, ymm1, ymm2
         assert_eq!(class_of(&[0xc4, 0xe2, 0xf5, 0xb8, 0xc2]), Class::Heavy256);
         // vmovups ymm0, [rdi]: moves are light whatever their name

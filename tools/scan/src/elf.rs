@@ -54,10 +54,7 @@ impl Function {
     pub fn class(&self) -> Class {
         let classes = Class::ALL.into_iter().zip(self.counts);
         let present = classes.filter(|&(_, count)| count > 0);
-        present
-            .map(|(class, _)| class)
-            .max()
-            .unwrap_or(Class::Scalar)
+        present.map(|(class, _)| class).max().unwrap_or(Class::Scalar)
     }
 
     /// The licence level that its heaviest instructions ask for if they are many, on processors of
@@ -99,9 +96,7 @@ pub enum ScanError {
         pid: u32,
     },
     /// The process belongs to another user.
-    #[error(
-        "process {pid} belongs to another user: run as that user, or as root with CAP_SYS_PTRACE"
-    )]
+    #[error("process {pid} belongs to another user: run as that user, or as root with CAP_SYS_PTRACE")]
     NotAllowed {
         /// Number of the process.
         pid: u32,
@@ -356,10 +351,7 @@ fn count(address: u64, bytes: &[u8], references: &mut References) -> ([u64; 6], 
         decoder.decode_out(&mut instruction);
         if !instruction.is_invalid() {
             counts[class(&instruction) as usize] += 1;
-            let product = matches!(
-                instruction.mnemonic(),
-                Mnemonic::Vpmadd52luq | Mnemonic::Vpmadd52huq
-            );
+            let product = matches!(instruction.mnemonic(), Mnemonic::Vpmadd52luq | Mnemonic::Vpmadd52huq);
             digit_products += u64::from(product);
             references.note(address, &instruction);
         }
@@ -383,11 +375,7 @@ impl fmt::Write for Short {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let end = text.floor_char_boundary(MOST_NAME - self.0.len());
         self.0.push_str(&text[..end]);
-        if end < text.len() {
-            Err(fmt::Error)
-        } else {
-            Ok(())
-        }
+        if end < text.len() { Err(fmt::Error) } else { Ok(()) }
     }
 }
 
@@ -461,10 +449,7 @@ mod tests {
                 ("half", Class::Light256, [1, 0, 1, 0, 0, 0]),
             ]
         );
-        assert_eq!(
-            image.functions[0].level(Generation::IceLake),
-            Some(Level::L2)
-        );
+        assert_eq!(image.functions[0].level(Generation::IceLake), Some(Level::L2));
         assert_eq!(image.functions[0].level(Generation::Zen5), Some(Level::L0));
     }
 
@@ -472,9 +457,7 @@ mod tests {
     fn files_that_are_no_programs_are_refused_with_the_reason() {
         let whole = file(&[("light", &[&WIDE[..], &RET].concat())]);
         let why = |data: &[u8]| {
-            let error = scan_bytes(Path::new("culprit"), data)
-                .unwrap_err()
-                .to_string();
+            let error = scan_bytes(Path::new("culprit"), data).unwrap_err().to_string();
             assert!(error.contains("culprit"), "{error}");
             error
         };
@@ -531,10 +514,7 @@ mod tests {
         let image = scan_bytes(Path::new("x"), &file(&[(&long, &wide)])).unwrap();
         let name = image.functions[0].name.as_deref().unwrap();
         assert_eq!(name, &long[..MOST_NAME]);
-        assert_eq!(
-            demangled("_ZN4core3fmt5write17h0123456789abcdefE"),
-            "core::fmt::write"
-        );
+        assert_eq!(demangled("_ZN4core3fmt5write17h0123456789abcdefE"), "core::fmt::write");
     }
 
     #[test]

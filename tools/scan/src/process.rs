@@ -91,12 +91,7 @@ mod tests {
             .unwrap();
         let mut said = [0; 1];
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
-        child
-            .stdout
-            .as_mut()
-            .unwrap()
-            .read_exact(&mut said)
-            .unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
         fs::remove_file(&program).unwrap();
         let process = scan_process(child.id());
         let reachable = fs::read_dir(format!("/proc/{}/map_files", child.id()))

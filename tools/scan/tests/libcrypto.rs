@@ -24,7 +24,4 @@ fn what_rsa_runs_on_is_recognised_without_a_symbol() {
     assert!(for_rsa(Class::Heavy256), "{:#?}", image.functions);
 }
 
-const PLACES: [&str; 2] = [
-    "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
-    "/usr/lib64/libcrypto.so.3",
-];
+const PLACES: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/libcrypto.so.3", "/usr/lib64/libcrypto.so.3"];

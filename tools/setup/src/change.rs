@@ -40,11 +40,7 @@ impl<'a> Plan<'a> {
     /// left out.
     ///
     /// A file that was edited, or was never ours, is refused; with `force` it is replaced or removed.
-    pub(crate) fn new(
-        root: &'a Root,
-        files: Vec<(PathBuf, Option<String>)>,
-        force: bool,
-    ) -> Result<Self, SetupError> {
+    pub(crate) fn new(root: &'a Root, files: Vec<(PathBuf, Option<String>)>, force: bool) -> Result<Self, SetupError> {
         let mut changes = Vec::new();
         for (path, after) in files {
             let before = read(root, &path)?;
@@ -58,11 +54,7 @@ impl<'a> Plan<'a> {
                     path: root.outside(&path),
                 });
             }
-            changes.push(Change {
-                path,
-                before,
-                after,
-            });
+            changes.push(Change { path, before, after });
         }
         Ok(Self { root, changes })
     }
@@ -250,15 +242,9 @@ mod tests {
         let inner = outer.path().join("a/b");
         own_folder(&inner).unwrap();
         fs::set_permissions(&inner, Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(
-            own_folder(&inner),
-            Err(SetupError::Untrusted { .. })
-        ));
+        assert!(matches!(own_folder(&inner), Err(SetupError::Untrusted { .. })));
         let link = outer.path().join("link");
         std::os::unix::fs::symlink(outer.path(), &link).unwrap();
-        assert!(matches!(
-            own_folder(&link),
-            Err(SetupError::Untrusted { .. })
-        ));
+        assert!(matches!(own_folder(&link), Err(SetupError::Untrusted { .. })));
     }
 }

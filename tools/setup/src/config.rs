@@ -27,11 +27,7 @@ impl Options {
     /// # Errors
     ///
     /// When it does not.
-    pub fn new(
-        operations: Option<&str>,
-        backend: Option<&str>,
-        log: Option<&str>,
-    ) -> Result<Self, SetupError> {
+    pub fn new(operations: Option<&str>, backend: Option<&str>, log: Option<&str>) -> Result<Self, SetupError> {
         let operations = operations.map(|list| match list {
             "all" => Ok("all".to_owned()),
             list => {
@@ -46,9 +42,7 @@ impl Options {
         });
         Ok(Self {
             operations: operations.transpose()?,
-            backend: backend
-                .map(|name| known("backend", name, &backends()))
-                .transpose()?,
+            backend: backend.map(|name| known("backend", name, &backends())).transpose()?,
             log: log.map(|name| known("log", name, &LEVELS)).transpose()?,
             ..Self::default()
         })
@@ -115,10 +109,7 @@ pub(crate) fn text(
     let start = system.start.as_deref().unwrap_or("widelane_start");
     let providers = system.providers.as_deref().unwrap_or("widelane_providers");
     let default = system.default.as_deref().unwrap_or("widelane_default");
-    let properties = system
-        .properties
-        .as_deref()
-        .unwrap_or("widelane_properties");
+    let properties = system.properties.as_deref().unwrap_or("widelane_properties");
     let mut text = String::new();
     if let Some(include) = &system.include {
         let include = plain(include)?;
@@ -150,10 +141,7 @@ pub(crate) fn text(
         let _ = writeln!(text, "default = {default}");
     }
     let _ = writeln!(text, "widelane = widelane_provider\n");
-    let _ = writeln!(
-        text,
-        "# OpenSSL's own, which is off where another one is on."
-    );
+    let _ = writeln!(text, "# OpenSSL's own, which is off where another one is on.");
     let _ = writeln!(text, "[{default}]\nactivate = 1\n");
     let _ = writeln!(text, "[widelane_provider]\nmodule = {}", plain(provider)?);
     if let Some(library) = library {
@@ -177,10 +165,7 @@ pub(crate) fn text(
         }
     }
     text.push_str("activate = 1\n\n");
-    let _ = writeln!(
-        text,
-        "# Where both providers offer an operation, Widelane's is taken."
-    );
+    let _ = writeln!(text, "# Where both providers offer an operation, Widelane's is taken.");
     let query = match system.query.as_deref() {
         Some(query) if query.contains(PROPERTY) => query.to_owned(),
         Some(query) if !query.is_empty() => format!("{query},{PROPERTY}"),
@@ -216,17 +201,11 @@ fn known(option: &'static str, value: &str, known: &[&str]) -> Result<String, Se
 
 fn backends() -> Vec<&'static str> {
     let lanes = Target::ALL.into_iter().rev().map(Target::name);
-    ["auto"]
-        .into_iter()
-        .chain(lanes)
-        .chain(["aws-lc"])
-        .collect()
+    ["auto"].into_iter().chain(lanes).chain(["aws-lc"]).collect()
 }
 
 const PROPERTY: &str = "?widelane.batch=yes";
-const OPERATIONS: [&str; 7] = [
-    "rsa", "ecdsa", "ed25519", "x25519", "ecdh", "mlkem", "mldsa",
-];
+const OPERATIONS: [&str; 7] = ["rsa", "ecdsa", "ed25519", "x25519", "ecdh", "mlkem", "mldsa"];
 const FORMS: [&str; 5] = ["auto", "512-ifma", "512", "256", "256-light"];
 const PREFERENCES: [&str; 3] = ["measured", "widelane", "openssl"];
 const ON: [&str; 2] = ["on", "off"];
@@ -292,8 +271,7 @@ default_properties = ?widelane.batch=yes";
         };
         let text = text(&system, Path::new("/w.so"), None, &Options::default()).unwrap();
         assert!(!text.contains(".include"), "{text}");
-        let copied =
-            "mark: OpenSSL cannot include it.\nopenssl_conf = init\n[init]\nx = y\n\n[init]\n";
+        let copied = "mark: OpenSSL cannot include it.\nopenssl_conf = init\n[init]\nx = y\n\n[init]\n";
         assert!(text.contains(copied), "{text}");
     }
 

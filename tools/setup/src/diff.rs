@@ -9,12 +9,7 @@ pub(crate) fn unified(path: &str, before: Option<&str>, after: Option<&str>) -> 
         Some(_) => path.to_owned(),
         None => "/dev/null".to_owned(),
     };
-    let lines = |side: Option<&str>| -> Vec<String> {
-        side.unwrap_or_default()
-            .lines()
-            .map(str::to_owned)
-            .collect()
-    };
+    let lines = |side: Option<&str>| -> Vec<String> { side.unwrap_or_default().lines().map(str::to_owned).collect() };
     let (old, new) = (lines(before), lines(after));
     let range = |lines: &[String]| match lines.len() {
         0 => "0,0".to_owned(),

@@ -2,12 +2,10 @@
 
 use object::LittleEndian;
 use object::elf::{
-    DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_STRTAB, EM_X86_64, FileHeader64, PT_INTERP,
-    SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB,
+    DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_STRTAB, EM_X86_64, FileHeader64, PT_INTERP, SHN_UNDEF, SHT_DYNSYM,
+    SHT_SYMTAB,
 };
-use object::read::elf::{
-    Dyn as _, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _,
-};
+use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _};
 
 type Header = FileHeader64<LittleEndian>;
 
@@ -48,9 +46,7 @@ impl Elf {
             has_libssl: defines(header, data, LIBSSL),
             ..Self::default()
         };
-        let dynamic = segments
-            .iter()
-            .find_map(|one| one.dynamic(ENDIAN, data).ok()?);
+        let dynamic = segments.iter().find_map(|one| one.dynamic(ENDIAN, data).ok()?);
         let entries = dynamic.unwrap_or_default().iter();
         let entries = entries
             .take(MOST_ENTRIES)
@@ -186,18 +182,12 @@ pub(crate) mod tests {
     fn this_program_needs_the_c_library_and_has_no_libssl() {
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let own = Elf::parse(&own).unwrap();
-        assert!(
-            own.needed.iter().any(|name| name.starts_with("libc.so")),
-            "{own:?}"
-        );
+        assert!(own.needed.iter().any(|name| name.starts_with("libc.so")), "{own:?}");
         assert!(!own.has_libssl);
         let header = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let parsed = Header::parse(&*header).unwrap();
         // A function that it has.
-        assert!(
-            defines(parsed, &header, b"main\0")
-                || parsed.sections(ENDIAN, &*header).unwrap().is_empty()
-        );
+        assert!(defines(parsed, &header, b"main\0") || parsed.sections(ENDIAN, &*header).unwrap().is_empty());
     }
 
     #[test]

@@ -196,10 +196,7 @@ pub enum SetupError {
 }
 
 fn list(paths: &[PathBuf]) -> String {
-    let paths: Vec<_> = paths
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
+    let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
     paths.join("\n  ")
 }
 

@@ -124,33 +124,17 @@ impl Process {
             .map(file_name)
             .collect();
         let has = |wanted: &[&str]| files.iter().any(|file| wanted.contains(&&**file));
-        let own = code
-            .files()
-            .into_iter()
-            .find(|one| one.path.as_deref() == Some(&*exe));
+        let own = code.files().into_iter().find(|one| one.path.as_deref() == Some(&*exe));
         let own = own.and_then(|mapping| code.open(mapping).ok()?.read(MOST_BYTES).ok());
-        let own = own
-            .and_then(|content| Elf::parse(&content).ok())
-            .unwrap_or_default();
-        let is_same =
-            |other: u32| std::fs::read_link(proc.program(other)).is_ok_and(|other| other == exe);
+        let own = own.and_then(|content| Elf::parse(&content).ok()).unwrap_or_default();
+        let is_same = |other: u32| std::fs::read_link(proc.program(other)).is_ok_and(|other| other == exe);
         let others = proc.processes().map_err(failed)?.into_iter();
         let children = others.filter(|&other| {
             let stat = proc.stat(Thread::first_of(other));
             stat.is_some_and(|stat| u32::try_from(stat.parent) == Ok(pid)) && is_same(other)
         });
-        let open = |kind: &str| {
-            descriptors
-                .iter()
-                .filter(|target| *target == Path::new(kind))
-                .count()
-        };
-        let variable = |name| {
-            Some((
-                name,
-                proc.variable(pid, name)?.to_string_lossy().into_owned(),
-            ))
-        };
+        let open = |kind: &str| descriptors.iter().filter(|target| *target == Path::new(kind)).count();
+        let variable = |name| Some((name, proc.variable(pid, name)?.to_string_lossy().into_owned()));
         let found = proc.sockets(pid).unwrap_or_default();
         let own_sockets: HashSet<u64> = descriptors.iter().filter_map(|one| socket(one)).collect();
         let sockets = |listen| {
@@ -192,10 +176,7 @@ impl Process {
             connections: sockets(false),
             children: children.collect(),
             is_child: u32::try_from(stat.parent).is_ok_and(is_same),
-            variables: [OPENSSL_CONF, LD_PRELOAD]
-                .into_iter()
-                .filter_map(variable)
-                .collect(),
+            variables: [OPENSSL_CONF, LD_PRELOAD].into_iter().filter_map(variable).collect(),
         })
     }
 
@@ -208,10 +189,7 @@ impl Process {
     pub fn sentences(&self) -> Vec<String> {
         let mut said = vec![self.title(), format!("It {}.", self.tls)];
         if !self.is_suitable() {
-            said.push(
-                "Widelane cannot be put into it. `widelane serve` can stand in front of it."
-                    .to_owned(),
-            );
+            said.push("Widelane cannot be put into it. `widelane serve` can stand in front of it.".to_owned());
             return said;
         }
         said.push(self.waiting());
@@ -228,10 +206,7 @@ impl Process {
             }
         }
         if self.tls == Tls::NotSeen {
-            said.push(
-                "Ask again when a client has connected with TLS: the library may be loaded then."
-                    .to_owned(),
-            );
+            said.push("Ask again when a client has connected with TLS: the library may be loaded then.".to_owned());
         }
         for (name, value) in &self.variables {
             let ours = value.contains("widelane");
@@ -265,24 +240,13 @@ impl Process {
     }
 
     fn title(&self) -> String {
-        let unit = self
-            .unit
-            .as_ref()
-            .map(|unit| format!(", unit {unit}.service"));
-        format!(
-            "Process {}: {}{}.",
-            self.pid,
-            self.name,
-            unit.unwrap_or_default()
-        )
+        let unit = self.unit.as_ref().map(|unit| format!(", unit {unit}.service"));
+        format!("Process {}: {}{}.", self.pid, self.name, unit.unwrap_or_default())
     }
 
     /// The command that sets it up.
     fn command(&self) -> String {
-        let unit = self
-            .unit
-            .as_deref()
-            .and_then(|unit| Server::of_unit(unit).ok());
+        let unit = self.unit.as_deref().and_then(|unit| Server::of_unit(unit).ok());
         // Programs of the table get the library by themselves.
         let suspend = match self.known.is_none() && self.has_one_loop() {
             true => " --suspend",
@@ -374,12 +338,8 @@ impl Process {
                 "it waits for the processes that it has started, which serve the clients; look at one of them: `sudo \
                  widelane setup --inspect {child}`"
             ),
-            _ if self.has_ring() => {
-                "io_uring: handshakes are not suspended there, provider only".to_owned()
-            }
-            _ if self.serves_one() => {
-                Waits::Alone.expectation().to_owned()
-            }
+            _ if self.has_ring() => "io_uring: handshakes are not suspended there, provider only".to_owned(),
+            _ if self.serves_one() => Waits::Alone.expectation().to_owned(),
             (_, 1) => Waits::EventLoop.expectation().to_owned(),
             (_, 0) if self.has_one_loop() => {
                 "single event loop, poll or select: the preloaded library suspends handshakes, and lanes fill"
@@ -431,8 +391,7 @@ fn is_loader(file: &str) -> bool {
         .any(|prefix| file.starts_with(prefix))
 }
 
-const IDLE: &str =
-    "not known: it was not seen waiting for clients. Ask again while clients connect";
+const IDLE: &str = "not known: it was not seen waiting for clients. Ask again while clients connect";
 /// `PF_KTHREAD` of the kernel.
 const KERNEL_THREAD: u32 = 0x0020_0000;
 
@@ -471,23 +430,14 @@ mod tests {
 
     #[test]
     fn what_to_expect_follows_from_the_way_of_waiting() {
-        let epolls = |process: Process| Process {
-            epolls: 1,
-            ..process
-        };
+        let epolls = |process: Process| Process { epolls: 1, ..process };
         for (process, expected) in [
             (
                 epolls(process(&[Wait::Epoll, Wait::Other])),
                 "single event loop, epoll: the preloaded",
             ),
-            (
-                epolls(process(&[Wait::Epoll, Wait::Epoll])),
-                "2 threads with epoll",
-            ),
-            (
-                epolls(process(&[Wait::Other])),
-                "not known: it was not seen waiting",
-            ),
+            (epolls(process(&[Wait::Epoll, Wait::Epoll])), "2 threads with epoll"),
+            (epolls(process(&[Wait::Other])), "not known: it was not seen waiting"),
             (
                 process(&[Wait::Poll]),
                 "single event loop, poll or select: the preloaded",
@@ -533,15 +483,8 @@ mod tests {
             assert!(text.contains(&format!("\nTo expect: {expected}")), "{text}");
             assert!(text.contains("was not tried with Widelane"), "{text}");
             let suspends = text.contains("`sudo widelane setup --unit own --suspend`");
-            assert_eq!(
-                suspends,
-                expected.starts_with("single event loop"),
-                "{text}"
-            );
-            assert!(
-                suspends || text.contains("`sudo widelane setup --unit own`"),
-                "{text}"
-            );
+            assert_eq!(suspends, expected.starts_with("single event loop"), "{text}");
+            assert!(suspends || text.contains("`sudo widelane setup --unit own`"), "{text}");
             assert!(text.contains("status --prove"), "{text}");
         }
     }
@@ -553,10 +496,7 @@ mod tests {
             (name, known.map(|known| known.name))
         };
         let known = |name: &str, known| (name.to_owned(), Some(known));
-        assert_eq!(
-            of("redis-check-rdb", "redis-server"),
-            known("redis-server", "redis")
-        );
+        assert_eq!(of("redis-check-rdb", "redis-server"), known("redis-server", "redis"));
         assert_eq!(of("nginx", "redis-server"), known("nginx", "nginx"));
         assert_eq!(of("httpd", "x"), known("httpd", "apache2"));
         assert_eq!(of("own", "x"), ("own".to_owned(), None));
@@ -611,10 +551,7 @@ mod tests {
             ..there.clone()
         });
         assert!(loaded.contains("`sudo widelane status 7`"), "{loaded}");
-        let half = text(&Process {
-            shim: true,
-            ..there
-        });
+        let half = text(&Process { shim: true, ..there });
         assert!(half.contains("OPENSSL_CONF does"), "{half}");
         let by_hand = text(&Process {
             unit: None,
@@ -665,9 +602,7 @@ mod tests {
         };
         // The server says so when it listens.
         let lines = BufReader::new(server.stdout.take().unwrap()).lines();
-        let listens = lines
-            .map_while(Result::ok)
-            .any(|line| line.starts_with("ACCEPT"));
+        let listens = lines.map_while(Result::ok).any(|line| line.starts_with("ACCEPT"));
         let found = Process::inspect(&Proc::here(), server.id());
         server.kill().unwrap();
         server.wait().unwrap();
@@ -680,19 +615,12 @@ mod tests {
             "{found:?}"
         );
         assert_eq!(found.variables, [(OPENSSL_CONF, "/dev/null".to_owned())]);
-        assert!(
-            found.is_suitable() && text(&found).contains("Process "),
-            "{found:?}"
-        );
+        assert!(found.is_suitable() && text(&found).contains("Process "), "{found:?}");
     }
 
     #[test]
     fn what_is_no_program_or_is_gone_is_named() {
-        let error = |pid| {
-            Process::inspect(&Proc::here(), pid)
-                .unwrap_err()
-                .to_string()
-        };
+        let error = |pid| Process::inspect(&Proc::here(), pid).unwrap_err().to_string();
         assert_eq!(error(u32::MAX), format!("there is no process {}", u32::MAX));
         let mut child = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
         // Its output ends with it.
@@ -714,11 +642,7 @@ mod tests {
             .into_iter()
             .find(|&pid| Proc::here().stat_of(pid).is_some_and(is_kernel));
         match kernel {
-            Some(pid) => assert!(
-                error(pid).contains("belongs to the kernel"),
-                "{}",
-                error(pid)
-            ),
+            Some(pid) => assert!(error(pid).contains("belongs to the kernel"), "{}", error(pid)),
             None => println!("SKIP: no thread of the kernel is visible here"),
         }
     }

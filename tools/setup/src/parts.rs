@@ -41,10 +41,7 @@ impl Parts {
     ///
     /// When others can change the file or a folder above it: names which.
     pub fn check(&self) -> Result<(), SetupError> {
-        for library in [Some(&self.provider), self.shim.as_ref()]
-            .into_iter()
-            .flatten()
-        {
+        for library in [Some(&self.provider), self.shim.as_ref()].into_iter().flatten() {
             let read = |source| SetupError::Read {
                 path: library.clone(),
                 source,
@@ -71,9 +68,9 @@ pub(crate) fn plain(path: &Path) -> Result<&str, SetupError> {
         let fits = |c: char| c.is_ascii_alphanumeric() || EXTRA.contains(c);
         path.is_absolute() && text.chars().all(fits)
     };
-    path.to_str().filter(fits).ok_or_else(|| SetupError::Path {
-        path: path.to_owned(),
-    })
+    path.to_str()
+        .filter(fits)
+        .ok_or_else(|| SetupError::Path { path: path.to_owned() })
 }
 
 fn choose(
@@ -213,12 +210,7 @@ mod tests {
         let provider = tempfile::NamedTempFile::with_suffix("x").unwrap();
         fs::write(&provider, PROVIDER_CONTENT).unwrap();
         let provider = Some(provider.path().to_owned());
-        let found = Parts::find(
-            &server("nginx"),
-            Path::new("/no/bin/widelane"),
-            provider,
-            None,
-        );
+        let found = Parts::find(&server("nginx"), Path::new("/no/bin/widelane"), provider, None);
         let message = found.unwrap_err().to_string();
         for part in [
             "/no/bin/libwidelane_openssl_shim.so\n",
@@ -251,26 +243,16 @@ mod tests {
         allow(&shim, 0o644);
         allow(&folder.path().join("b"), 0o777);
         let error = parts(Some(shim)).check().unwrap_err().to_string();
-        assert!(
-            error.contains("/b, and with it what the server loads"),
-            "{error}"
-        );
+        assert!(error.contains("/b, and with it what the server loads"), "{error}");
         allow(&file, 0o666);
-        assert!(
-            matches!(parts(None).check(), Err(SetupError::Exposed { place, .. }) if place.ends_with("w.so"))
-        );
+        assert!(matches!(parts(None).check(), Err(SetupError::Exposed { place, .. }) if place.ends_with("w.so")));
     }
 
     #[test]
     fn a_named_library_must_exist_and_have_a_plain_path() {
         let named = |path: &Path| {
             let provider = Some(path.to_owned());
-            Parts::find(
-                &server("haproxy"),
-                Path::new("/no/widelane"),
-                provider,
-                None,
-            )
+            Parts::find(&server("haproxy"), Path::new("/no/widelane"), provider, None)
         };
         let folder = tempfile::tempdir().unwrap();
         assert!(matches!(
@@ -285,8 +267,7 @@ mod tests {
             let path = folder.path().join("other.so");
             fs::write(&path, other).unwrap();
             let message = named(&path).unwrap_err().to_string();
-            let expected =
-                "is not the provider: it has no symbol OSSL_provider_init; without --provider,";
+            let expected = "is not the provider: it has no symbol OSSL_provider_init; without --provider,";
             assert!(message.contains(expected), "{message}");
         }
     }

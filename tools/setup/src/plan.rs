@@ -48,9 +48,7 @@ impl Setup {
         let config = self.config_path();
         let mut files = vec![(config.clone(), Some(self.config()?))];
         if server.is("nginx") && reexec(root)? == Reexec::Included {
-            let body = NGINX_KEEPS
-                .map(|variable| format!("env {variable};\n"))
-                .concat();
+            let body = NGINX_KEEPS.map(|variable| format!("env {variable};\n")).concat();
             let body = format!("# nginx hands these to its successor at an upgrade.\n{body}");
             files.push((NGINX_FILE.into(), Some(stamped(server, &body))));
         }
@@ -200,11 +198,9 @@ mod tests {
                 expected.insert(1, NGINX_FILE.to_owned());
             }
             assert_eq!(paths(&plan), expected);
-            assert_eq!(
-                plan.diff()
-                    .contains("+Environment=LD_PRELOAD=/lib/shim.so\n"),
-                { server.needs_shim() }
-            );
+            assert_eq!(plan.diff().contains("+Environment=LD_PRELOAD=/lib/shim.so\n"), {
+                server.needs_shim()
+            });
             plan.apply().unwrap();
             assert!(setup(unit).plan(root, false).unwrap().changes().is_empty());
             let undone = undo(&server, root, false).unwrap();
@@ -236,18 +232,11 @@ mod tests {
         let system = &Root::of_this_system();
         let (plan, variables) = environment(&setup("lighttpd"), system, &config, false).unwrap();
         plan.apply().unwrap();
-        assert!(
-            fs::read_to_string(&config)
-                .unwrap()
-                .contains("module = /lib/w.so")
-        );
+        assert!(fs::read_to_string(&config).unwrap().contains("module = /lib/w.so"));
         let named = config.to_str().unwrap().to_owned();
         assert_eq!(
             variables,
-            [
-                ("OPENSSL_CONF", named),
-                ("LD_PRELOAD", "/lib/shim.so".into())
-            ]
+            [("OPENSSL_CONF", named), ("LD_PRELOAD", "/lib/shim.so".into())]
         );
         let relative = environment(&setup("haproxy"), system, Path::new("x.cnf"), false);
         assert!(matches!(relative, Err(SetupError::Path { .. })));

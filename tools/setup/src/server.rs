@@ -60,10 +60,7 @@ impl Server {
     /// The same, with the library that suspends handshakes also where the table does not say that the program has an
     /// event loop.
     pub fn suspending(self) -> Self {
-        Self {
-            suspends: true,
-            ..self
-        }
+        Self { suspends: true, ..self }
     }
 
     /// The row of the table for a program, by the name of its file.
@@ -127,8 +124,7 @@ impl Server {
     }
 
     fn usual(&self) -> Option<&'static Known> {
-        self.known
-            .filter(|known| known.units.contains(&&*self.unit))
+        self.known.filter(|known| known.units.contains(&&*self.unit))
     }
 }
 
@@ -176,13 +172,9 @@ impl Waits {
     /// Returns what to expect, as a part of a sentence.
     pub(crate) fn expectation(self) -> &'static str {
         match self {
-            Self::EventLoop => {
-                "single event loop, epoll: the preloaded library suspends handshakes, and lanes fill"
-            }
+            Self::EventLoop => "single event loop, epoll: the preloaded library suspends handshakes, and lanes fill",
             Self::Asynchronous => "it suspends handshakes by itself, without a library: lanes fill",
-            Self::Threads => {
-                "threads that wait for their handshakes: those that wait at the same time share passes"
-            }
+            Self::Threads => "threads that wait for their handshakes: those that wait at the same time share passes",
             Self::Alone => {
                 "a process for each connection: provider only. There is nothing to share, and each process starts an \
                  engine of its own, which can cost more than it saves"
@@ -398,10 +390,7 @@ mod tests {
             assert_eq!(server.argument(), argument);
             assert_eq!(server.needs_shim(), shim, "{unit}");
             assert!(server.clone().suspending().needs_shim());
-            assert_eq!(
-                server.to_string(),
-                unit.strip_suffix(".service").unwrap_or(unit)
-            );
+            assert_eq!(server.to_string(), unit.strip_suffix(".service").unwrap_or(unit));
             assert!(Server::is_argument(argument));
         }
         assert!(!Server::is_argument("own-thing") && !Server::is_argument("--unit a/b"));
@@ -435,10 +424,7 @@ mod tests {
             "[Service]\nExecStart=/usr/sbin/postmulti -i %i -p start\n",
         );
         assert_eq!(unit(), "postfix@-");
-        put(
-            "postfix.service",
-            "[Service]\nExecStart=/usr/sbin/postfix start\n",
-        );
+        put("postfix.service", "[Service]\nExecStart=/usr/sbin/postfix start\n");
         assert_eq!(unit(), "postfix");
         assert!(Server::named(&root, "caddy").is_none());
     }

@@ -35,10 +35,7 @@ pub(crate) fn is_ours(text: &str) -> bool {
 
 fn checksum(body: &str) -> String {
     let digest = Sha256::digest(body.as_bytes());
-    digest[..16]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    digest[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A comment in each of the languages: OpenSSL's, systemd's and nginx's.

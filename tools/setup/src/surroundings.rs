@@ -70,10 +70,7 @@ pub fn already_set(root: &Root, server: &Server, way: Way) -> Result<(), SetupEr
     let mut files = unit::files(root, server.unit());
     files.extend(unit::drop_ins(root, server.unit()));
     // Environment files of units override what our drop-in sets.
-    let read_by_units = [
-        format!("/etc/default/{server}"),
-        format!("/etc/sysconfig/{server}"),
-    ];
+    let read_by_units = [format!("/etc/default/{server}"), format!("/etc/sysconfig/{server}")];
     files.extend(read_by_units.map(PathBuf::from));
     let named = Unit::read(root, server.unit())?.unwrap_or_default();
     files.extend(named.environment_files);
@@ -138,11 +135,7 @@ pub(crate) fn reexec(root: &Root) -> Result<Reexec, SetupError> {
 }
 
 fn nginx(root: &Root) -> Result<Option<String>, SetupError> {
-    let lines = || {
-        NGINX_KEEPS
-            .map(|variable| format!("  env {variable};\n"))
-            .concat()
-    };
+    let lines = || NGINX_KEEPS.map(|variable| format!("  env {variable};\n")).concat();
     Ok(match reexec(root)? {
         Reexec::Included | Reexec::Kept => None,
         Reexec::Lost => Some(format!(
@@ -195,10 +188,7 @@ fn main_context(text: &str) -> Vec<Vec<String>> {
     while let Some(c) = characters.next() {
         match c {
             '#' if word.is_empty() => {
-                characters
-                    .by_ref()
-                    .take_while(|c| *c != '\n')
-                    .for_each(drop);
+                characters.by_ref().take_while(|c| *c != '\n').for_each(drop);
             }
             '"' | '\'' if word.is_empty() => {
                 word.extend(characters.by_ref().take_while(|end| *end != c));
@@ -241,10 +231,7 @@ fn sets(line: &str, variable: &str) -> bool {
 
 const NGINX_CONF: &str = "/etc/nginx/nginx.conf";
 /// Paths of nginx are relative to the folder of its configuration.
-const MODULES: [&str; 2] = [
-    "/etc/nginx/modules-enabled/*.conf",
-    "modules-enabled/*.conf",
-];
+const MODULES: [&str; 2] = ["/etc/nginx/modules-enabled/*.conf", "modules-enabled/*.conf"];
 const HAPROXY_CFG: &str = "/etc/haproxy/haproxy.cfg";
 /// Keywords that end the section `global`.
 const SECTIONS: [&str; 16] = [
@@ -304,33 +291,21 @@ mod tests {
     fn an_include_counts_only_in_the_main_context() {
         let of = |text: &str| reexec(&tree(&[(NGINX_CONF, text)])).unwrap();
         let include = "include /etc/nginx/modules-enabled/*.conf;";
-        assert_eq!(
-            of(&format!("user x;\n{include}\nevents {{ }}")),
-            Reexec::Included
-        );
+        assert_eq!(of(&format!("user x;\n{include}\nevents {{ }}")), Reexec::Included);
         assert_eq!(
             of("events { a b; }\ninclude 'modules-enabled/*.conf' ;"),
             Reexec::Included
         );
-        assert_eq!(
-            of(&format!("http {{ server {{ }} {include} }}")),
-            Reexec::Lost
-        );
+        assert_eq!(of(&format!("http {{ server {{ }} {include} }}")), Reexec::Lost);
         assert_eq!(of(&format!("# {include}\nuser \"a;b\";")), Reexec::Lost);
-        assert_eq!(
-            of(&format!("{include} env LD_PRELOAD;env OPENSSL_CONF;")),
-            Reexec::Kept
-        );
+        assert_eq!(of(&format!("{include} env LD_PRELOAD;env OPENSSL_CONF;")), Reexec::Kept);
         assert_eq!(of("env LD_PRELOAD; env OPENSSL_CONF=/a;"), Reexec::Lost);
         assert_eq!(reexec(&tree(&[])).unwrap(), Reexec::NoFile);
     }
 
     #[test]
     fn nginx_tells_which_lines_it_needs() {
-        let root = tree(&[
-            (NGINX_CONF, "user x;"),
-            ("/lib/systemd/system/nginx.service", ""),
-        ]);
+        let root = tree(&[(NGINX_CONF, "user x;"), ("/lib/systemd/system/nginx.service", "")]);
         let notes = notes(&root, &server("nginx")).unwrap();
         assert_eq!(notes.len(), 1);
         assert!(
@@ -399,14 +374,8 @@ mod tests {
         let root = tree(&[(unit, text), ("/etc/own.env", "A=b\nOPENSSL_CONF=/x\n")]);
         let found = already_set(&root, &server("own@1"), Way::Preload);
         let message = found.unwrap_err().to_string();
-        assert!(
-            message.contains("own.env:2 sets OPENSSL_CONF for own@1;"),
-            "{message}"
-        );
-        assert!(
-            message.contains("`widelane setup --unit own@1 --print`"),
-            "{message}"
-        );
+        assert!(message.contains("own.env:2 sets OPENSSL_CONF for own@1;"), "{message}");
+        assert!(message.contains("`widelane setup --unit own@1 --print`"), "{message}");
         already_set(&root, &server("own"), Way::Preload).unwrap();
     }
 

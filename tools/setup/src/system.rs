@@ -73,20 +73,12 @@ impl System {
         let properties = get(start.as_deref(), "alg_section")?;
         let query = get(properties.as_deref(), "default_properties")?;
         if get(providers.as_deref(), "widelane")?.is_some() {
-            return Err(SetupError::AlreadyThere {
-                path: path.to_owned(),
-            });
+            return Err(SetupError::AlreadyThere { path: path.to_owned() });
         }
         let fips_only = default.is_none() && get(providers.as_deref(), "fips")?.is_some();
         let asks = |part: &str| matches!(part.trim(), "fips" | "fips=yes");
-        if fips_only
-            || query
-                .as_deref()
-                .is_some_and(|query| query.split(',').any(asks))
-        {
-            return Err(SetupError::Fips {
-                path: path.to_owned(),
-            });
+        if fips_only || query.as_deref().is_some_and(|query| query.split(',').any(asks)) {
+            return Err(SetupError::Fips { path: path.to_owned() });
         }
         Ok(Self {
             include: Some(path.to_owned()),
@@ -103,9 +95,7 @@ impl System {
 /// Returns whether OpenSSL reads a line. A line that it cannot read makes it refuse the whole file, and everything in
 /// ours.
 fn is_readable(line: &str) -> bool {
-    let is_directive = [".include", ".pragma"]
-        .iter()
-        .any(|name| line.starts_with(name));
+    let is_directive = [".include", ".pragma"].iter().any(|name| line.starts_with(name));
     match line.chars().next() {
         None => true,
         Some(MARK) => false,
@@ -157,9 +147,7 @@ impl Settings {
             self.copy = Some(text.clone());
         }
         if stamp::is_ours(&text) {
-            return Err(SetupError::AlreadyThere {
-                path: path.to_owned(),
-            });
+            return Err(SetupError::AlreadyThere { path: path.to_owned() });
         }
         let mut lines = text.lines().zip(1..);
         while let Some((line, number)) = lines.next() {
@@ -282,20 +270,11 @@ mod tests {
     fn a_line_that_openssl_refuses_is_named() {
         for wrong in ["[ start", "providers", ".other x"] {
             let found = system(&[
-                (
-                    "etc/ssl/openssl.cnf",
-                    "a = \\\n b\n.include /etc/more.cnf\n",
-                ),
-                (
-                    "etc/more.cnf",
-                    &format!(".pragma dollarid:on\n\n{wrong} # x\n"),
-                ),
+                ("etc/ssl/openssl.cnf", "a = \\\n b\n.include /etc/more.cnf\n"),
+                ("etc/more.cnf", &format!(".pragma dollarid:on\n\n{wrong} # x\n")),
             ]);
             let message = found.unwrap_err().to_string();
-            assert!(
-                message.starts_with("/etc/more.cnf:3: OpenSSL refuses"),
-                "{message}"
-            );
+            assert!(message.starts_with("/etc/more.cnf:3: OpenSSL refuses"), "{message}");
         }
     }
 
@@ -339,10 +318,7 @@ mod tests {
             ("etc/more.cnf", &format!("{MARK}a = b\n")),
         ]);
         let message = included.unwrap_err().to_string();
-        assert!(
-            message.starts_with("/etc/more.cnf:1: OpenSSL refuses"),
-            "{message}"
-        );
+        assert!(message.starts_with("/etc/more.cnf:1: OpenSSL refuses"), "{message}");
     }
 
     #[test]
@@ -354,10 +330,7 @@ mod tests {
             format!("{properties}fips=yes\n"),
             format!("{properties}?tpm=yes, fips\n"),
         ] {
-            assert!(
-                matches!(with(&fips), Err(SetupError::Fips { .. })),
-                "{fips}"
-            );
+            assert!(matches!(with(&fips), Err(SetupError::Fips { .. })), "{fips}");
         }
         assert!(with(&format!("{properties}?fips=yes\n")).is_ok());
         let there = "providers = p\n[p]\nwidelane = w\n";
@@ -365,10 +338,7 @@ mod tests {
         let computed = "x = y\nproviders = $x\n";
         assert!(matches!(with(computed), Err(SetupError::Computed { .. })));
         let ours = stamp::stamped(&crate::Server::of_unit("nginx").unwrap(), "");
-        assert!(matches!(
-            debian(&ours),
-            Err(SetupError::AlreadyThere { .. })
-        ));
+        assert!(matches!(debian(&ours), Err(SetupError::AlreadyThere { .. })));
         // The file would include itself for ever.
         assert!(debian(".include /etc/ssl/openssl.cnf\n").is_ok());
     }

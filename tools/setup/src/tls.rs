@@ -70,9 +70,7 @@ impl Tls {
                     continue;
                 }
                 let own = elf.folders.iter().map(|folder| origin(folder, &path));
-                let mut places = own
-                    .chain(usual.iter().cloned())
-                    .map(|folder| folder.join(&name));
+                let mut places = own.chain(usual.iter().cloned()).map(|folder| folder.join(&name));
                 // The loader passes over libraries for other CPUs.
                 left.extend(places.find_map(|place| {
                     let elf = Elf::parse(&read(&place).ok()?).ok()?;
@@ -131,17 +129,13 @@ pub fn check_program(root: &Root, server: &Server) -> Result<(), SetupError> {
         Some(unit) => unit,
         None if server.known().is_some() => return Ok(()),
         None => {
-            return Err(SetupError::NoUnit {
-                server: server.clone(),
-            });
+            return Err(SetupError::NoUnit { server: server.clone() });
         }
     };
     let Some(program) = unit.program.as_deref().and_then(|path| located(root, path)) else {
         return match server.known() {
             Some(_) => Ok(()),
-            None => Err(SetupError::NoProgram {
-                server: server.clone(),
-            }),
+            None => Err(SetupError::NoProgram { server: server.clone() }),
         };
     };
     let loads_tls = server.known().is_some_and(|known| known.loads_tls);
@@ -181,11 +175,7 @@ fn usual_folders(root: &Root) -> Vec<PathBuf> {
         let text = root.read(&listed.join(name), MOST_LIST).unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();
         let lines = text.lines().map(str::trim);
-        folders.extend(
-            lines
-                .filter(|line| line.starts_with('/'))
-                .map(PathBuf::from),
-        );
+        folders.extend(lines.filter(|line| line.starts_with('/')).map(PathBuf::from));
     }
     folders.extend(USUAL.map(PathBuf::from));
     folders
@@ -244,10 +234,7 @@ mod tests {
         let old = |name: &str| Tls::OtherLibssl(name.into());
         assert_eq!(of(&["libc.so.6", "libssl.so.3"]), open("libssl.so.3"));
         assert_eq!(of(&["libgnutls.so.30", "libssl.so.4"]), open("libssl.so.4"));
-        assert_eq!(
-            of(&["libssl.so.1.1", "libcrypto.so.1.1"]),
-            old("libssl.so.1.1")
-        );
+        assert_eq!(of(&["libssl.so.1.1", "libcrypto.so.1.1"]), old("libssl.so.1.1"));
         // LibreSSL's, and BoringSSL's.
         assert_eq!(of(&["libssl.so.53"]), old("libssl.so.53"));
         assert_eq!(of(&["libssl.so.10"]), old("libssl.so.10"));
@@ -291,10 +278,7 @@ mod tests {
             ("/etc/ld.so.conf.d/b.conf", b"# x\n/opt/b\n"),
             ("/opt/b/libc.so.6", &listed),
             ("/opt/loop", &sample(true, &["libc.so.6", "libx.so"], None)),
-            (
-                "/usr/lib/libx.so",
-                &sample(false, &["libx.so", "liby.so"], None),
-            ),
+            ("/usr/lib/libx.so", &sample(false, &["libx.so", "liby.so"], None)),
         ]);
         let of = |path: &str| Tls::of_program(&tree.0, Path::new(path)).ok();
         assert_eq!(of("/opt/a/bin/a"), Some(Tls::OpenSsl("libssl.so.3".into())));
@@ -331,10 +315,7 @@ mod tests {
         }
         let text = unit("/usr/sbin/gone").into_bytes();
         files.push(("/etc/systemd/system/gone.service".to_owned(), text));
-        let files: Vec<_> = files
-            .iter()
-            .map(|(name, content)| (&**name, &**content))
-            .collect();
+        let files: Vec<_> = files.iter().map(|(name, content)| (&**name, &**content)).collect();
         let tree = Tree::new(&files);
         for (unit, expected) in [
             ("open", None),

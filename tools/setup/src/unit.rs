@@ -108,9 +108,7 @@ pub(crate) fn drop_ins(root: &Root, name: &str) -> Vec<PathBuf> {
 /// Text of a unit's file. A link to `/dev/null` masks a file.
 pub(crate) fn text(root: &Root, path: &Path) -> Result<Option<String>, SetupError> {
     match read(root, path) {
-        Err(SetupError::Read { source, .. }) if source.kind() == ErrorKind::InvalidInput => {
-            Ok(None)
-        }
+        Err(SetupError::Read { source, .. }) if source.kind() == ErrorKind::InvalidInput => Ok(None),
         other => other,
     }
 }
@@ -118,10 +116,7 @@ pub(crate) fn text(root: &Root, path: &Path) -> Result<Option<String>, SetupErro
 /// The name itself, and that of the template if it is an instance.
 fn names(name: &str) -> Vec<String> {
     let template = name.split_once('@').map(|(before, _)| format!("{before}@"));
-    [Some(name.to_owned()), template]
-        .into_iter()
-        .flatten()
-        .collect()
+    [Some(name.to_owned()), template].into_iter().flatten().collect()
 }
 
 /// The program of a command, without what systemd has in front of it.
@@ -138,10 +133,7 @@ fn program(command: &str) -> Option<String> {
 /// Paths of a setting, without the mark of those that may be missing. Paths with specifiers are left out.
 fn paths(value: &str) -> Vec<PathBuf> {
     let names = value.split_whitespace();
-    let names = names.map(|name| {
-        name.trim_start_matches(['-', '+'])
-            .trim_matches(['"', '\''])
-    });
+    let names = names.map(|name| name.trim_start_matches(['-', '+']).trim_matches(['"', '\'']));
     names
         .filter(|name| name.starts_with('/') && !name.contains(['%', '*']))
         .map(PathBuf::from)
@@ -195,8 +187,7 @@ mod tests {
         let units = folder.path().join("etc/systemd/system");
         let drop_ins = units.join("own.service.d");
         std::fs::create_dir_all(&drop_ins).expect("a folder");
-        std::fs::write(units.join("own.service"), "[Service]\nExecStart=/bin/a\n")
-            .expect("written");
+        std::fs::write(units.join("own.service"), "[Service]\nExecStart=/bin/a\n").expect("written");
         // Something that is no file stands for the device.
         std::fs::create_dir_all(folder.path().join("dev/null")).expect("a folder");
         std::os::unix::fs::symlink("/dev/null", drop_ins.join("a.conf")).expect("a link");
@@ -219,8 +210,7 @@ mod tests {
 
     #[test]
     fn files_of_variables_are_found() {
-        let text =
-            "[Service]\nEnvironmentFile=-/etc/a\nEnvironmentFile=/etc/%i\nEnvironmentFile=/etc/b\n";
+        let text = "[Service]\nEnvironmentFile=-/etc/a\nEnvironmentFile=/etc/%i\nEnvironmentFile=/etc/b\n";
         let expected = [PathBuf::from("/etc/a"), PathBuf::from("/etc/b")];
         assert_eq!(unit(&[text]).environment_files, expected);
     }
@@ -230,14 +220,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::open(folder.path()).unwrap();
         let put = |path: &str, text: &str| {
-            root.replace(Path::new(path), text.as_bytes(), 0o644)
-                .unwrap();
+            root.replace(Path::new(path), text.as_bytes(), 0o644).unwrap();
         };
         assert_eq!(Unit::read(&root, "a@b").unwrap(), None);
-        put(
-            "/lib/systemd/system/a@.service",
-            "[Service]\nExecStart=/a\n",
-        );
+        put("/lib/systemd/system/a@.service", "[Service]\nExecStart=/a\n");
         let drop_in = "/etc/systemd/system/a@b.service.d/x.conf";
         put(drop_in, "[Service]\nExecStart=\nExecStart=/b\n");
         put("/etc/systemd/system/a@b.service.d/x.txt", "");

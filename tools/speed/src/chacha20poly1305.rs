@@ -23,12 +23,7 @@ pub(crate) fn operations() -> impl Iterator<Item = Operation> {
     .into_iter()
 }
 
-fn operation(
-    name: &'static str,
-    what: &'static str,
-    bytes: usize,
-    openssl: &'static [&'static str],
-) -> Operation {
+fn operation(name: &'static str, what: &'static str, bytes: usize, openssl: &'static [&'static str]) -> Operation {
     // The widest form first, as in other operations. The last one runs on every machine.
     let implementations = Form::ALL.into_iter().rev().map(|form| Implementation {
         name: form.name(),

@@ -69,8 +69,7 @@ impl<const L: usize> Power<L> {
 
     fn new(kernels: Montgomery<L>, method: Method) -> Self {
         let (d, limbs) = (kernels.digits(), kernels.limbs());
-        let len =
-            kernels.table_len() + kernels.scratch_len() + kernels.windows() + 6 * d + 1 + limbs;
+        let len = kernels.table_len() + kernels.scratch_len() + kernels.windows() + 6 * d + 1 + limbs;
         let mut memory = Arena::new(len);
         // The time does not depend on the values. Any digits within the kernel's bounds will do.
         let mut state = 0x5eed_u64;
@@ -178,11 +177,7 @@ pub fn method_speeds() -> Result<Vec<MethodSpeed>, rsa::UnknownMethod> {
     Ok(speeds)
 }
 
-fn speeds_of<const L: usize>(
-    bits: usize,
-    token: Token<L>,
-    forced: Option<Method>,
-) -> Vec<MethodSpeed> {
+fn speeds_of<const L: usize>(bits: usize, token: Token<L>, forced: Option<Method>) -> Vec<MethodSpeed> {
     let kernels = Montgomery::new(token, bits);
     let with_times = |method| (Power::new(kernels, method), Vec::new());
     let mut powers: Vec<_> = kernels.methods().into_iter().map(with_times).collect();

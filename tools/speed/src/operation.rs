@@ -111,10 +111,7 @@ impl std::fmt::Debug for Implementation {
 pub fn operations() -> &'static [Operation] {
     static OPERATIONS: LazyLock<Vec<Operation>> = LazyLock::new(|| {
         let works = works::names().into_iter().map(work);
-        works
-            .chain(chacha20poly1305::operations())
-            .chain(kernels())
-            .collect()
+        works.chain(chacha20poly1305::operations()).chain(kernels()).collect()
     });
     &OPERATIONS
 }
@@ -123,9 +120,7 @@ pub fn operations() -> &'static [Operation] {
 /// begin with it, or have it as a part between dashes, like `mlkem`, `p256` or `sign`. `all` is
 /// everything.
 pub(crate) fn named(name: &str) -> Vec<&'static Operation> {
-    let exactly = operations()
-        .iter()
-        .filter(|operation| operation.name == name);
+    let exactly = operations().iter().filter(|operation| operation.name == name);
     let exactly: Vec<_> = exactly.collect();
     if !exactly.is_empty() {
         return exactly;
@@ -167,9 +162,7 @@ fn work(name: &'static str) -> Operation {
 
 /// The description of an operation of the engine, what explains it, and its form in `openssl speed`.
 fn describe(name: &str) -> (&'static str, Vec<&'static str>, Option<Peer>) {
-    let rows = DESCRIPTIONS
-        .lines()
-        .map(|row| row.split('|').map(str::trim));
+    let rows = DESCRIPTIONS.lines().map(|row| row.split('|').map(str::trim));
     let mut found = rows.filter_map(|mut row| (row.next() == Some(name)).then_some(row));
     let Some(mut row) = found.next() else {
         return (UNDESCRIBED, Vec::new(), None);

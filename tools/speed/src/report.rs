@@ -127,10 +127,7 @@ impl fmt::Display for Report {
         let mut tables = String::new();
         let mut rest = &self.rows[..];
         while let Some(first) = rest.first() {
-            let same = rest
-                .iter()
-                .take_while(|row| row.operation == first.operation)
-                .count();
+            let same = rest.iter().take_while(|row| row.operation == first.operation).count();
             let (rows, after) = rest.split_at(same);
             rest = after;
             writeln!(tables)?;
@@ -209,22 +206,13 @@ impl Series {
         let ops_per_s = median(&self.rates);
         // The loop of the port limit is not a job.
         let waits = self.operation != crate::multiply::PORT_LIMIT;
-        let latency = |q| {
-            quantile_of(&self.latencies, q)
-                .map(|ns| ns / 1e3)
-                .filter(|_| waits)
-        };
+        let latency = |q| quantile_of(&self.latencies, q).map(|ns| ns / 1e3).filter(|_| waits);
         let latency_us = if self.backend == OPENSSL {
             ops_per_s.map(|rate| 1e6 / rate)
         } else {
             latency(0.5)
         };
-        let ends = self
-            .places
-            .iter()
-            .skip(1)
-            .copied()
-            .chain([self.rates.len()]);
+        let ends = self.places.iter().skip(1).copied().chain([self.rates.len()]);
         let places = self.places.iter().zip(ends);
         let by_placement = places.filter_map(|(&from, to)| median(&self.rates[from..to]));
         Row {
@@ -232,9 +220,7 @@ impl Series {
             operation: self.operation,
             in_flight: self.in_flight,
             ops_per_s: ops_per_s.map(round),
-            gigabytes_per_s: self
-                .bytes
-                .and_then(|bytes| Some(ops_per_s? * bytes as f64 / 1e9)),
+            gigabytes_per_s: self.bytes.and_then(|bytes| Some(ops_per_s? * bytes as f64 / 1e9)),
             latency_us: latency_us.map(round),
             latency_p99_us: latency(0.99).map(round),
             ops_per_s_q1: quantile_of(&self.rates, 0.25).map(round),
@@ -307,9 +293,7 @@ fn table(f: &mut impl fmt::Write, rows: &[Row], lanes: Lanes) -> fmt::Result {
             _ => NOT_MEASURED.to_owned(),
         };
         let (left, right) = if counted {
-            let share = row
-                .port_limit_share
-                .map(|share| format!("{:.1}%", 100.0 * share));
+            let share = row.port_limit_share.map(|share| format!("{:.1}%", 100.0 * share));
             (
                 number(row.multiply_adds_per_ns, 2),
                 share.unwrap_or_else(|| NOT_MEASURED.to_owned()),
@@ -340,10 +324,7 @@ fn missing_alike(one: &Row, other: &Row) -> bool {
 }
 
 fn number(value: Option<f64>, decimals: usize) -> String {
-    value.map_or_else(
-        || NOT_MEASURED.to_owned(),
-        |value| format!("{value:.decimals$}"),
-    )
+    value.map_or_else(|| NOT_MEASURED.to_owned(), |value| format!("{value:.decimals$}"))
 }
 
 /// A quantile of samples in any order.
@@ -423,18 +404,9 @@ mod tests {
     fn ratios_are_of_medians_in_the_same_run() {
         let report = report();
         let row = &report.rows()[1];
-        assert_eq!(
-            (row.ops_per_s, row.latency_us),
-            (Some(4000.0), Some(2000.0))
-        );
-        assert_eq!(
-            (row.times_openssl, row.times_aws_lc),
-            (Some(4.0), Some(2.0))
-        );
-        assert_eq!(
-            (row.ops_per_s_q1, row.ops_per_s_q3),
-            (Some(2500.0), Some(4500.0))
-        );
+        assert_eq!((row.ops_per_s, row.latency_us), (Some(4000.0), Some(2000.0)));
+        assert_eq!((row.times_openssl, row.times_aws_lc), (Some(4.0), Some(2.0)));
+        assert_eq!((row.ops_per_s_q1, row.ops_per_s_q3), (Some(2500.0), Some(4500.0)));
         assert_eq!(row.ops_per_s_by_placement, [5000.0, 2500.0]);
         assert_eq!(report.rows()[0].latency_us, Some(1000.0));
         assert_eq!(report.rows()[5].port_limit_share, Some(0.9));
@@ -489,10 +461,7 @@ mod tests {
         let reason = format!("avx512ifma-256 does not run here: {}", Lanes::NONE);
         let text = report_of(Lanes::NONE, &reason).to_string();
         let second = text.lines().nth(1).expect("a line");
-        assert!(
-            second.starts_with("This CPU has no lanes that Widelane uses"),
-            "{text}"
-        );
+        assert!(second.starts_with("This CPU has no lanes that Widelane uses"), "{text}");
         assert_eq!(text.matches("has no lanes").count(), 1, "{text}");
         let mut rows = text.lines().filter(|line| line.contains("avx512ifma-256"));
         let row: Vec<_> = rows.next().expect("a row").split_whitespace().collect();

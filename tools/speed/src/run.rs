@@ -55,10 +55,7 @@ impl Plan {
                 .any(|named| is(named.name) || named.beside.iter().any(|name| is(name)))
         };
         Ok(Self {
-            operations: operations()
-                .iter()
-                .filter(|operation| wanted(operation))
-                .collect(),
+            operations: operations().iter().filter(|operation| wanted(operation)).collect(),
             cpu: None,
             span: Duration::from_secs(1),
             openssl: true,
@@ -97,9 +94,7 @@ pub fn run(plan: &Plan, progress: impl FnMut(Progress) + Send) -> Result<Report,
             pin::pin(cpu)?;
             measure(plan, cpu, progress)
         });
-        measured
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        measured.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
@@ -111,12 +106,7 @@ struct Condition {
 }
 
 impl Condition {
-    fn new(
-        operation: &'static Operation,
-        backend: &str,
-        in_flight: usize,
-        how: Result<How, &String>,
-    ) -> Self {
+    fn new(operation: &'static Operation, backend: &str, in_flight: usize, how: Result<How, &String>) -> Self {
         let mut series = Series::new(operation, backend, in_flight);
         series.reason = how.as_ref().err().map(|why| why.to_string());
         Self {
@@ -136,11 +126,7 @@ enum How {
     Not,
 }
 
-fn measure(
-    plan: &Plan,
-    cpu: usize,
-    mut progress: impl FnMut(Progress),
-) -> Result<Report, SpeedError> {
+fn measure(plan: &Plan, cpu: usize, mut progress: impl FnMut(Progress)) -> Result<Report, SpeedError> {
     let start = Instant::now();
     let openssl = if plan.openssl {
         OpenSsl::find()
@@ -171,16 +157,8 @@ fn measure(
         let count = conditions.len();
         for step in 0..count {
             // Back and forth, so that no condition always follows the same one.
-            let at = if round % 2 == 0 {
-                step
-            } else {
-                count - 1 - step
-            };
-            let Condition {
-                series,
-                operation,
-                how,
-            } = &mut conditions[at];
+            let at = if round % 2 == 0 { step } else { count - 1 - step };
+            let Condition { series, operation, how } = &mut conditions[at];
             progress(Progress {
                 elapsed: start.elapsed(),
                 share: (round * count + step) as f64 / (rounds * count) as f64,
@@ -191,12 +169,10 @@ fn measure(
                     if round % moves == 0 {
                         series.places.push(series.rates.len());
                     }
-                    slice(&mut *subjects[*subject].subject, series).map_err(|why| {
-                        SpeedError::Operation {
-                            operation: operation.name,
-                            backend: series.backend.clone(),
-                            why,
-                        }
+                    slice(&mut *subjects[*subject].subject, series).map_err(|why| SpeedError::Operation {
+                        operation: operation.name,
+                        backend: series.backend.clone(),
+                        why,
                     })?;
                 }
                 How::OpenSsl if openssl_now => {
@@ -246,13 +222,7 @@ impl Prepared<'_> {
 
     /// Runs it once, because the first run derives values that later ones use again.
     fn warm_up(&mut self) -> Result<(), SpeedError> {
-        let most = self
-            .implementation
-            .in_flight
-            .iter()
-            .copied()
-            .max()
-            .unwrap_or(1);
+        let most = self.implementation.in_flight.iter().copied().max().unwrap_or(1);
         self.subject.ready(most, 1);
         match self.subject.run(most) {
             Ok(_) => Ok(()),
@@ -311,12 +281,7 @@ fn conditions<'a>(
             };
             for &in_flight in implementation.in_flight {
                 let how = at.as_ref().map(|&at| How::Here(at));
-                conditions.push(Condition::new(
-                    operation,
-                    implementation.name,
-                    in_flight,
-                    how,
-                ));
+                conditions.push(Condition::new(operation, implementation.name, in_flight, how));
             }
         }
     }
@@ -359,9 +324,7 @@ fn slice(subject: &mut dyn Subject, series: &mut Series) -> Result<(), String> {
         let rate = total.multiply_adds as f64 / (worked * 1e9);
         series.multiply_adds_per_ns.push(rate);
     }
-    series
-        .cpu_shares
-        .push((worked / spent.as_secs_f64()).min(1.0));
+    series.cpu_shares.push((worked / spent.as_secs_f64()).min(1.0));
     Ok(())
 }
 
@@ -399,9 +362,7 @@ mod tests {
 
     #[test]
     fn unknown_operations_are_refused_with_the_choices() {
-        let error = Plan::new(&["rsa2048-sign", "rsa1-sign"])
-            .unwrap_err()
-            .to_string();
+        let error = Plan::new(&["rsa2048-sign", "rsa1-sign"]).unwrap_err().to_string();
         assert!(error.contains("`rsa1-sign`"), "{error}");
         assert!(error.contains("rsa2048-sign, rsa3072-sign"), "{error}");
     }
@@ -409,24 +370,14 @@ mod tests {
     #[test]
     fn without_names_the_plan_is_everything() {
         let none: [&str; 0] = [];
-        assert_eq!(
-            Plan::new(&none).unwrap().operations().len(),
-            operations().len()
-        );
+        assert_eq!(Plan::new(&none).unwrap().operations().len(), operations().len());
     }
 
     #[test]
     fn what_explains_an_operation_is_measured_beside_it_once() {
         let plan = Plan::new(&["rsa2048-sign", "power-1024", "rsa2048"]).unwrap();
-        let names: Vec<_> = plan
-            .operations()
-            .iter()
-            .map(|operation| operation.name)
-            .collect();
-        assert_eq!(
-            names,
-            ["rsa2048-sign", "rsa2048-verify", "power-1024", "port-limit"]
-        );
+        let names: Vec<_> = plan.operations().iter().map(|operation| operation.name).collect();
+        assert_eq!(names, ["rsa2048-sign", "rsa2048-verify", "power-1024", "port-limit"]);
     }
 
     #[test]
@@ -440,11 +391,7 @@ mod tests {
         };
         for backend in Backend::ALL {
             let here = Preference::Exactly(backend).resolve().is_ok();
-            assert_eq!(
-                of(backend.name()),
-                [1, 2, 4, 8, 16].map(|n| (n, here)),
-                "{backend}"
-            );
+            assert_eq!(of(backend.name()), [1, 2, 4, 8, 16].map(|n| (n, here)), "{backend}");
         }
         assert_eq!(of("auto"), [(1, true), (8, true)]);
         assert_eq!(of(OPENSSL), [(1, false)]);
@@ -507,10 +454,7 @@ mod tests {
             }
         }
         let mut series = Series::new(&operations()[0], "aws-lc", 1);
-        assert_eq!(
-            slice(&mut Broken, &mut series),
-            Err("out of lanes".to_owned())
-        );
+        assert_eq!(slice(&mut Broken, &mut series), Err("out of lanes".to_owned()));
         assert!(series.rates.is_empty());
     }
 }

@@ -108,9 +108,7 @@ pub(crate) fn engine(name: &str) -> Result<Box<dyn Subject>, String> {
         found: None,
     };
     for_each_operation(&mut search).map_err(|error| error.to_string())?;
-    search
-        .found
-        .ok_or_else(|| format!("there is no operation `{name}`"))
+    search.found.ok_or_else(|| format!("there is no operation `{name}`"))
 }
 
 /// Reason why a vector backend cannot run here.
@@ -129,8 +127,7 @@ struct Passes<O: Operation> {
 impl<O: Operation> Subject for Passes<O> {
     fn ready(&mut self, in_flight: usize, runs: usize) {
         self.stock.clear();
-        self.stock
-            .resize_with(in_flight * runs, || self.operation.specimen());
+        self.stock.resize_with(in_flight * runs, || self.operation.specimen());
     }
 
     fn run(&mut self, in_flight: usize) -> Result<Done, String> {
@@ -155,8 +152,7 @@ struct Chosen<O: Operation> {
 impl<O: Operation> Subject for Chosen<O> {
     fn ready(&mut self, in_flight: usize, runs: usize) {
         self.stock.clear();
-        self.stock
-            .resize_with(in_flight * runs, || self.operation.specimen());
+        self.stock.resize_with(in_flight * runs, || self.operation.specimen());
     }
 
     fn run(&mut self, in_flight: usize) -> Result<Done, String> {

@@ -59,10 +59,7 @@ pub enum State {
 impl State {
     /// Whether the provider is loaded.
     pub fn is_loaded(&self) -> bool {
-        !matches!(
-            self,
-            Self::NoProvider | Self::NoSharedLibssl | Self::NotPreloaded
-        )
+        !matches!(self, Self::NoProvider | Self::NoSharedLibssl | Self::NotPreloaded)
     }
 }
 
@@ -79,9 +76,7 @@ pub fn survey() -> io::Result<Survey> {
         match process(pid) {
             Ok(found) => survey.processes.extend(found),
             Err(StatusError::NotAllowed { .. }) => survey.hidden += 1,
-            Err(StatusError::Unreadable { cause, .. })
-                if cause.kind() == io::ErrorKind::TimedOut =>
-            {
+            Err(StatusError::Unreadable { cause, .. }) if cause.kind() == io::ErrorKind::TimedOut => {
                 survey.held_up += 1;
             }
             // It has ended meanwhile, or has no memory that could be listed.
@@ -183,11 +178,7 @@ fn names_shim(pid: u32, proc: &Proc) -> bool {
         return false;
     };
     let mut paths = list.as_bytes().split(|byte| b": ".contains(byte));
-    paths.any(|path| {
-        path.rsplit(|&byte| byte == b'/')
-            .next()
-            .is_some_and(is_shim)
-    })
+    paths.any(|path| path.rsplit(|&byte| byte == b'/').next().is_some_and(is_shim))
 }
 
 /// What the files of the provider are called: as they are built, and in OpenSSL's folder of modules.

@@ -111,10 +111,7 @@ impl Server {
     }
 
     /// What `work` gives for each process that is still there.
-    fn each<R>(
-        &self,
-        work: impl Fn(&Switched) -> Result<R, StatusError>,
-    ) -> Result<Vec<(u32, R)>, StatusError> {
+    fn each<R>(&self, work: impl Fn(&Switched) -> Result<R, StatusError>) -> Result<Vec<(u32, R)>, StatusError> {
         let mut done = Vec::new();
         let mut gone = None;
         for one in &self.processes {
@@ -188,11 +185,7 @@ impl Switched {
         } = self.report()?;
         let proc = Proc::here();
         let ran = |thread: Thread| Some((thread.tid, proc.times(thread)?.ran));
-        let threads: BTreeMap<_, _> = proc
-            .threads_of(self.pid)
-            .into_iter()
-            .filter_map(ran)
-            .collect();
+        let threads: BTreeMap<_, _> = proc.threads_of(self.pid).into_iter().filter_map(ran).collect();
         if threads.is_empty() {
             return Err(StatusError::NoProcess { pid: self.pid });
         }
@@ -318,10 +311,7 @@ pub fn only_server() -> io::Result<Result<u32, Vec<(u32, String)>>> {
         .into_iter()
         .filter(|one| matches!(one.state, State::Counts(_)))
         .collect();
-    let children: Vec<_> = counting
-        .iter()
-        .flat_map(|one| descendants(one.pid))
-        .collect();
+    let children: Vec<_> = counting.iter().flat_map(|one| descendants(one.pid)).collect();
     let heads: Vec<_> = counting
         .into_iter()
         .filter(|one| !children.contains(&one.pid))

@@ -9,9 +9,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use server::{folder, shake_hands, start, with_provider};
-use widelane_status_tool::{
-    Asked, BadPage, Proved, Report, State, StatusError, now, process, survey,
-};
+use widelane_status_tool::{Asked, BadPage, Proved, Report, State, StatusError, now, process, survey};
 use widelane_testkit::process::{Process, Running};
 use widelane_testkit::wait::until;
 use widelane_testkit::{servers, skip};
@@ -33,10 +31,7 @@ fn a_server_counts_and_its_figures_are_read_while_it_runs() {
     } else {
         // OpenSSL makes the first signature with a key.
         for (name, jobs) in [("rsa2048-sign", 2), ("x25519", 3)] {
-            let rows = report
-                .operations
-                .iter()
-                .filter(|row| row.name.contains(name));
+            let rows = report.operations.iter().filter(|row| row.name.contains(name));
             let done: u64 = rows.map(|row| row.totals.jobs).sum();
             assert!(done >= jobs, "{name}: {report:#?}");
         }
@@ -94,10 +89,7 @@ fn a_server_is_switched_off_and_on() {
     // A key, an agreement and a signature each.
     assert_eq!(done(Asked::On), (2, 6));
     assert_eq!(done(Asked::Off), (2, 0), "OpenSSL does all of it");
-    assert_eq!(
-        done(Asked::OffUntil(now() + Duration::from_secs(300))),
-        (2, 0)
-    );
+    assert_eq!(done(Asked::OffUntil(now() + Duration::from_secs(300))), (2, 0));
     let is_busy = || {
         let server = widelane_status_tool::Server::of(pid).unwrap();
         let busy = server.can_be_proved().err();

@@ -25,9 +25,7 @@ fn cpuset_cpus(name: &str) -> Option<Cpus> {
         ("/sys/fs/cgroup/unified", "cpuset.cpus.effective"),
     ] {
         let group = Path::new(folder).join(name);
-        let groups = group
-            .ancestors()
-            .take_while(|group| group.starts_with(folder));
+        let groups = group.ancestors().take_while(|group| group.starts_with(folder));
         for group in groups {
             if let Ok(text) = widelane_files::kernel_text(group.join(file)) {
                 let cpus: Option<Cpus> = text.trim().parse().ok();

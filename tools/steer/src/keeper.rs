@@ -98,11 +98,9 @@ impl Keeper {
     /// there.
     pub(crate) fn save(&self, state: &State) -> Result<(), SteerError> {
         let text = state.to_json();
-        widelane_files::replace(&self.path, text.as_bytes(), 0o644).map_err(|source| {
-            SteerError::Folder {
-                path: self.path.clone(),
-                source,
-            }
+        widelane_files::replace(&self.path, text.as_bytes(), 0o644).map_err(|source| SteerError::Folder {
+            path: self.path.clone(),
+            source,
         })
     }
 

@@ -13,11 +13,7 @@ use widelane_affinity::Cpus;
 
 /// Records for those `tasks`, sorted by age, that inherited affinities given by `records`. Tasks that are `settled`
 /// have their affinity by their own choice.
-pub(crate) fn heirs(
-    records: &[Record],
-    tasks: &[Task],
-    settled: impl Fn(&Task) -> bool,
-) -> Vec<Record> {
+pub(crate) fn heirs(records: &[Record], tasks: &[Task], settled: impl Fn(&Task) -> bool) -> Vec<Record> {
     let recorded: HashSet<ThreadId> = records.iter().map(|record| record.id).collect();
     let mut given = Given::default();
     records.iter().for_each(|record| given.add(record));
@@ -104,10 +100,7 @@ mod tests {
     /// A thread of `pid`, as old as its number says.
     fn task(tid: i32, pid: i32, parent: i32, session: i32, mask: &str) -> Task {
         Task {
-            id: ThreadId {
-                tid,
-                start: tid as u64,
-            },
+            id: ThreadId { tid, start: tid as u64 },
             pid,
             parent,
             session,
@@ -131,10 +124,7 @@ mod tests {
     fn found(records: &[Record], tasks: &[Task]) -> Vec<(i32, Original)> {
         let older = |task: &Task| task.id.start < 10;
         let heirs = heirs(records, tasks, older);
-        heirs
-            .iter()
-            .map(|heir| (heir.id.tid, heir.original))
-            .collect()
+        heirs.iter().map(|heir| (heir.id.tid, heir.original)).collect()
     }
 
     #[test]
@@ -164,11 +154,7 @@ mod tests {
         let parent = task(20, 20, 1, 20, "0");
         let records = [record(&parent, Original::Whole)];
         // Another mask than was given; and older than the steerer.
-        let tasks = [
-            parent.clone(),
-            task(21, 21, 20, 20, "1"),
-            task(9, 9, 20, 20, "0"),
-        ];
+        let tasks = [parent.clone(), task(21, 21, 20, 20, "1"), task(9, 9, 20, 20, "0")];
         assert_eq!(found(&records, &tasks), []);
     }
 

@@ -130,10 +130,7 @@ mod tests {
         for (pid, group, user) in [(10, "/web", 7), (20, "/", 7), (30, "/", 8), (40, "/", 8)] {
             let folder = proc.join(pid.to_string());
             write(&folder.join("status"), &status(user));
-            write(
-                &folder.join(format!("task/{pid}/cgroup")),
-                &format!("0::{group}\n"),
-            );
+            write(&folder.join(format!("task/{pid}/cgroup")), &format!("0::{group}\n"));
         }
         let weights = Weights::below(&mount, &root.path().join("none"));
         let mut memberships = Memberships::at(Proc::at(&proc), weights);

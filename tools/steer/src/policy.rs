@@ -139,13 +139,7 @@ impl Policy {
     /// Decides for the interval that begins at `now`. `groups` are those of the threads, `cores` are
     /// the online cores, each with the CPUs that are its hyperthreads; a thread's number must not
     /// occur twice.
-    pub fn decide(
-        &mut self,
-        now: Duration,
-        threads: &[Thread],
-        groups: &Groups,
-        cores: &[Cpus],
-    ) -> Plan {
+    pub fn decide(&mut self, now: Duration, threads: &[Thread], groups: &Groups, cores: &[Cpus]) -> Plan {
         let kept = self.remember(now, threads);
         self.measure(threads, &kept, groups, union(cores).count() as f64);
         let count = self.count(now, &kept, cores);
@@ -271,9 +265,8 @@ impl Policy {
     fn choose(&mut self, count: usize, threads: &[Thread], kept: &[bool], cores: &[Cpus]) {
         let nothing_wide = !kept.contains(&true);
         let welcome = |core: &Cpus| {
-            let may = |(thread, kept): &(&Thread, &bool)| {
-                (nothing_wide || **kept) && !thread.allowed.and(core).is_empty()
-            };
+            let may =
+                |(thread, kept): &(&Thread, &bool)| (nothing_wide || **kept) && !thread.allowed.and(core).is_empty();
             threads.iter().zip(kept).filter(may).count()
         };
         let mut ranked: Vec<(usize, bool, usize)> = cores
@@ -359,10 +352,7 @@ mod tests {
         assert_eq!((plan.vector, plan.open), (cpus("1"), false));
         assert_eq!(plan.places[0].affinity, cpus("1"));
         assert_eq!(plan.places[1].affinity, cpus("0"));
-        assert_eq!(
-            (plan.places[0].why, plan.places[1].why),
-            (Why::Wide, Why::Scalar)
-        );
+        assert_eq!((plan.places[0].why, plan.places[1].why), (Why::Wide, Why::Scalar));
     }
 
     #[test]
@@ -395,22 +385,12 @@ mod tests {
     #[test]
     fn vector_cores_follow_the_load_up_at_once_and_down_after_a_while() {
         let cores: Vec<Cpus> = (0..8).map(|cpu| [cpu].into_iter().collect()).collect();
-        let load = |n: i32| -> Vec<Thread> {
-            (0..n)
-                .map(|tid| thread(tid + 1, "0-7", true, 0.8))
-                .collect()
-        };
+        let load = |n: i32| -> Vec<Thread> { (0..n).map(|tid| thread(tid + 1, "0-7", true, 0.8)).collect() };
         let mut policy = fixed(0);
         let many = settled(&mut policy, &load(4), &cores);
         assert_eq!(many.vector.count(), 4);
         let at = TICK * 40;
-        assert_eq!(
-            policy
-                .decide(at, &load(1), &Groups::new(), &cores)
-                .vector
-                .count(),
-            4
-        );
+        assert_eq!(policy.decide(at, &load(1), &Groups::new(), &cores).vector.count(), 4);
         let later = (1..20).map(|i| policy.decide(at + TICK * i, &load(1), &Groups::new(), &cores));
         assert_eq!(later.last().unwrap().vector.count(), 1);
         let gone = policy.decide(at + TICK * 20, &[], &Groups::new(), &cores);
@@ -420,9 +400,7 @@ mod tests {
     #[test]
     fn when_there_are_too_few_cores_both_sides_get_their_share() {
         let cores: Vec<Cpus> = (0..4).map(|cpu| [cpu].into_iter().collect()).collect();
-        let threads: Vec<Thread> = (1..=12)
-            .map(|tid| thread(tid, "0-3", tid <= 3, 1.0))
-            .collect();
+        let threads: Vec<Thread> = (1..=12).map(|tid| thread(tid, "0-3", tid <= 3, 1.0)).collect();
         let plan = settled(&mut fixed(4), &threads, &cores);
         assert_eq!(plan.vector.count(), 1);
     }

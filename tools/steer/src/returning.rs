@@ -94,10 +94,7 @@ mod tests {
         assert_eq!(after(&[100, 120, 110]), Duration::from_millis(120));
         assert_eq!(after(&[9000, 8000, 7000]), Duration::ZERO);
         // Mostly short: one long pause changes nothing.
-        assert_eq!(
-            after(&[100, 100, 100, 100, 9000]),
-            Duration::from_millis(100)
-        );
+        assert_eq!(after(&[100, 100, 100, 100, 9000]), Duration::from_millis(100));
     }
 
     #[test]

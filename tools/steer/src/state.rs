@@ -105,10 +105,7 @@ impl State {
         let plain = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
         let every = |sound: fn(&Record) -> bool| self.records.iter().all(sound);
         let sound = [
-            (
-                "boot",
-                !self.boot.is_empty() && self.boot.bytes().all(plain),
-            ),
+            ("boot", !self.boot.is_empty() && self.boot.bytes().all(plain)),
             // 0 would mean the caller itself.
             ("owner", self.owner.tid > 0),
             ("id", every(|record| record.id.tid > 0)),
@@ -177,9 +174,8 @@ mod tests {
     fn it_is_read_as_it_was_written() {
         let text = sample().to_json();
         let record = |tid, original| {
-            format!(
-                r#"{{"given":["0","1,3-4"],"id":{{"start":9,"tid":{tid}}},"original":{original},"#
-            ) + r#""pid":20,"session":0}"#
+            format!(r#"{{"given":["0","1,3-4"],"id":{{"start":9,"tid":{tid}}},"original":{original},"#)
+                + r#""pid":20,"session":0}"#
         };
         let records = [record(20, r#""whole""#), record(21, r#"{"only":"0-1"}"#)].join(",");
         let state = r#"{"boot":"5e1c2f0a-77","owner":{"start":8,"tid":3},"#;
@@ -216,11 +212,7 @@ mod tests {
             (r#"["0","1,3-4"]"#, "[]", "given"),
             (r#"["0","#, r#"["","#, "given"),
         ] {
-            assert_eq!(
-                replaced(from, to),
-                Err(BadState::Value(name)),
-                "{from} → {to}"
-            );
+            assert_eq!(replaced(from, to), Err(BadState::Value(name)), "{from} → {to}");
         }
         for (from, to) in [
             (r#""tid":20"#, r#""tid":99999999999"#),

@@ -284,8 +284,7 @@ impl Steering {
     pub(crate) fn start<T>(&mut self, spawn: impl FnOnce() -> T) -> Result<T, SteerError> {
         let system = |what| move |source| SteerError::System { what, source };
         let cores = widelane_affinity::cores().map_err(system("the CPUs"))?;
-        let mask =
-            widelane_affinity::allowed(None).map_err(system("the affinity of this thread"))?;
+        let mask = widelane_affinity::allowed(None).map_err(system("the affinity of this thread"))?;
         let wide = self.sensor.beforehand();
         let first = Thread {
             id: self.owner,
@@ -318,20 +317,15 @@ impl Steering {
         self.unsaved = true;
         self.save()?;
         // A started program inherits the affinity of the thread that starts it.
-        widelane_affinity::allow(None, &to.affinity)
-            .map_err(system("the affinity of this thread"))?;
+        widelane_affinity::allow(None, &to.affinity).map_err(system("the affinity of this thread"))?;
         let started = spawn();
-        widelane_affinity::allow(None, &mask_of(original))
-            .map_err(system("the affinity of this thread"))?;
+        widelane_affinity::allow(None, &mask_of(original)).map_err(system("the affinity of this thread"))?;
         Ok(started)
     }
 
     /// The threads of the scope, oldest first, and the sessions of all threads.
     fn tasks(&self) -> Result<(Vec<Task>, HashSet<i32>), SteerError> {
-        let mut tasks = tasks::tasks().map_err(|source| SteerError::System {
-            what: "/proc",
-            source,
-        })?;
+        let mut tasks = tasks::tasks().map_err(|source| SteerError::System { what: "/proc", source })?;
         let sessions = tasks.iter().map(|task| task.session).collect();
         let descendants = |roots: &[i32]| descendants(&tasks, roots);
         let (ours, theirs) = match &self.options.scope {
@@ -339,10 +333,7 @@ impl Steering {
             Scope::Only(roots) => {
                 let mut ours = descendants(roots);
                 ours.extend(roots);
-                (
-                    Some(ours),
-                    descendants(&self.options.folder.steered_trees()),
-                )
+                (Some(ours), descendants(&self.options.folder.steered_trees()))
             }
             Scope::Descendants => (Some(descendants(&[self.owner.tid])), HashSet::new()),
         };
@@ -420,10 +411,7 @@ impl Steering {
                     && other.original == record.original
                     && record.given.iter().all(|mask| other.given.contains(mask))
             };
-            let others = self
-                .known
-                .values()
-                .filter_map(|known| known.record.as_ref());
+            let others = self.known.values().filter_map(|known| known.record.as_ref());
             let told_already = self.departed.iter().chain(others).any(same);
             if sessions.contains(&record.session) && !told_already {
                 self.departed.push(record);

@@ -75,11 +75,9 @@ pub(crate) fn own_session() -> i32 {
 
 /// This boot, by a number that no other boot has.
 pub(crate) fn boot() -> io::Result<String> {
-    Ok(
-        widelane_files::kernel_text("/proc/sys/kernel/random/boot_id")?
-            .trim()
-            .to_owned(),
-    )
+    Ok(widelane_files::kernel_text("/proc/sys/kernel/random/boot_id")?
+        .trim()
+        .to_owned())
 }
 
 /// The affinity of a thread.
@@ -128,10 +126,7 @@ fn task(proc: &Proc, thread: Thread) -> Option<Task> {
     }
     let times = proc.times(thread)?;
     Some(Task {
-        id: ThreadId {
-            tid,
-            start: stat.start,
-        },
+        id: ThreadId { tid, start: stat.start },
         pid: i32::try_from(thread.pid).ok()?,
         parent: stat.parent,
         session: stat.session,
@@ -169,9 +164,6 @@ mod tests {
         let mut id = own_id().unwrap();
         id.start += 1;
         let error = set_affinity(id, &Cpus::ALL).unwrap_err();
-        assert_eq!(
-            error.raw_os_error(),
-            Some(rustix::io::Errno::SRCH.raw_os_error())
-        );
+        assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::SRCH.raw_os_error()));
     }
 }

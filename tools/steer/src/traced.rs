@@ -55,8 +55,7 @@ impl Traced {
         // The kernel numbers threads as the first namespace does.
         if fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link != Path::new(FIRST_PIDS)) {
             return Err(SteerError::Sensor {
-                reason: "this process is in a PID namespace; run it on the host (--pid=host)"
-                    .to_owned(),
+                reason: "this process is in a PID namespace; run it on the host (--pid=host)".to_owned(),
             });
         }
         let refused = |doing: &str, error: io::Error| SteerError::Sensor {
@@ -67,11 +66,7 @@ impl Traced {
         let denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
         let tracing = match found {
             Some(at) => Path::new(FOLDERS[at]),
-            None if listed
-                .iter()
-                .flat_map(|listed| listed.as_ref().err())
-                .any(denied) =>
-            {
+            None if listed.iter().flat_map(|listed| listed.as_ref().err()).any(denied) => {
                 return Err(refused(FOLDERS[0], io::ErrorKind::PermissionDenied.into()));
             }
             None => {
@@ -115,8 +110,7 @@ impl Traced {
             match self.pipe.read(&mut buffer) {
                 Ok(0) => return Ok(found),
                 Ok(count) => {
-                    self.rest
-                        .push_str(&String::from_utf8_lossy(&buffer[..count]));
+                    self.rest.push_str(&String::from_utf8_lossy(&buffer[..count]));
                     let whole = self.rest.rfind('\n').map_or(0, |end| end + 1);
                     found.extend(self.rest[..whole].lines().filter_map(thread_of));
                     self.rest.drain(..whole);

@@ -75,9 +75,7 @@ impl Container {
             if let Some(uid) = pod_uid(part) {
                 pod = Some(uid);
             }
-            if let Some((runtime, id)) =
-                named(part).or_else(|| numbered(part, parent, pod.is_some()))
-            {
+            if let Some((runtime, id)) = named(part).or_else(|| numbered(part, parent, pod.is_some())) {
                 let pod = pod.clone();
                 found = Some(Self { runtime, id, pod });
             }
@@ -161,10 +159,7 @@ mod tests {
             cgroups.path().map(str::to_owned)
         };
         let unified = "1:cpu:/\n0::/system.slice/nginx.service\n";
-        assert_eq!(
-            path(unified).as_deref(),
-            Some("/system.slice/nginx.service")
-        );
+        assert_eq!(path(unified).as_deref(), Some("/system.slice/nginx.service"));
         let hybrid = "4:memory:/docker/abc\n1:cpu:/\n0::/\n";
         assert_eq!(path(hybrid).as_deref(), Some("/docker/abc"));
         assert_eq!(path("0::/\n").as_deref(), Some("/"));
@@ -179,10 +174,7 @@ mod tests {
         let pod = "8a7d4c2e-0000-1111-2222-333344445555";
         let systemd_pod = pod.replace('-', "_");
         for (path, expected) in [
-            (
-                format!("/system.slice/docker-{ID}.scope"),
-                format!("docker {short}"),
-            ),
+            (format!("/system.slice/docker-{ID}.scope"), format!("docker {short}")),
             (format!("/docker/{ID}"), format!("docker {short}")),
             (
                 format!("/machine.slice/libpod-{ID}.scope/container"),
@@ -203,10 +195,7 @@ mod tests {
                 format!("/kubepods.slice/kubepods-pod{systemd_pod}.slice/crio-{ID}.scope"),
                 format!("cri-o {short} (pod {pod})"),
             ),
-            (
-                "/lxc.payload.web/init.scope".to_owned(),
-                "lxc web".to_owned(),
-            ),
+            ("/lxc.payload.web/init.scope".to_owned(), "lxc web".to_owned()),
             ("/lxc/web/user.slice".to_owned(), "lxc web".to_owned()),
             (
                 "/machine.slice/machine-qemu\\x2d1\\x2dweb.scope".to_owned(),
@@ -224,11 +213,7 @@ mod tests {
             assert_eq!(name(path), None, "{path}");
         }
         let conmon = format!("/machine.slice/libpod-conmon-{ID}.scope");
-        assert_eq!(
-            name(&conmon),
-            None,
-            "the monitor of a container is outside of it"
-        );
+        assert_eq!(name(&conmon), None, "the monitor of a container is outside of it");
     }
 
     #[test]

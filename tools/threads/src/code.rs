@@ -103,10 +103,7 @@ impl Code {
         };
         let Range { start, end } = mapping.range;
         let link = self.folder.join(format!("map_files/{start:x}-{end:x}"));
-        match self
-            .patience
-            .within(SHORT, move || RegularFile::behind(&link))
-        {
+        match self.patience.within(SHORT, move || RegularFile::behind(&link)) {
             Err(error) if unreachable(&error) => self.paths.open(path),
             found => found,
         }

@@ -5,9 +5,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx,
-};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx};
 use rustix::io::Errno;
 
 use crate::patience::{LONG, within};
@@ -59,10 +57,7 @@ impl RegularFile {
     /// When there is none, or it is a directory, a device, a pipe or a socket.
     pub fn named(path: &Path) -> io::Result<Self> {
         let file = Self::of(openat(CWD, path, PATH_ONLY, Mode::empty())?)?;
-        Ok(Self {
-            most: u64::MAX,
-            ..file
-        })
+        Ok(Self { most: u64::MAX, ..file })
     }
 
     /// The file at a path that the kernel named. Such a path has no link at its end: one that is
@@ -80,8 +75,7 @@ impl RegularFile {
     /// The file at a path below a directory that is the root of another process. The path cannot
     /// lead out of it: the kernel resolves `..` and links within it, and here refuses links.
     pub(crate) fn below(root: &OwnedFd, path: &Path) -> io::Result<Self> {
-        let inside =
-            ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+        let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
         Self::of(openat2(root, path, PATH_ONLY, Mode::empty(), inside)?)
     }
 
@@ -275,10 +269,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::write(&path, "second").unwrap();
         assert_eq!(found.read(100).unwrap(), b"first");
-        assert_ne!(
-            RegularFile::named(&path).unwrap().identity(),
-            found.identity()
-        );
+        assert_ne!(RegularFile::named(&path).unwrap().identity(), found.identity());
     }
 
     #[test]

@@ -53,9 +53,7 @@ impl Memory {
     /// When it may not be read, is longer than `most` bytes, or is gone; when the read hangs.
     pub fn read(&self, mapping: &Mapping, most: usize) -> io::Result<Vec<u8>> {
         let length = mapping.range.end.saturating_sub(mapping.range.start);
-        let length = usize::try_from(length)
-            .ok()
-            .filter(|&length| length <= most);
+        let length = usize::try_from(length).ok().filter(|&length| length <= most);
         let Some(length) = length else {
             return Err(io::Error::other(format!("it is longer than {most} bytes")));
         };

@@ -87,9 +87,7 @@ impl Proc {
 
     /// A folder like it.
     pub fn at(root: &Path) -> Self {
-        Self {
-            root: root.to_owned(),
-        }
+        Self { root: root.to_owned() }
     }
 
     /// The folder.
@@ -183,8 +181,7 @@ impl Proc {
 
     /// Its control groups, or if it has ended those of its process.
     pub fn cgroups(&self, thread: Thread) -> Option<Cgroups> {
-        let of_process =
-            || widelane_files::kernel(self.root.join(format!("{}/cgroup", thread.pid))).ok();
+        let of_process = || widelane_files::kernel(self.root.join(format!("{}/cgroup", thread.pid))).ok();
         let text = self.read(thread, "cgroup").or_else(of_process)?;
         Some(Cgroups::parse(&text))
     }

@@ -5,14 +5,10 @@ use std::io;
 use std::os::fd::AsFd;
 use std::thread;
 
-use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-};
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_sock_diag::SockDiagMessage;
 use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP, TCP_LISTEN};
-use netlink_packet_sock_diag::inet::{
-    ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags,
-};
+use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags};
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -49,9 +45,7 @@ fn connect_in(namespace: File) -> io::Result<netlink_sys::Socket> {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
         connect()
     };
-    let thread = thread::Builder::new()
-        .name("namespace".to_owned())
-        .spawn(make)?;
+    let thread = thread::Builder::new().name("namespace".to_owned()).spawn(make)?;
     thread
         .join()
         .unwrap_or_else(|_| Err(io::Error::other("the thread has panicked")))
@@ -82,9 +76,7 @@ fn ask(
                 _ => {}
             }
             // Messages begin at multiples of four.
-            rest = rest
-                .get(length.max(1).next_multiple_of(4)..)
-                .unwrap_or_default();
+            rest = rest.get(length.max(1).next_multiple_of(4)..).unwrap_or_default();
         }
     }
 }

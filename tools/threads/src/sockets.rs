@@ -36,9 +36,7 @@ impl Proc {
         let here = self.network(std::process::id())? == self.network(pid)?;
         let namespace = match here {
             true => None,
-            false => {
-                Some(widelane_files::open_kernel(self.root().join(format!("{pid}/ns/net"))).ok()?)
-            }
+            false => Some(widelane_files::open_kernel(self.root().join(format!("{pid}/ns/net"))).ok()?),
         };
         socket_diag::sockets(namespace).ok()
     }
@@ -65,10 +63,7 @@ impl Proc {
     /// The number in a link like `socket:[4711]`.
     fn number_behind(&self, link: &str, before: &str) -> Option<u64> {
         let link = fs::read_link(self.root().join(link)).ok()?;
-        let number = link
-            .as_os_str()
-            .as_bytes()
-            .strip_prefix(before.as_bytes())?;
+        let number = link.as_os_str().as_bytes().strip_prefix(before.as_bytes())?;
         let number = number.strip_suffix(b"]")?;
         std::str::from_utf8(number).ok()?.parse().ok()
     }

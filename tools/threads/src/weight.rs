@@ -30,10 +30,7 @@ impl Weights {
     /// The same for a unified hierarchy and an older one that are mounted elsewhere.
     pub fn below(unified: &Path, older: &Path) -> Self {
         Self {
-            mounts: vec![
-                (unified.to_owned(), Kind::Weight),
-                (older.to_owned(), Kind::Shares),
-            ],
+            mounts: vec![(unified.to_owned(), Kind::Weight), (older.to_owned(), Kind::Shares)],
             known: HashMap::new(),
         }
     }
@@ -134,10 +131,7 @@ mod tests {
         ]);
         let mut weights = Weights::below(folder.path(), &folder.path().join("none"));
         let mut of = |text: &str| weights.of(&Cgroups::parse(text.as_bytes()));
-        let expected = named(&[
-            ("/user.slice", 200.0),
-            ("/user.slice/user-7.slice/idle.scope", LEAST),
-        ]);
+        let expected = named(&[("/user.slice", 200.0), ("/user.slice/user-7.slice/idle.scope", LEAST)]);
         assert_eq!(of("0::/user.slice/user-7.slice/idle.scope\n"), expected);
         assert_eq!(of("0::/\n"), []);
         assert_eq!(of("0::/../user.slice\n"), [], "outside of our namespace");

@@ -127,10 +127,7 @@ impl Reader {
                 ghz: Some(khz / 1e6),
             })
         };
-        let cores: Vec<_> = online(&self.root)
-            .iter()
-            .map(core)
-            .collect::<Result<_, _>>()?;
+        let cores: Vec<_> = online(&self.root).iter().map(core).collect::<Result<_, _>>()?;
         match cores.is_empty() {
             true => Err("no cpufreq: no CPU is known to be online".to_owned()),
             false => Ok(cores),
@@ -247,12 +244,7 @@ mod tests {
 
     #[test]
     fn the_best_source_is_taken_and_the_others_are_excused() {
-        let freq = |cpu, khz| {
-            (
-                format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq"),
-                khz,
-            )
-        };
+        let freq = |cpu, khz| (format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq"), khz);
         let (zero, one) = (freq(0, "2100000\n"), freq(1, "3700000\n"));
         let clocks = read(&[ONLINE, CPUINFO, (&zero.0, zero.1), (&one.0, one.1)]).unwrap();
         assert_eq!(clocks.source, Source::Cpufreq);

@@ -91,10 +91,7 @@ mod tests {
     #[test]
     fn levels_are_bounds_and_need_a_known_generation_and_known_users() {
         let said = words(Generation::Skylake, &users(1.0, 2.0)).expect("it is published");
-        assert!(
-            said.contains("LVL1 to LVL2") && said.contains("25 to 50 %"),
-            "{said}"
-        );
+        assert!(said.contains("LVL1 to LVL2") && said.contains("25 to 50 %"), "{said}");
         let said = words(Generation::Skylake, &users(0.0, 0.0)).expect("it is published");
         assert!(said.contains("no process was found"), "{said}");
         let said = words(Generation::Skylake, &Known::missing("not asked")).expect("published");

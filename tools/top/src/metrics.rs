@@ -46,9 +46,7 @@ pub enum MetricsError {
     #[error("{0}; is this the metrics address of `widelane serve`?")]
     Response(&'static str),
     /// A line is none of the format.
-    #[error(
-        "line {0} of the metrics is malformed; is this the metrics address of `widelane serve`?"
-    )]
+    #[error("line {0} of the metrics is malformed; is this the metrics address of `widelane serve`?")]
     Line(usize),
 }
 
@@ -83,8 +81,7 @@ pub(crate) fn fetch(address: &str) -> Result<Vec<Sample>, MetricsError> {
     let candidates: Vec<_> = place.to_socket_addrs().map_err(wrong)?.collect();
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for candidate in candidates {
-        let answer = TcpStream::connect_timeout(&candidate, PATIENCE)
-            .and_then(|stream| converse(stream, place));
+        let answer = TcpStream::connect_timeout(&candidate, PATIENCE).and_then(|stream| converse(stream, place));
         match answer {
             Ok(answer) => return parse(body(&answer)?),
             Err(cause) => failure = cause,
@@ -236,10 +233,7 @@ mod tests {
             "<html>",
         ] {
             let text = format!("fine 1\n{wrong}\n");
-            assert!(
-                matches!(parse(&text), Err(MetricsError::Line(2))),
-                "{wrong}"
-            );
+            assert!(matches!(parse(&text), Err(MetricsError::Line(2))), "{wrong}");
         }
     }
 

@@ -73,9 +73,7 @@ mod tests {
         (after.waits[0], after.waits[3]) = (98, 2);
         assert_eq!(
             Overload::of_page(&before, &after, 2.0).words().as_deref(),
-            Some(
-                "overload: clients gone 10/s, refused 0/s; waits: half below 8 ms, 99 of 100 below 64 ms"
-            )
+            Some("overload: clients gone 10/s, refused 0/s; waits: half below 8 ms, 99 of 100 below 64 ms")
         );
         after.now = 0;
         let words = Overload::of_page(&before, &after, 2.0).words();

@@ -142,16 +142,10 @@ mod tests {
     #[test]
     fn small_terminals_keep_what_matters_most() {
         let shown = text(&drawn(&full(), 40, 10, true));
-        assert!(
-            shown.contains("handshakes 512/s  passes 120/s  lanes 6."),
-            "{shown}"
-        );
+        assert!(shown.contains("handshakes 512/s  passes 120/s  lanes 6."), "{shown}");
         assert!(shown.contains("by class"), "{shown}");
         let shown = text(&drawn(&full(), 10, 4, true));
-        assert!(
-            shown.contains("handshakes") && shown.contains("licence"),
-            "{shown}"
-        );
+        assert!(shown.contains("handshakes") && shown.contains("licence"), "{shown}");
         assert!(text(&drawn(&full(), 1, 1, true)).contains('h'));
     }
 
@@ -183,10 +177,7 @@ mod tests {
             assert_eq!(missed, None, "{shown}");
         }
         let shown = text(&drawn(&snapshot, 20, 6, false));
-        assert!(
-            shown.contains("AVX users") && shown.contains("by class"),
-            "{shown}"
-        );
+        assert!(shown.contains("AVX users") && shown.contains("by class"), "{shown}");
     }
 
     #[test]
@@ -203,10 +194,7 @@ mod tests {
                 frame.render_widget(picture, frame.area());
             };
             terminal.draw(picture).expect("it is in memory");
-            assert_eq!(
-                text(&terminal),
-                text(&drawn(&snapshot, width, height, true))
-            );
+            assert_eq!(text(&terminal), text(&drawn(&snapshot, width, height, true)));
         }
     }
 

@@ -174,8 +174,7 @@ fn reports(processes: &[Process]) -> BTreeMap<u32, Report> {
 /// counts less than then, began at 0 since.
 fn rates(before: &BTreeMap<u32, Report>, after: &[Process], seconds: f64) -> Vec<Provider> {
     let seconds = seconds.max(f64::MIN_POSITIVE);
-    let is_terminator =
-        |state: &State| matches!(state, State::Counts(report) if report.facts.serves);
+    let is_terminator = |state: &State| matches!(state, State::Counts(report) if report.facts.serves);
     // `serve` has a part of its own.
     let loaded = after
         .iter()
@@ -188,9 +187,7 @@ fn rates(before: &BTreeMap<u32, Report>, after: &[Process], seconds: f64) -> Vec
                     let earlier = earlier.filter(|earlier| !began_anew(earlier, report));
                     (Some(&report.facts), counted(earlier, report, seconds))
                 }
-                State::Inherited(report) => {
-                    (Some(&report.facts), unknown("nothing done yet".to_owned()))
-                }
+                State::Inherited(report) => (Some(&report.facts), unknown("nothing done yet".to_owned())),
                 State::NotAllowed => (None, unknown("its figures take root".to_owned())),
                 State::Damaged(bad) => (None, unknown(format!("its page cannot be read: {bad}"))),
                 _ => (None, unknown("it does not count".to_owned())),
@@ -230,12 +227,7 @@ fn counted(before: Option<&Report>, after: &Report, seconds: f64) -> Work {
         .iter()
         .map(|one| {
             let earlier = before.map(|before| totals(before, &one.name));
-            operation(
-                &one.name,
-                &earlier.unwrap_or_default(),
-                &one.totals,
-                seconds,
-            )
+            operation(&one.name, &earlier.unwrap_or_default(), &one.totals, seconds)
         })
         .filter(|one| one.jobs > 0.0 || one.failed > 0.0)
         .collect();
@@ -329,11 +321,7 @@ mod tests {
 
     fn process(state: State) -> Process {
         let name = "nginx".to_owned();
-        Process {
-            pid: 7,
-            name,
-            state,
-        }
+        Process { pid: 7, name, state }
     }
 
     fn only(before: Option<u64>, after: u64, seconds: f64) -> (ProviderOperation, f64) {
@@ -343,12 +331,9 @@ mod tests {
         match &found[..] {
             [
                 Provider {
-                    work:
-                        Work::Counted {
-                            operations,
-                            fallbacks,
-                            ..
-                        },
+                    work: Work::Counted {
+                        operations, fallbacks, ..
+                    },
                     ..
                 },
             ] => (operations[0].clone(), *fallbacks),
@@ -401,10 +386,7 @@ mod tests {
             };
             assert!(why_not.contains(expected), "{why_not}");
         }
-        assert_eq!(
-            rates(&BTreeMap::new(), &[process(State::NoProvider)], 1.0),
-            []
-        );
+        assert_eq!(rates(&BTreeMap::new(), &[process(State::NoProvider)], 1.0), []);
     }
 
     #[test]
@@ -417,10 +399,7 @@ mod tests {
         };
         assert_eq!(providers.sum(|one| one.jobs).to_bits(), 0);
         assert_eq!(providers.fallbacks(), 0.0);
-        assert_eq!(
-            providers.processes[0].backend.as_deref(),
-            Some("avx512ifma")
-        );
+        assert_eq!(providers.processes[0].backend.as_deref(), Some("avx512ifma"));
         let Work::Counted { operations, .. } = &providers.processes[0].work else {
             panic!("{providers:?}");
         };

@@ -68,11 +68,8 @@ pub fn rates(before: &[Sample], after: &[Sample], seconds: f64) -> Option<Server
         sum(&after) - sum(&before)
     };
     let operation = |name: &str, of: &[&str]| {
-        let sum = |what: fn(String) -> Counter| -> f64 {
-            of.iter()
-                .map(|name| increase(what((*name).to_owned())))
-                .sum()
-        };
+        let sum =
+            |what: fn(String) -> Counter| -> f64 { of.iter().map(|name| increase(what((*name).to_owned()))).sum() };
         let (jobs, passes) = (sum(Counter::Jobs), sum(Counter::Passes));
         let mean = |sum: f64, of: f64| (of > 0.0).then(|| sum / of);
         Operation {
@@ -154,9 +151,7 @@ fn counter(sample: &Sample) -> Option<Counter> {
             _ => Counter::Failures,
         }),
         "widelane_overloads_total" => Some(Counter::Overloads),
-        "widelane_handshake_wait_seconds_bucket" => {
-            sample.label("le").map(str::to_owned).map(Counter::Waits)
-        }
+        "widelane_handshake_wait_seconds_bucket" => sample.label("le").map(str::to_owned).map(Counter::Waits),
         "widelane_batching" => Some(Counter::Batching),
         "widelane_engine_jobs_total" => operation().map(Counter::Jobs),
         "widelane_engine_passes_total" => operation().map(Counter::Passes),

@@ -116,12 +116,7 @@ impl Monitor {
             watch.map_err(|error| error.to_string())
         });
         let mut monitor = Self {
-            generation: Generation::of(
-                &machine.vendor,
-                machine.family,
-                machine.model,
-                machine.stepping,
-            ),
+            generation: Generation::of(&machine.vendor, machine.family, machine.model, machine.stepping),
             // The row for the most active cores: the figure of a busy machine.
             turbo: turbo_of(&machine.name).last().copied(),
             classes: classes(&options.profile),

@@ -296,33 +296,18 @@ mod tests {
         let first = &tls.processes[0];
         assert_eq!((first.handshakes, first.failed), (1.0, 0.5));
         let near = |is: Option<f64>, us: f64| (us..us * 1.07).contains(&is.unwrap());
-        assert!(
-            near(first.p50_us, 2_000.0) && near(first.p99_us, 4_000.0),
-            "{first:?}"
-        );
+        assert!(near(first.p50_us, 2_000.0) && near(first.p99_us, 4_000.0), "{first:?}");
         // Both names have thirteen letters, and each three calls.
-        let functions: Vec<_> = first
-            .functions
-            .iter()
-            .map(|one| (one.calls, one.cpus))
-            .collect();
+        let functions: Vec<_> = first.functions.iter().map(|one| (one.calls, one.cpus)).collect();
         assert_eq!(functions, [(1.5, 0.195), (1.5, 0.195)]);
     }
 
     #[test]
     fn without_complete_handshakes_there_are_no_times() {
         let mut sums: BTreeMap<u32, Sums> = BTreeMap::new();
-        sums.entry(7)
-            .or_default()
-            .add(&handshake(7, 5, Ending::Alert));
+        sums.entry(7).or_default().add(&handshake(7, 5, Ending::Alert));
         let tls = rates(&sums, 0, Duration::ZERO);
-        assert_eq!(
-            (tls.processes[0].p50_us, tls.processes[0].p99_us),
-            (None, None)
-        );
-        assert_eq!(
-            rates(&BTreeMap::new(), 0, Duration::from_secs(1)),
-            Tls::default()
-        );
+        assert_eq!((tls.processes[0].p50_us, tls.processes[0].p99_us), (None, None));
+        assert_eq!(rates(&BTreeMap::new(), 0, Duration::from_secs(1)), Tls::default());
     }
 }

@@ -47,10 +47,7 @@ pub(crate) fn sections(snapshot: &Snapshot, width: Option<usize>) -> Vec<Vec<Lin
         return sections;
     };
     let broken = |section: Vec<Line>| section.into_iter().flat_map(|line| broken(line, width));
-    sections
-        .into_iter()
-        .map(|section| broken(section).collect())
-        .collect()
+    sections.into_iter().map(|section| broken(section).collect()).collect()
 }
 
 fn server(snapshot: &Snapshot) -> Vec<Line> {
@@ -164,10 +161,7 @@ fn providers(snapshot: &Snapshot) -> Vec<Line> {
         }
     }
     for proof in &providers.proofs {
-        lines.push(detail(format!(
-            "{:>8}  {:<16} {}",
-            proof.pid, proof.name, proof.said
-        )));
+        lines.push(detail(format!("{:>8}  {:<16} {}", proof.pid, proof.name, proof.said)));
     }
     lines
 }
@@ -194,8 +188,7 @@ fn tls(snapshot: &Snapshot) -> Vec<Line> {
             tls.lost
         )));
     }
-    let milliseconds =
-        |us: Option<f64>| us.map_or("n/a".to_owned(), |us| format!("{:.2}", us / 1e3));
+    let milliseconds = |us: Option<f64>| us.map_or("n/a".to_owned(), |us| format!("{:.2}", us / 1e3));
     for one in &tls.processes {
         lines.push(detail(format!(
             "{:>8}  {:<16} {:<9} {:>7.0}/s  failed {:.0}/s  p50 {} ms  p99 {} ms",
@@ -250,12 +243,7 @@ fn users(snapshot: &Snapshot) -> Vec<Line> {
             user.verdict
         )));
     }
-    lines.extend(
-        users
-            .why_not_better
-            .iter()
-            .map(|why| note(&format!("polled: {why}"))),
-    );
+    lines.extend(users.why_not_better.iter().map(|why| note(&format!("polled: {why}"))));
     lines
 }
 
@@ -281,10 +269,7 @@ fn clocks(snapshot: &Snapshot, short: bool) -> Vec<Line> {
         Known::Missing { why_not } => return missing("clock", why_not),
     };
     let awake = || clocks.cores.iter().filter_map(|core| core.ghz);
-    let (low, high) = (
-        awake().fold(f64::INFINITY, f64::min),
-        awake().fold(0.0, f64::max),
-    );
+    let (low, high) = (awake().fold(f64::INFINITY, f64::min), awake().fold(0.0, f64::max));
     let range = match awake().next() {
         None => "all CPUs halted".to_owned(),
         Some(_) if high - low < 0.005 => format!("{high:.2} GHz"),
@@ -295,9 +280,7 @@ fn clocks(snapshot: &Snapshot, short: bool) -> Vec<Line> {
         &format!("{range}, {} CPUs, {}", clocks.cores.len(), clocks.meaning),
     )];
     let one = |core: &crate::clock::Core| {
-        let ghz = core
-            .ghz
-            .map_or("halted".to_owned(), |ghz| format!("{ghz:.2}"));
+        let ghz = core.ghz.map_or("halted".to_owned(), |ghz| format!("{ghz:.2}"));
         format!("cpu{:<4}{ghz:>6}", core.cpu)
     };
     let together = if short { CPUS_IN_A_LINE } else { 1 };
@@ -339,14 +322,9 @@ fn classes(snapshot: &Snapshot) -> Vec<Line> {
 }
 
 fn machine(snapshot: &Snapshot, keys: bool) -> Vec<Line> {
-    let Snapshot {
-        processor, seconds, ..
-    } = snapshot;
+    let Snapshot { processor, seconds, .. } = snapshot;
     let keys = if keys { ", q ends" } else { "" };
-    vec![head(
-        "machine",
-        &format!("{processor}, rates of {seconds:.1} s{keys}"),
-    )]
+    vec![head("machine", &format!("{processor}, rates of {seconds:.1} s{keys}"))]
 }
 
 fn head(name: &str, text: &str) -> Line {
@@ -567,18 +545,9 @@ mod tests {
     #[test]
     fn a_pipe_gets_every_line_uncut_and_harmless() {
         let shown = plain(&full());
-        assert!(
-            shown.lines().any(|line| line.trim() == "cpu3   halted"),
-            "{shown}"
-        );
+        assert!(shown.lines().any(|line| line.trim() == "cpu3   halted"), "{shown}");
         assert_eq!(widelane_text::printable(&shown), shown);
-        assert_eq!(
-            shown
-                .lines()
-                .filter(|line| line.trim().starts_with("cpu"))
-                .count(),
-            64
-        );
+        assert_eq!(shown.lines().filter(|line| line.trim().starts_with("cpu")).count(), 64);
         let shown = plain(&empty());
         assert_eq!(shown.matches("n/a: ").count(), 7, "{shown}");
     }

@@ -52,10 +52,7 @@ fn a_server_with_the_provider_is_shown_with_its_rates() {
     let Work::Counted { operations, .. } = &provider(&idle, pid).work else {
         panic!("{idle:?}");
     };
-    assert!(
-        operations.is_empty(),
-        "it did nothing since: {operations:?}"
-    );
+    assert!(operations.is_empty(), "it did nothing since: {operations:?}");
 }
 
 fn provider(snapshot: &Snapshot, pid: u32) -> &Provider {

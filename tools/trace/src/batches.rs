@@ -316,8 +316,7 @@ mod tests {
             row.ends_with("  5.00  62.5 %  25.0 %   3.00µs        -  1 0 1 0 0 0 0 2"),
             "{row}"
         );
-        let json: serde_json::Value =
-            serde_json::from_str(&batches.json(Duration::from_secs(2))).expect("JSON");
+        let json: serde_json::Value = serde_json::from_str(&batches.json(Duration::from_secs(2))).expect("JSON");
         assert_eq!(json["calls_per_second"], 2.5);
         assert_eq!(json["passes_by_size"][7], 2);
     }
@@ -327,10 +326,7 @@ mod tests {
         let batches = batches(Role::Poll, &[Some(0), Some(0), Some(4), Some(u64::MAX)]);
         let (_, _, passes) = batches.rows().next().expect("a row");
         assert_eq!(passes.kind, Kind::Poll);
-        assert_eq!(
-            (passes.calls, passes.by_size),
-            (4, [0, 0, 0, 1, 0, 0, 0, 1])
-        );
+        assert_eq!((passes.calls, passes.by_size), (4, [0, 0, 0, 1, 0, 0, 0, 1]));
     }
 
     #[test]
@@ -369,16 +365,10 @@ mod tests {
         else {
             panic!("{rows:?}");
         };
-        assert_eq!(
-            (library, passes.kind, passes.calls),
-            ("widelane", Kind::Pass, 2)
-        );
+        assert_eq!((library, passes.kind, passes.calls), ("widelane", Kind::Pass, 2));
         assert_eq!((passes.operations, passes.room, passes.time), (5, 8, 100));
         assert_eq!((passes.alone(), passes.wait()), (Some(0.5), Some(2_000)));
-        assert_eq!(
-            (single.kind, single.calls, single.lanes()),
-            (Kind::Alone, 1, None)
-        );
+        assert_eq!((single.kind, single.calls, single.lanes()), (Kind::Alone, 1, None));
         assert_eq!(other.lanes(), Some(0.25));
         let text = batches.table(Duration::from_secs(1));
         assert!(text.contains("2.00µs  1 0 0 1"), "{text}");
@@ -390,12 +380,8 @@ mod tests {
     fn nothing_is_no_division_by_zero() {
         let none = batches(Role::Pass, &[None]);
         let (_, _, passes) = none.rows().next().expect("a row");
-        assert_eq!(
-            (passes.mean(), passes.alone(), passes.lanes()),
-            (None, None, None)
-        );
-        let json: serde_json::Value =
-            serde_json::from_str(&none.json(Duration::ZERO)).expect("JSON");
+        assert_eq!((passes.mean(), passes.alone(), passes.lanes()), (None, None, None));
+        let json: serde_json::Value = serde_json::from_str(&none.json(Duration::ZERO)).expect("JSON");
         assert!(json["calls_per_second"].is_null() && json["lanes_filled"].is_null());
         assert_eq!(batches(Role::Sign, &[Some(1)]).rows().count(), 0);
     }

@@ -14,17 +14,14 @@ impl Clock {
     pub fn now() -> Self {
         let monotonic = Self::monotonic();
         let real = SystemTime::now().duration_since(UNIX_EPOCH);
-        let real = real.map_or(0, |since| {
-            u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-        });
+        let real = real.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
         Self::at(monotonic, real)
     }
 
     /// The time of the events, in nanoseconds.
     pub fn monotonic() -> u64 {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
-            + u64::try_from(time.tv_nsec).unwrap_or(0)
+        u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
     }
 
     /// Makes a clock from one moment on both clocks: nanoseconds of the monotonic clock, and since 1970.

@@ -7,10 +7,7 @@
 //! neither the stack pointer nor an argument, and nothing jumps between; and a few instructions behind a
 //! call, as long as they change neither the stack pointer nor the result.
 
-use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
-    Register,
-};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register};
 
 use crate::symbols::Elf;
 
@@ -86,11 +83,7 @@ fn is_emulated(instruction: &Instruction) -> bool {
 }
 
 /// Returns whether an instruction leaves these registers and all memory unchanged.
-fn keeps(
-    instruction: &Instruction,
-    registers: &[Register],
-    info: &mut InstructionInfoFactory,
-) -> bool {
+fn keeps(instruction: &Instruction, registers: &[Register], info: &mut InstructionInfoFactory) -> bool {
     let writes = |access: OpAccess| {
         matches!(
             access,
@@ -156,10 +149,7 @@ mod tests {
             assert_eq!(behind(&[first, &[0xc3]].concat()), 0);
         }
         // The beginning of SSL_free: test %rdi,%rdi; je; push %r13
-        assert_eq!(
-            behind(&[0x48, 0x85, 0xff, 0x74, 0x03, 0x41, 0x55, 0xc3, 0xc3]),
-            3
-        );
+        assert_eq!(behind(&[0x48, 0x85, 0xff, 0x74, 0x03, 0x41, 0x55, 0xc3, 0xc3]), 3);
         // The beginning of SSL_get_error: xor %eax,%eax; test %esi,%esi; jle
         assert_eq!(behind(&[0x31, 0xc0, 0x85, 0xf6, 0x7e, 0x00, 0xc3]), 4);
         // cmpl $4,(%rdi); jne near
@@ -202,10 +192,7 @@ mod tests {
             after_call(&Elf::parse(&bytes).unwrap(), CODE) - CODE
         };
         // The code of nginx after its call: mov %eax, %r12d; cmp $1, %eax; je
-        assert_eq!(
-            behind(&[0x41, 0x89, 0xc4, 0x83, 0xf8, 0x01, 0x74, 0, 0xc3]),
-            6
-        );
+        assert_eq!(behind(&[0x41, 0x89, 0xc4, 0x83, 0xf8, 0x01, 0x74, 0, 0xc3]), 6);
         // mov %rbx, %rdi; call
         assert_eq!(behind(&[0x48, 0x89, 0xdf, 0xe8, 0, 0, 0, 0, 0xc3]), 3);
         // xor %eax, %eax; je, and: add $8, %rsp; je, and: mov %rax, (%rsp); je

@@ -48,9 +48,7 @@ pub enum TraceError {
     #[error("{0}")]
     Table(String),
     /// The kernel does not take our programs.
-    #[error(
-        "this kernel does not accept the programs of `trace`; please report what it says:\n{said}"
-    )]
+    #[error("this kernel does not accept the programs of `trace`; please report what it says:\n{said}")]
     Verifier {
         /// The end of what it says.
         said: String,

@@ -79,9 +79,7 @@ impl Filter {
         let container = Container::of(path);
         self.cgroups.iter().any(|wanted| {
             let contained = |container: &Container| is_container(wanted, &container.id, path);
-            is_below(path, wanted)
-                || is_in_unit(path, wanted)
-                || container.as_ref().is_some_and(contained)
+            is_below(path, wanted) || is_in_unit(path, wanted) || container.as_ref().is_some_and(contained)
         })
     }
 
@@ -117,9 +115,7 @@ fn is_below(path: &str, group: &str) -> bool {
 
 /// Returns whether a group is that of a unit of systemd, such as `nginx.service`, or below it.
 fn is_in_unit(path: &str, unit: &str) -> bool {
-    let is_unit = [".service", ".scope", ".slice"]
-        .iter()
-        .any(|kind| unit.ends_with(kind));
+    let is_unit = [".service", ".scope", ".slice"].iter().any(|kind| unit.ends_with(kind));
     is_unit && path.split('/').any(|part| part == unit)
 }
 
@@ -152,11 +148,7 @@ mod tests {
     /// A `/proc` with a process 7 in a container, and a thread of the kernel.
     fn proc(folder: &Path) -> Proc {
         for (pid, comm, cgroup) in [
-            (
-                7,
-                "a-name-of-15-by",
-                format!("/system.slice/docker-{ID}.scope"),
-            ),
+            (7, "a-name-of-15-by", format!("/system.slice/docker-{ID}.scope")),
             (8, "kworker/0:1", "/".to_owned()),
             (9, "nginx", "/system.slice/nginx.service".to_owned()),
         ] {
@@ -164,11 +156,7 @@ mod tests {
             fs::create_dir_all(own.join(format!("task/{pid}"))).unwrap();
             fs::write(own.join("comm"), format!("{comm}\n")).unwrap();
             fs::write(own.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
-            fs::write(
-                own.join(format!("task/{pid}/cgroup")),
-                format!("0::{cgroup}\n"),
-            )
-            .unwrap();
+            fs::write(own.join(format!("task/{pid}/cgroup")), format!("0::{cgroup}\n")).unwrap();
         }
         symlink("/usr/sbin/nginx (deleted)", folder.join("9/exe")).unwrap();
         symlink("/usr/bin/a-name-of-15-bytes-and-more", folder.join("7/exe")).unwrap();
@@ -202,14 +190,7 @@ mod tests {
         for all in ["system.slice", "/sys/fs/cgroup"] {
             assert_eq!(cgroup(all), [7, 9], "{all}");
         }
-        for none in [
-            "/system",
-            "system",
-            "x.service",
-            "",
-            "0123",
-            &"a".repeat(64),
-        ] {
+        for none in ["/system", "system", "x.service", "", "0123", &"a".repeat(64)] {
             assert!(cgroup(none).is_empty(), "{none}");
         }
         for container in [&ID[..12], &ID[..40], ID] {
@@ -228,9 +209,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let proc = proc(folder.path());
         let mut filter = Filter {
-            comms: ["a-name-of-15-bytes-and-more", "other"]
-                .map(str::to_owned)
-                .to_vec(),
+            comms: ["a-name-of-15-bytes-and-more", "other"].map(str::to_owned).to_vec(),
             ..Filter::default()
         };
         assert_eq!(filter.processes(&proc).unwrap(), [7]);

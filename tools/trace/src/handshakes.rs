@@ -240,12 +240,7 @@ impl Handshakes {
                 let ended = connection.and_then(|one| one.close(self.clock));
                 ended.into_iter().collect()
             }
-            Role::Sign
-            | Role::Verify
-            | Role::Generate
-            | Role::Derive
-            | Role::Encapsulate
-            | Role::Decapsulate => {
+            Role::Sign | Role::Verify | Role::Generate | Role::Derive | Role::Encapsulate | Role::Decapsulate => {
                 // The call has made nothing: NSS tries one way after another.
                 if call.function.returns == Returns::Pointer && call.result == 0 {
                     return Vec::new();
@@ -260,9 +255,7 @@ impl Handshakes {
                 Vec::new()
             }
             Role::Read | Role::Write if call.still.is_some() => self.go_on(call),
-            Role::Read | Role::Write | Role::Pass | Role::Poll | Role::Around | Role::Load => {
-                Vec::new()
-            }
+            Role::Read | Role::Write | Role::Pass | Role::Poll | Role::Around | Role::Load => Vec::new(),
         }
     }
 
@@ -296,8 +289,6 @@ impl Handshakes {
     fn exit(&mut self, pid: u32) -> Vec<Handshake> {
         self.nesting.forget(pid);
         let connections = self.connections.remove_process(pid).into_iter();
-        connections
-            .filter_map(|one| one.close(self.clock))
-            .collect()
+        connections.filter_map(|one| one.close(self.clock)).collect()
     }
 }

@@ -148,9 +148,7 @@ fn locate(elf: &Elf<'_>, search: Search<'_>, table: &Table, go: bool) -> Vec<Loc
 }
 
 fn find_states(elf: &Elf<'_>, functions: &mut [Located]) {
-    let with_state = functions
-        .iter()
-        .filter_map(|one| one.function.state.clone());
+    let with_state = functions.iter().filter_map(|one| one.function.state.clone());
     let mut fields: HashMap<String, Option<u32>> = with_state.map(|one| (one, None)).collect();
     if fields.is_empty() {
         return;
@@ -223,10 +221,7 @@ mod tests {
         let mut sample = Sample::of(&[("SSL_read", RET), ("other", RET)]);
         sample.local = Some(vec![("SSL_read", 0, 1), ("SSL_free@OLD", 1, 1)]);
         let image = image(&sample);
-        let expected = [
-            ("openssl", "SSL_read", 0x1000),
-            ("openssl", "SSL_free", 0x1001),
-        ];
+        let expected = [("openssl", "SSL_read", 0x1000), ("openssl", "SSL_free", 0x1001)];
         assert_eq!(found(&image), expected);
         assert_eq!(image.functions[0].leaves, Ok(vec![0x1000]));
         assert!(image.blind.is_none() && !image.go);
@@ -248,17 +243,10 @@ mod tests {
         let state: &[u8] = &[0x8b, 0x47, 0x64, 0xc3];
         let states = |functions: &[(&'static str, &[u8])]| {
             let image = image(&Sample::of(functions));
-            image
-                .functions
-                .iter()
-                .map(|one| one.state)
-                .collect::<Vec<_>>()
+            image.functions.iter().map(|one| one.state).collect::<Vec<_>>()
         };
         let (read, free) = (("SSL_read", RET), ("SSL_free", RET));
-        assert_eq!(
-            states(&[read, free, ("SSL_in_init", state)]),
-            [Some(0x64), None]
-        );
+        assert_eq!(states(&[read, free, ("SSL_in_init", state)]), [Some(0x64), None]);
         assert_eq!(states(&[read, ("SSL_in_init", RET)]), [None]);
         assert_eq!(states(&[read]), [None]);
     }
@@ -279,10 +267,7 @@ mod tests {
     fn boringssl_is_told_from_openssl() {
         let names = |functions: &[(&'static str, &[u8])]| {
             let image = image(&Sample::of(functions));
-            let names = image
-                .functions
-                .iter()
-                .map(|one| one.function.library.clone());
+            let names = image.functions.iter().map(|one| one.function.library.clone());
             names.collect::<Vec<_>>()
         };
         let open = ("SSL_do_handshake", RET);
@@ -297,10 +282,7 @@ mod tests {
             ("aws_lc_0_39_1_RSA_sign", RET),
         ];
         assert_eq!(names(&prefixed), ["boringssl"]);
-        assert!(
-            names(&[("X25519", RET)]).is_empty(),
-            "nothing says whose it is"
-        );
+        assert!(names(&[("X25519", RET)]).is_empty(), "nothing says whose it is");
     }
 
     #[test]
@@ -342,10 +324,7 @@ mod tests {
         let mut record = vec![0; 8 * 30];
         record[..8].copy_from_slice(&0x60_0000u64.to_le_bytes());
         record[8 * 22..8 * 23].copy_from_slice(&text.to_le_bytes());
-        vec![
-            (".gopclntab", 0x60_0000, table),
-            (".go.module", 0x70_0000, record),
-        ]
+        vec![(".gopclntab", 0x60_0000, table), (".go.module", 0x70_0000, record)]
     }
 
     /// A file that has something of everything.
@@ -381,11 +360,7 @@ mod tests {
             let cut = &bytes[..length];
             let image = Image::of(cut, &table);
             let places = image.iter().flat_map(|image| &image.functions);
-            assert!(
-                places
-                    .map(|one| one.entry)
-                    .all(|entry| entry < length as u64)
-            );
+            assert!(places.map(|one| one.entry).all(|entry| entry < length as u64));
             let _ = Calls::of(cut, &table);
         }
         let error = |bytes: &[u8]| Image::of(bytes, &table).unwrap_err();

@@ -47,9 +47,7 @@ impl HandshakesInIo {
             (Self::Found | Self::Apart, _) => self,
             (_, Event::Call(call)) if call.still.is_some() => Self::Found,
             (_, Event::Call(call)) if call.function.role == Role::Handshake => Self::Apart,
-            (Self::Idle, Event::Bytes(bytes)) if bytes.bytes.first() == Some(&HANDSHAKE) => {
-                Self::new(now)
-            }
+            (Self::Idle, Event::Bytes(bytes)) if bytes.bytes.first() == Some(&HANDSHAKE) => Self::new(now),
             _ => self,
         }
     }
@@ -75,12 +73,7 @@ mod tests {
     #[test]
     fn reads_and_writes_are_probed_only_where_handshakes_may_be_in_them() {
         let start = Instant::now();
-        let asked = Event::from(call(
-            &function("SSL_do_handshake", Role::Handshake),
-            1,
-            1,
-            1,
-        ));
+        let asked = Event::from(call(&function("SSL_do_handshake", Role::Handshake), 1, 1, 1));
         let mut read = call(&function("SSL_read", Role::Read), 1, 1, 1);
         read.still = Some(true);
         let read = Event::from(read);
@@ -94,14 +87,8 @@ mod tests {
         assert_eq!(new.after(&read, start), HandshakesInIo::Found);
         assert_eq!(new.after(&asked, start), HandshakesInIo::Apart);
         // A known state does not change.
-        assert_eq!(
-            HandshakesInIo::Found.after(&asked, start),
-            HandshakesInIo::Found
-        );
-        assert_eq!(
-            HandshakesInIo::Apart.after(&read, start),
-            HandshakesInIo::Apart
-        );
+        assert_eq!(HandshakesInIo::Found.after(&asked, start), HandshakesInIo::Found);
+        assert_eq!(HandshakesInIo::Apart.after(&read, start), HandshakesInIo::Apart);
         assert!(HandshakesInIo::Found.is_probed() && !HandshakesInIo::Apart.is_probed());
 
         let later = start + WATCHED;

@@ -91,9 +91,7 @@ impl Programs {
         };
         let refused = |error: ProgramError| match error {
             // The verifier refuses by the same number as one who has no rights, and says why.
-            ProgramError::LoadError { verifier_log, .. }
-                if !verifier_log.to_string().is_empty() =>
-            {
+            ProgramError::LoadError { verifier_log, .. } if !verifier_log.to_string().is_empty() => {
                 TraceError::Verifier {
                     said: last_lines(&verifier_log.to_string()),
                 }
@@ -193,9 +191,7 @@ impl Programs {
 
     fn cookies(&mut self, scope: Scope, probes: &[&Probe]) -> Result<Vec<u64>, TraceError> {
         let cookies = probes.iter().map(|probe| self.cookie(probe));
-        cookies
-            .map(|cookie| Ok(cookie? | of_scope(scope)))
-            .collect()
+        cookies.map(|cookie| Ok(cookie? | of_scope(scope))).collect()
     }
 
     /// Puts probes on the exits of functions. Returns for each whether one of its exits has a probe, and why others
@@ -242,9 +238,7 @@ impl Programs {
             // The table has few rows; the programs have 16 bits for the number of one.
             let cookie = (row as u64 & 0xffff) | of_scope(scope) | (site as u64) << 32;
             let offset = probe.offset;
-            let points = reached
-                .entry((Run::Reached, probe.file.link()))
-                .or_default();
+            let points = reached.entry((Run::Reached, probe.file.link())).or_default();
             points.push((of, Point { offset, cookie }));
         }
         self.attach_points(scope, &reached, to)
@@ -273,12 +267,7 @@ impl Programs {
     }
 
     /// Attaches probes. Returns which of a list have a place that cannot have one.
-    fn attach_points(
-        &mut self,
-        scope: Scope,
-        points: &Points,
-        to: &mut Attached,
-    ) -> Result<Vec<Refused>, TraceError> {
+    fn attach_points(&mut self, scope: Scope, points: &Points, to: &mut Attached) -> Result<Vec<Refused>, TraceError> {
         let mut failed = Vec::new();
         for ((run, path), places) in points {
             let points: Vec<_> = places.iter().map(|(_, point)| *point).collect();
@@ -528,12 +517,7 @@ fn many_descriptors() {
 
 /// Last lines of the verifier's log: before them it lists what it has followed.
 fn last_lines(log: &str) -> String {
-    let lines: Vec<_> = log
-        .lines()
-        .rev()
-        .filter(|line| !line.is_empty())
-        .take(6)
-        .collect();
+    let lines: Vec<_> = log.lines().rev().filter(|line| !line.is_empty()).take(6).collect();
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
 
@@ -687,8 +671,7 @@ mod tests {
             };
             let probe = probe_on("nested", nested as *const () as u64);
             let mut attached = Attached::default();
-            let refused =
-                programs.attach(Scope::Process(std::process::id()), &[&probe], &mut attached);
+            let refused = programs.attach(Scope::Process(std::process::id()), &[&probe], &mut attached);
             assert!(refused.unwrap().is_empty());
             for round in 1..=3 {
                 assert_eq!(nested(20), 21);
@@ -754,10 +737,7 @@ mod tests {
         drop(attached);
         answer(1, 1);
         programs.records(|record| {
-            assert!(
-                !matches!(record, Record::Event(Event::Call(_))),
-                "{record:?}"
-            );
+            assert!(!matches!(record, Record::Event(Event::Call(_))), "{record:?}");
         });
         assert_eq!(programs.lost(), 0);
     }
@@ -776,17 +756,13 @@ mod tests {
 
     /// Records that were kept of a connection, as direction, length and bytes. Other tests of this program read and
     /// write, too.
-    fn kept(
-        programs: &mut Programs,
-        (here, there): &(UnixStream, UnixStream),
-    ) -> Vec<(Direction, u64, Vec<u8>)> {
+    fn kept(programs: &mut Programs, (here, there): &(UnixStream, UnixStream)) -> Vec<(Direction, u64, Vec<u8>)> {
         let descriptors = [here.as_raw_fd(), there.as_raw_fd()];
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         let mut kept = Vec::new();
         programs.records(|record| match record {
             Record::Event(Event::Bytes(bytes))
-                if descriptors.contains(&bytes.descriptor.cast_signed())
-                    && bytes.tid == thread.cast_unsigned() =>
+                if descriptors.contains(&bytes.descriptor.cast_signed()) && bytes.tid == thread.cast_unsigned() =>
             {
                 kept.push((bytes.direction, bytes.length, bytes.bytes));
             }
@@ -865,9 +841,7 @@ mod tests {
         let kept = kept(&mut programs, &connection);
         for of in [Direction::Written, Direction::Read] {
             let kept = kept.iter().filter(|(direction, _, _)| *direction == of);
-            let kept: Vec<_> = kept
-                .map(|(_, size, bytes)| (*size, bytes.clone()))
-                .collect();
+            let kept: Vec<_> = kept.map(|(_, size, bytes)| (*size, bytes.clone())).collect();
             assert_eq!(kept, expected);
         }
     }

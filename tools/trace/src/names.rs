@@ -20,11 +20,7 @@ const SIGNATURES: &[(u64, u64, &str)] = &[
 ];
 
 /// Sizes of the ciphertexts of ML-KEM.
-const CIPHERTEXTS: &[(u64, &str)] = &[
-    (768, "ml-kem-512"),
-    (1088, "ml-kem-768"),
-    (1568, "ml-kem-1024"),
-];
+const CIPHERTEXTS: &[(u64, &str)] = &[(768, "ml-kem-512"), (1088, "ml-kem-768"), (1568, "ml-kem-1024")];
 
 /// Groups: which curve, which size its secret has, and which ML-KEM is in them.
 const GROUPS: &[(u16, &str, u64, Option<&str>)] = &[
@@ -128,10 +124,7 @@ mod tests {
         assert_eq!(named(Role::Derive, 32, 0x11ec), "x25519 derive");
         assert_eq!(named(Role::Derive, 512, 0x0102), "ffdh derive");
         assert_eq!(named(Role::Encapsulate, 1088, 0), "ml-kem-768 encapsulate");
-        assert_eq!(
-            named(Role::Decapsulate, 32, 0x11ed),
-            "ml-kem-1024 decapsulate"
-        );
+        assert_eq!(named(Role::Decapsulate, 32, 0x11ed), "ml-kem-1024 decapsulate");
         assert_eq!(named(Role::Decapsulate, 48, 23), "decapsulate");
         assert_eq!(named(Role::Generate, 32, 29), "generate");
     }

@@ -77,9 +77,7 @@ impl Place {
             return false;
         }
         let apart = inner.abs_diff(own) > DEEPEST_OF_COROUTINES;
-        let known = job.is_some_and(|job| {
-            self.end >= job.since && inner.abs_diff(job.stack) <= DEEPEST_OF_COROUTINES
-        });
+        let known = job.is_some_and(|job| self.end >= job.since && inner.abs_diff(job.stack) <= DEEPEST_OF_COROUTINES);
         apart && (self.end >= outer.start || known)
     }
 
@@ -136,10 +134,7 @@ impl Stacks {
 
     /// Looks whether two calls of process `pid` are on two stacks of one thread.
     pub(crate) fn compare(&mut self, pid: u32, one: &Place, other: &Place) {
-        let pointers = matches!(
-            (one.stack, other.stack),
-            (Stack::Pointer(_), Stack::Pointer(_))
-        );
+        let pointers = matches!((one.stack, other.stack), (Stack::Pointer(_), Stack::Pointer(_)));
         if pointers && one.tid == other.tid && one.crosses(other) {
             if self.several.len() >= MOST_THREADS {
                 self.several.clear();
@@ -184,9 +179,7 @@ impl Child {
     pub(crate) fn contain(&mut self, inner: &Self) {
         let (
             ChildKind::Call {
-                function,
-                innermost,
-                ..
+                function, innermost, ..
             },
             ChildKind::Call {
                 function: of_inner,
@@ -280,9 +273,7 @@ impl Nesting {
     /// it calls the library.
     pub(crate) fn socket_before(&self, pid: u32, call: &Place) -> Option<u32> {
         let waiting = self.waiting.get(&pid)?;
-        let of_thread = |child: &&Child| {
-            child.place.tid == call.tid && matches!(child.what, ChildKind::Bytes(_))
-        };
+        let of_thread = |child: &&Child| child.place.tid == call.tid && matches!(child.what, ChildKind::Bytes(_));
         let last = waiting
             .children
             .iter()
@@ -290,9 +281,7 @@ impl Nesting {
             .find(|child| of_thread(child) && child.place.end <= call.start)?;
         let recent = last.place.end.saturating_add(MOMENT) >= call.start;
         match &last.what {
-            ChildKind::Bytes(bytes) if recent && matches!(call.stack, Stack::Pointer(_)) => {
-                Some(bytes.descriptor)
-            }
+            ChildKind::Bytes(bytes) if recent && matches!(call.stack, Stack::Pointer(_)) => Some(bytes.descriptor),
             _ => None,
         }
     }
@@ -369,9 +358,7 @@ impl Nesting {
 fn is_of_socket(child: &Child, call: &Place, socket: u32) -> bool {
     match &child.what {
         ChildKind::Bytes(bytes) => {
-            bytes.descriptor == socket
-                && child.place.tid == call.tid
-                && child.place.end <= call.start
+            bytes.descriptor == socket && child.place.tid == call.tid && child.place.end <= call.start
         }
         ChildKind::Call { .. } => false,
     }
@@ -385,12 +372,7 @@ mod tests {
 
     fn place(tid: u32, sp: u64, start: u64, end: u64) -> Place {
         let stack = Stack::Pointer(sp);
-        Place {
-            tid,
-            stack,
-            start,
-            end,
-        }
+        Place { tid, stack, start, end }
     }
 
     fn child(place: Place) -> Child {
@@ -413,8 +395,7 @@ mod tests {
         let between = child(place(1, 0x1_0100, 220, 260));
         let of_another = child(place(1, 0x9_0000, 220, 260));
         nesting.add(7, derived);
-        let took =
-            |nesting: &mut Nesting, outer: &Place, job| nesting.take_inside(7, outer, job).len();
+        let took = |nesting: &mut Nesting, outer: &Place, job| nesting.take_inside(7, outer, job).len();
         assert_eq!(
             took(&mut nesting, &place(2, 0x7f_0000, 100, 200), None),
             0,
@@ -426,17 +407,8 @@ mod tests {
         nesting.add(7, between.clone());
         nesting.add(7, of_another);
         assert_eq!(took(&mut nesting, &second, None), 0, "outside of it");
-        let job = |since| {
-            Some(Job {
-                stack: 0x1_0000,
-                since,
-            })
-        };
-        assert_eq!(
-            took(&mut nesting, &second, job(270)),
-            0,
-            "before the call before"
-        );
+        let job = |since| Some(Job { stack: 0x1_0000, since });
+        assert_eq!(took(&mut nesting, &second, job(270)), 0, "before the call before");
         assert_eq!(nesting.take_inside(7, &second, job(200)).len(), 1);
         // A call with something on its own stack is no call of a job.
         nesting.add(7, child(place(1, 0x7e_ff00, 310, 320)));
@@ -449,8 +421,7 @@ mod tests {
     fn bytes_outside_of_calls_belong_to_a_socket() {
         let mut nesting = Nesting::default();
         let of = |socket: u32, tid: u32, at: u64| {
-            let mut bytes =
-                crate::specimens::bytes(crate::event::Direction::Read, &[22], 0x7f_0000, at);
+            let mut bytes = crate::specimens::bytes(crate::event::Direction::Read, &[22], 0x7f_0000, at);
             (bytes.descriptor, bytes.tid) = (socket, tid);
             Child {
                 place: Place::of_bytes(&bytes),
@@ -467,11 +438,7 @@ mod tests {
         assert_eq!(nesting.socket_before(7, &late), None, "too long ago");
         let mut goroutine = call;
         goroutine.stack = Stack::Goroutine(1);
-        assert_eq!(
-            nesting.socket_before(7, &goroutine),
-            None,
-            "Go reads inside"
-        );
+        assert_eq!(nesting.socket_before(7, &goroutine), None, "Go reads inside");
         assert_eq!(
             nesting.take_of_socket(7, &call, 5).len(),
             1,
@@ -489,19 +456,13 @@ mod tests {
         let inside = |inner| stacks.is_inside(7, &inner, &outer);
         assert!(inside(place(1, 0xf_ff00, 100, 200)));
         assert!(!inside(place(1, 0x10_0000, 100, 200)), "the same call");
-        assert!(
-            inside(place(1, 0x10_0000, 120, 200)),
-            "by a jump at its end"
-        );
+        assert!(inside(place(1, 0x10_0000, 120, 200)), "by a jump at its end");
         assert!(!inside(place(1, 0x10_0100, 120, 130)), "above");
         assert!(!inside(place(1, 0xf_ff00, 99, 130)), "before");
         assert!(!inside(place(1, 0xf_ff00, 120, 201)), "after");
         assert!(!inside(place(1, 0x8_0000, 120, 130)), "another stack");
         assert!(!inside(place(2, 0xe_0000, 120, 130)), "another thread");
-        assert!(
-            inside(place(2, 0xf_f000, 120, 130)),
-            "moved with its coroutine"
-        );
+        assert!(inside(place(2, 0xf_f000, 120, 130)), "moved with its coroutine");
         let mut goroutine = place(1, 0, 120, 130);
         goroutine.stack = Stack::Goroutine(5);
         assert!(!inside(goroutine));

@@ -60,10 +60,7 @@ pub struct Register(u8);
 impl Register {
     /// Offset of the register in the kernel's `struct pt_regs`, in bytes.
     pub fn offset(self) -> u8 {
-        PLACES_IN_KERNEL
-            .get(usize::from(self.0))
-            .copied()
-            .unwrap_or_default()
+        PLACES_IN_KERNEL.get(usize::from(self.0)).copied().unwrap_or_default()
     }
 }
 
@@ -114,9 +111,7 @@ fn note<'a>(elf: &Elf<'a>, base: Option<u64>, description: &'a [u8]) -> Option<N
 fn places(text: &[u8]) -> Vec<Place> {
     let text = std::str::from_utf8(text).unwrap_or_default();
     let words = text.split_ascii_whitespace().take(MOST_ARGUMENTS);
-    words
-        .map(|word| place(word).unwrap_or(Place::Unknown))
-        .collect()
+    words.map(|word| place(word).unwrap_or(Place::Unknown)).collect()
 }
 
 fn place(word: &str) -> Option<Place> {
@@ -184,14 +179,9 @@ fn register(name: &str) -> Option<(Register, u8)> {
         let first = rest.as_bytes().first();
         first.is_some_and(u8::is_ascii_digit)
     }) {
-        let end = rest
-            .find(|letter: char| !letter.is_ascii_digit())
-            .unwrap_or(rest.len());
+        let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
         let (number, suffix) = rest.split_at(end);
-        let number = number
-            .parse()
-            .ok()
-            .filter(|number| (8..16).contains(number))?;
+        let number = number.parse().ok().filter(|number| (8..16).contains(number))?;
         let bytes = match suffix {
             "" => 8,
             "d" => 4,
@@ -241,10 +231,7 @@ const OWNER: &[u8] = b"stapsdt\0";
 const STATIC_PROBE: u32 = 3;
 /// One byte, and the form of five bytes that newer headers have.
 const NOPS: [&[u8]; 2] = [&[0x90], &[0x0f, 0x1f, 0x44, 0, 0]];
-const WHOLE: Form = Form {
-    bytes: 8,
-    signed: true,
-};
+const WHOLE: Form = Form { bytes: 8, signed: true };
 /// The places of a file that are looked at.
 const MOST_NOTES: usize = 65_536;
 
@@ -260,9 +247,7 @@ const NAMES: [[&str; 4]; 8] = [
     ["rdi", "edi", "di", "dil"],
 ];
 /// Offsets of the registers in `struct pt_regs`, by their numbers.
-const PLACES_IN_KERNEL: [u8; 16] = [
-    80, 88, 96, 40, 152, 32, 104, 112, 72, 64, 56, 48, 24, 16, 8, 0,
-];
+const PLACES_IN_KERNEL: [u8; 16] = [80, 88, 96, 40, 152, 32, 104, 112, 72, 64, 56, 48, 24, 16, 8, 0];
 
 #[cfg(test)]
 mod tests {
@@ -280,10 +265,7 @@ mod tests {
         Place::Memory {
             register: Register(number),
             displacement,
-            form: Form {
-                bytes,
-                signed: false,
-            },
+            form: Form { bytes, signed: false },
         }
     }
 
@@ -338,13 +320,7 @@ mod tests {
     #[test]
     fn registers_are_where_the_kernel_has_them() {
         let offset = |name| register(name).unwrap().0.offset();
-        for (name, expected) in [
-            ("r15", 0),
-            ("rbx", 40),
-            ("rax", 80),
-            ("rdi", 112),
-            ("esp", 152),
-        ] {
+        for (name, expected) in [("r15", 0), ("rbx", 40), ("rax", 80), ("rdi", 112), ("esp", 152)] {
             assert_eq!(offset(name), expected, "{name}");
         }
     }
@@ -373,10 +349,7 @@ mod tests {
         let expected = [("one".to_owned(), 0x1000), ("five".to_owned(), 0x1002)];
         assert_eq!(all, expected);
         // A tool has moved the code by two bytes since.
-        let moved = found(vec![
-            (".note.stapsdt", 0, notes),
-            (".stapsdt.base", 0x60_0002, vec![0]),
-        ]);
+        let moved = found(vec![(".note.stapsdt", 0, notes), (".stapsdt.base", 0x60_0002, vec![0])]);
         assert_eq!(moved, [("one".to_owned(), 0x1002)]);
     }
 

@@ -218,22 +218,10 @@ mod tests {
         let mut file = Vec::new();
         let mut pcapng = Pcapng::new(&mut file).unwrap();
         pcapng
-            .write(
-                1 << 32 | 5,
-                (7, 0xabc),
-                Sender::Peer,
-                b"GET / HTTP/1.1\r\n\r\n",
-                18,
-            )
+            .write(1 << 32 | 5, (7, 0xabc), Sender::Peer, b"GET / HTTP/1.1\r\n\r\n", 18)
             .unwrap();
         pcapng
-            .write(
-                2 << 32,
-                (7, 0xabc),
-                Sender::Process,
-                b"HTTP/1.1 200 OK\r\n",
-                17,
-            )
+            .write(2 << 32, (7, 0xabc), Sender::Process, b"HTTP/1.1 200 OK\r\n", 17)
             .unwrap();
         pcapng
             .write(3 << 32, (7, 0xabc), Sender::Process, b"\r\nodd", 5)
@@ -266,9 +254,7 @@ mod tests {
     fn long_data_are_several_packets_and_a_closed_connection_is_another() {
         let mut file = Vec::new();
         let mut pcapng = Pcapng::new(&mut file).unwrap();
-        pcapng
-            .write(1, (7, 1), Sender::Process, &[0; 70_000], 70_000)
-            .unwrap();
+        pcapng.write(1, (7, 1), Sender::Process, &[0; 70_000], 70_000).unwrap();
         pcapng.close(7, 1);
         pcapng.write(1, (7, 1), Sender::Process, b"x", 1).unwrap();
         let blocks = blocks(&file);
@@ -283,8 +269,7 @@ mod tests {
         let mut file = Vec::new();
         let mut pcapng = Pcapng::new(&mut file).unwrap();
         let connection = (7, 1);
-        let mut write =
-            |data: &[u8], carried| pcapng.write(1, connection, Sender::Process, data, carried);
+        let mut write = |data: &[u8], carried| pcapng.write(1, connection, Sender::Process, data, carried);
         write(b"HTTP", 40_000).unwrap();
         write(b"HTTP", 4).unwrap();
         // The text in place of a secret may be longer than the secret.
@@ -294,8 +279,7 @@ mod tests {
         let packets: Vec<_> = blocks[2..]
             .iter()
             .map(|(_, content)| {
-                let word =
-                    |from: usize| u32::from_le_bytes(content[from..from + 4].try_into().unwrap());
+                let word = |from: usize| u32::from_le_bytes(content[from..from + 4].try_into().unwrap());
                 let packet = &content[20..20 + word(12) as usize];
                 let in_ip = u32::from(u16::from_be_bytes([packet[2], packet[3]]));
                 assert_eq!(in_ip, word(16), "the length of the packet as it was");
@@ -303,22 +287,14 @@ mod tests {
                 (sequence, word(12), word(16))
             })
             .collect();
-        let expected = [
-            (0, 44, 32_808),
-            (32_768, 40, 7_272),
-            (40_000, 44, 44),
-            (40_004, 44, 44),
-        ];
+        let expected = [(0, 44, 32_808), (32_768, 40, 7_272), (40_000, 44, 44), (40_004, 44, 44)];
         assert_eq!(packets, expected);
     }
 
     /// RFC 1071, 3: the example.
     #[test]
     fn the_checksum_is_that_of_the_standard() {
-        assert_eq!(
-            checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]),
-            !0xddf2
-        );
+        assert_eq!(checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2);
         assert_eq!(checksum(&[1]), !0x0100);
     }
 }

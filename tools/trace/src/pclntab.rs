@@ -44,8 +44,7 @@ impl<'a> Functions<'a> {
             Some((names, descriptions, entries))
         };
         let (names, descriptions, entries) = functions().ok_or_else(damaged)?;
-        let text =
-            text(elf, address, field(2)).ok_or("the beginning of its Go code is not known")?;
+        let text = text(elf, address, field(2)).ok_or("the beginning of its Go code is not known")?;
         Ok(Some(Self {
             entries,
             descriptions,
@@ -84,9 +83,7 @@ fn text(elf: &Elf<'_>, table: u64, in_head: Option<u64>) -> Option<u64> {
     let recorded = sections.into_iter().find_map(|name| {
         let (_, data) = elf.section(name)?;
         let words = data.chunks_exact(8);
-        let at = words
-            .clone()
-            .position(|word| number(word, 0, 8) == Some(table))?;
+        let at = words.clone().position(|word| number(word, 0, 8) == Some(table))?;
         number(data, 8 * (at + TEXT_IN_RECORD), 8)
     });
     // The head of the table had it before Go 1.26. In a program that is loaded anywhere, both may be

@@ -214,10 +214,7 @@ mod tests {
             ("5EcretGET /st HTTP/1.1\r\nHost: a\r\n\r\n", ""),
             ("5Ecret /st HTTP/1.1\r\n\r\n", ""),
             // Line breaks alone.
-            (
-                "HTTP/1.1 200 OK\nType: x\n\n5Ecret",
-                "HTTP/1.1 200 OK\nType: x\n\n",
-            ),
+            ("HTTP/1.1 200 OK\nType: x\n\n5Ecret", "HTTP/1.1 200 OK\nType: x\n\n"),
             // A field that goes on.
             (
                 "GET / HTTP/1.1\r\nCookie: a;\r\n b=5Ecret\r\nHost: a\r\n",

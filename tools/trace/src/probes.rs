@@ -175,12 +175,7 @@ pub(crate) fn remove(probes: Attached) -> Option<JoinHandle<()>> {
     thread::Builder::new().spawn(removing).ok()
 }
 
-fn single(
-    programs: &mut Ebpf,
-    run: Run,
-    (pid, path): (u32, &Path),
-    point: &Point,
-) -> Result<UProbeLink, TraceError> {
+fn single(programs: &mut Ebpf, run: Run, (pid, path): (u32, &Path), point: &Point) -> Result<UProbeLink, TraceError> {
     let failed = |error: ProgramError| match widelane_bpf::is_refused(&error) {
         true => TraceError::NoRights,
         false => failed(&error),

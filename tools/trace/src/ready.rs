@@ -43,11 +43,7 @@ impl Ready {
             until: Instant::now(),
             running: [false; THREADS],
         });
-        let shared = Shared {
-            program,
-            file,
-            state,
-        };
+        let shared = Shared { program, file, state };
         Some(Self {
             shared: Arc::new(shared),
             threads: Vec::new(),
@@ -94,10 +90,7 @@ impl Shared {
     /// several steps.
     fn run(&self, number: usize, start: Instant) {
         let path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        let point = Point {
-            offset: 0,
-            cookie: 0,
-        };
+        let point = Point { offset: 0, cookie: 0 };
         let mut turn = start + STEP * number as u32;
         loop {
             let now = Instant::now();

@@ -158,9 +158,7 @@ mod tests {
     /// Some functions, and one of our static probes, the fourth of its kind.
     fn rows() -> Rows {
         let table = Table::builtin();
-        let mark = table
-            .mark(b"widelane", b"job_done")
-            .expect("a row of the table");
+        let mark = table.mark(b"widelane", b"job_done").expect("a row of the table");
         Rows {
             functions: table.functions()[..4].to_vec(),
             marks: vec![Arc::clone(mark); 4],
@@ -197,10 +195,7 @@ mod tests {
         assert_eq!(call.function, rows().functions[3]);
         assert_eq!(call.stack, Stack::Pointer(0x7ffe_0000));
         assert_eq!((call.start, call.wall, call.cpu), (100, 50, Some(40)));
-        assert_eq!(
-            (call.result, call.object, call.size),
-            (-1, 0xabc, Some(256))
-        );
+        assert_eq!((call.result, call.object, call.size), (-1, 0xabc, Some(256)));
         assert!(call.comm.starts_with(b"nginx\0") && call.data.is_empty());
         assert_eq!(call.still, None);
         record.extend(words(&[3]));
@@ -245,19 +240,7 @@ mod tests {
 
     #[test]
     fn static_probes_are_read() {
-        let mut record = words(&[
-            6 | 7 << 32,
-            8 | 3 << 32 | 0b101 << 48,
-            100,
-            1,
-            2,
-            3,
-            4,
-            5,
-            6,
-            7,
-            8,
-        ]);
+        let mut record = words(&[6 | 7 << 32, 8 | 3 << 32 | 0b101 << 48, 100, 1, 2, 3, 4, 5, 6, 7, 8]);
         record.extend(b"widelane\0\0\0\0\0\0\0\0");
         let Some(Record::Event(Event::Reached(reached))) = parse(&record) else {
             panic!("no static probe");

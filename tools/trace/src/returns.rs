@@ -7,9 +7,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 
-use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
-};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::symbols::Elf;
 
@@ -118,11 +116,7 @@ impl Search<'_, '_> {
         if self.body.contains(&start) || !self.seen.insert(start) {
             return Ok(());
         }
-        let (_, code) = self
-            .ways
-            .elf
-            .code(start)
-            .ok_or("it jumps to what is no code")?;
+        let (_, code) = self.ways.elf.code(start).ok_or("it jumps to what is no code")?;
         let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
         let mut last = Last::default();
         while decoder.can_decode() {
@@ -175,9 +169,7 @@ impl Search<'_, '_> {
     fn spend(&mut self) -> Result<(), String> {
         self.left = self.left.checked_sub(1).ok_or("it is too long")?;
         let left = self.ways.left.get().checked_sub(1);
-        self.ways
-            .left
-            .set(left.ok_or("its file has too many functions")?);
+        self.ways.left.set(left.ok_or("its file has too many functions")?);
         Ok(())
     }
 
@@ -235,9 +227,8 @@ impl Last {
                 };
                 match self.0.iter().rev().find(writes) {
                     Some(one) if one.mnemonic() == Mnemonic::Add => {
-                        let loads = |one: &Instruction| {
-                            one.code() == Code::Movsxd_r64_rm32 && one.memory_index_scale() == 4
-                        };
+                        let loads =
+                            |one: &Instruction| one.code() == Code::Movsxd_r64_rm32 && one.memory_index_scale() == 4;
                         self.0.iter().any(loads)
                     }
                     Some(one) => one.mnemonic() == Mnemonic::Mov && is_entry(one, go),
@@ -294,10 +285,7 @@ mod tests {
     #[test]
     fn all_returns_count_also_those_of_the_functions_it_jumps_to() {
         // test %edi, %edi; je +1; ret; repz ret
-        assert_eq!(
-            of(&[&[0x85, 0xff, 0x74, 1, 0xc3, 0xf3, 0xc3]]),
-            Ok(vec![4, 5])
-        );
+        assert_eq!(of(&[&[0x85, 0xff, 0x74, 1, 0xc3, 0xf3, 0xc3]]), Ok(vec![4, 5]));
         // ret; jmp to the next function. That has: je back into the first; ret; and what follows is
         // another function.
         let next: &[u8] = &[0x74, 0xfa, 0xc3];
@@ -320,9 +308,7 @@ mod tests {
     fn jumps_of_a_switch_stay_inside_and_others_leave() {
         let switch = |jump: &[u8]| {
             // lea 0(%rip), %rdx; movslq (%rdx, %rax, 4), %rax; add %rdx, %rax; the jump; ret
-            let head = [
-                0x48, 0x8d, 0x15, 0, 0, 0, 0, 0x48, 0x63, 0x04, 0x82, 0x48, 0x01, 0xd0,
-            ];
+            let head = [0x48, 0x8d, 0x15, 0, 0, 0, 0, 0x48, 0x63, 0x04, 0x82, 0x48, 0x01, 0xd0];
             of(&[&[&head, jump, RET].concat()])
         };
         assert_eq!(switch(JUMP), Ok(vec![16]));
@@ -365,10 +351,6 @@ mod tests {
             assert!(returns(&sample).is_err());
         }
         // jmp to nowhere.
-        assert!(
-            of(&[&[0xe9, 0, 0, 0, 0x10]])
-                .unwrap_err()
-                .contains("no code")
-        );
+        assert!(of(&[&[0xe9, 0, 0, 0, 0x10]]).unwrap_err().contains("no code"));
     }
 }

@@ -55,9 +55,7 @@ impl Sample {
         }
         sections.push((".rela.plt", 4, 0, slots, 2, 24));
         if let Some(local) = &self.local {
-            let local = local
-                .iter()
-                .map(|(name, at, size)| (*name, Some(CODE + at), *size));
+            let local = local.iter().map(|(name, at, size)| (*name, Some(CODE + at), *size));
             let (symbols, names) = self.table(local);
             let link = sections.len() as u32 + 1;
             sections.push((".symtab", 2, 0, symbols, link, 24));
@@ -70,14 +68,7 @@ impl Sample {
             .iter()
             .flat_map(|section| [section.0.as_bytes(), b"\0"].concat())
             .collect();
-        sections.push((
-            ".shstrtab",
-            3,
-            0,
-            [&names[..], b".shstrtab\0"].concat(),
-            0,
-            0,
-        ));
+        sections.push((".shstrtab", 3, 0, [&names[..], b".shstrtab\0"].concat(), 0, 0));
 
         let mut file = vec![0; 0x1000];
         let (mut headers, mut name) = (Vec::new(), 0u32);
@@ -123,10 +114,7 @@ impl Sample {
         head
     }
 
-    fn table<'s>(
-        &self,
-        symbols: impl Iterator<Item = (&'s str, Option<u64>, u64)>,
-    ) -> (Vec<u8>, Vec<u8>) {
+    fn table<'s>(&self, symbols: impl Iterator<Item = (&'s str, Option<u64>, u64)>) -> (Vec<u8>, Vec<u8>) {
         let (mut table, mut names) = (vec![0; 24], vec![0]);
         for (name, address, size) in symbols {
             table.extend((names.len() as u32).to_le_bytes());
@@ -141,13 +129,7 @@ impl Sample {
 }
 
 /// A note of a static probe: provider, name, its address, the address of the base, arguments.
-pub(crate) fn note_of(
-    provider: &str,
-    name: &str,
-    address: u64,
-    base: u64,
-    arguments: &str,
-) -> Vec<u8> {
+pub(crate) fn note_of(provider: &str, name: &str, address: u64, base: u64, arguments: &str) -> Vec<u8> {
     let mut description = Vec::new();
     for number in [address, base, 0] {
         description.extend(number.to_le_bytes());

@@ -92,9 +92,7 @@ impl<'t> Search<'t> {
 
     /// Adds a symbol to the search.
     pub(crate) fn symbol(&mut self, name: &'t [u8], kind: Kind) {
-        let patterns = name
-            .last()
-            .is_some_and(|&byte| self.last[usize::from(byte)]);
+        let patterns = name.last().is_some_and(|&byte| self.last[usize::from(byte)]);
         if patterns {
             let marks = self.marks.iter_mut();
             for mark in marks.filter(|mark| mark.pattern.matches(name)) {
@@ -104,8 +102,7 @@ impl<'t> Search<'t> {
         match kind {
             Kind::Import => {
                 let fits = |(pattern, _): &(Pattern<'_>, usize)| pattern.matches(name);
-                self.imports |=
-                    self.whole.contains_key(name) || patterns && self.patterns.iter().any(fits);
+                self.imports |= self.whole.contains_key(name) || patterns && self.patterns.iter().any(fits);
             }
             Kind::Function { address, size } => {
                 let exact = self.whole.get(name).into_iter().flatten().copied();

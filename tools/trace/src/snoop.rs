@@ -113,11 +113,7 @@ impl Snoop {
             if end.saturating_add(LONGEST) > now {
                 break;
             }
-            while self
-                .held
-                .first_key_value()
-                .is_some_and(|(key, _)| *key <= due)
-            {
+            while self.held.first_key_value().is_some_and(|(key, _)| *key <= due) {
                 shown.extend(self.show_first());
             }
         }
@@ -298,10 +294,7 @@ mod tests {
 
     #[test]
     fn calls_of_one_entry_time_are_ordered_by_their_stacks() {
-        let all = shown([
-            named("inner", TOP - 0x100, 10, 5),
-            named("outer", TOP, 10, 5),
-        ]);
+        let all = shown([named("inner", TOP - 0x100, 10, 5), named("outer", TOP, 10, 5)]);
         assert_eq!(all, [("outer".to_owned(), 0), ("inner".to_owned(), 1)]);
     }
 
@@ -358,10 +351,7 @@ mod tests {
             "{text}"
         );
         let value: serde_json::Value = serde_json::from_str(&all[0].json()).expect("JSON");
-        assert_eq!(
-            (&value["result"], &value["object"]),
-            (&(-1).into(), &"0x1000".into())
-        );
+        assert_eq!((&value["result"], &value["object"]), (&(-1).into(), &"0x1000".into()));
         assert_eq!(value["error"], "SSL_ERROR_WANT_READ");
     }
 
@@ -373,11 +363,7 @@ mod tests {
         snoop.take(&one);
         for one in snoop.finish() {
             for line in [one.text(), one.json()] {
-                assert_eq!(
-                    line.find(char::is_control),
-                    Some(line.len() - 1),
-                    "{line:?}"
-                );
+                assert_eq!(line.find(char::is_control), Some(line.len() - 1), "{line:?}");
             }
         }
     }

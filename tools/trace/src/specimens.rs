@@ -71,10 +71,7 @@ pub(crate) fn bytes(direction: Direction, bytes: &[u8], sp: u64, time: u64) -> B
         descriptor: 3,
         direction,
         length: bytes.len() as u64,
-        bytes: bytes
-            .get(..bytes.len().min(4096))
-            .unwrap_or_default()
-            .to_vec(),
+        bytes: bytes.get(..bytes.len().min(4096)).unwrap_or_default().to_vec(),
     }
 }
 
@@ -135,12 +132,7 @@ pub(crate) fn client_hello(session: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// The message of a ServerHello.
-pub(crate) fn server_hello(
-    random: &[u8; 32],
-    session: &[u8],
-    cipher: u16,
-    more: &[(u16, Vec<u8>)],
-) -> Vec<u8> {
+pub(crate) fn server_hello(random: &[u8; 32], session: &[u8], cipher: u16, more: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let body = [
         &[3, 3][..],
         random,
@@ -157,12 +149,7 @@ pub(crate) fn server_hello(
 /// Extensions of a ServerHello of TLS 1.3 with a key share of `share` bytes.
 pub(crate) fn tls13(group: u16, share: usize, preshared: bool) -> Vec<(u16, Vec<u8>)> {
     let length = u16::try_from(share).expect("a share's length");
-    let share = [
-        &group.to_be_bytes()[..],
-        &length.to_be_bytes(),
-        &vec![9; share],
-    ]
-    .concat();
+    let share = [&group.to_be_bytes()[..], &length.to_be_bytes(), &vec![9; share]].concat();
     let mut all = vec![(43, vec![3, 4]), (51, share)];
     if preshared {
         all.push((41, vec![0, 0]));

@@ -4,10 +4,7 @@
 //! where it keeps its state differs from release to release. The library's own code tells: the function
 //! loads the state from the object into the register of results, and returns.
 
-use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
-    Register,
-};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register};
 
 use crate::symbols::Elf;
 
@@ -15,9 +12,7 @@ use crate::symbols::Elf;
 /// beginning of the object. `None` if there is none, or more than one.
 pub(crate) fn field(elf: &Elf<'_>, address: u64, size: u64) -> Option<u32> {
     let (_, code) = elf.code(address)?;
-    let size = usize::try_from(size)
-        .ok()
-        .filter(|&size| size <= MOST_BYTES)?;
+    let size = usize::try_from(size).ok().filter(|&size| size <= MOST_BYTES)?;
     let code = code.get(..size)?;
     let mut info = InstructionInfoFactory::new();
     let mut loaded = None;

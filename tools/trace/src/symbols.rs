@@ -4,13 +4,11 @@
 //! and no name is read farther than the longest that is wanted.
 
 use object::elf::{
-    EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PF_X, PT_INTERP, PT_LOAD, ProgramHeader64,
-    R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, SHN_UNDEF, SHT_DYNSYM, SHT_RELA, SHT_SYMTAB, STT_FUNC,
-    STT_GNU_IFUNC, STT_NOTYPE, SectionHeader64, SectionType, Sym64,
+    EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PF_X, PT_INTERP, PT_LOAD, ProgramHeader64, R_X86_64_GLOB_DAT,
+    R_X86_64_JUMP_SLOT, SHN_UNDEF, SHT_DYNSYM, SHT_RELA, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE,
+    SectionHeader64, SectionType, Sym64,
 };
-use object::read::elf::{
-    FileHeader as _, ProgramHeader as _, Rela as _, SectionHeader as _, SectionTable, Sym as _,
-};
+use object::read::elf::{FileHeader as _, ProgramHeader as _, Rela as _, SectionHeader as _, SectionTable, Sym as _};
 use object::{LittleEndian, SectionIndex};
 
 type Header = FileHeader64<LittleEndian>;
@@ -97,9 +95,7 @@ impl<'a> Elf<'a> {
     /// Returns whether this is a static program: it names no loader, and it shares no symbol.
     pub(crate) fn is_static(&self) -> bool {
         // The first entry of each table is empty.
-        let shares = self
-            .table(SHT_DYNSYM)
-            .is_some_and(|(symbols, _)| symbols.len() > 1);
+        let shares = self.table(SHT_DYNSYM).is_some_and(|(symbols, _)| symbols.len() > 1);
         !shares && !self.loaded
     }
 
@@ -158,9 +154,8 @@ impl<'a> Elf<'a> {
     pub(crate) fn section(&self, name: &[u8]) -> Option<(u64, &'a [u8])> {
         let mut sections = self.sections.iter();
         // Not as `object` does it, which reads each name to its end, however far that is.
-        let section = sections.find(|section| {
-            name_at(self.section_names, section.sh_name(ENDIAN).into()) == Some(name)
-        })?;
+        let section =
+            sections.find(|section| name_at(self.section_names, section.sh_name(ENDIAN).into()) == Some(name))?;
         let data = section.data(ENDIAN, self.data).ok()?;
         Some((section.sh_addr(ENDIAN), data))
     }

@@ -135,16 +135,13 @@ impl Table {
             let at = mark.span().start;
             let mark = mark.into_inner();
             check_mark(&mark).map_err(|why| wrong(at, why))?;
-            let named =
-                |old: &Arc<Mark>| (&old.provider, &old.name) == (&mark.provider, &mark.name);
+            let named = |old: &Arc<Mark>| (&old.provider, &old.name) == (&mark.provider, &mark.name);
             self.marks.retain(|old| !named(old));
             self.marks.push(Arc::new(mark));
         }
         // The first match wins.
         let replaced = |old: &Arc<Function>| functions.iter().any(|new| same(new, old));
-        let kept: Vec<_> = (self.functions.into_iter())
-            .filter(|old| !replaced(old))
-            .collect();
+        let kept: Vec<_> = (self.functions.into_iter()).filter(|old| !replaced(old)).collect();
         functions.extend(kept);
         self.functions = functions;
         Ok(self)
@@ -206,19 +203,19 @@ impl<'a> Pattern<'a> {
     pub(crate) fn matches(self, name: &[u8]) -> bool {
         match self {
             Self::Whole(whole) => name == whole.as_bytes(),
-            Self::Around(before, after) => (name.strip_prefix(before.as_bytes()))
-                .is_some_and(|rest| rest.ends_with(after.as_bytes())),
-            Self::Prefixed(end) => (name.strip_suffix(end.as_bytes()))
-                .is_some_and(|prefix| prefix.is_empty() || prefix.ends_with(b"_")),
+            Self::Around(before, after) => {
+                (name.strip_prefix(before.as_bytes())).is_some_and(|rest| rest.ends_with(after.as_bytes()))
+            }
+            Self::Prefixed(end) => {
+                (name.strip_suffix(end.as_bytes())).is_some_and(|prefix| prefix.is_empty() || prefix.ends_with(b"_"))
+            }
         }
     }
 
     /// Last byte of each symbol that the pattern matches; `None` if it can be any.
     pub(crate) fn last(self) -> Option<u8> {
         match self {
-            Self::Whole(text) | Self::Prefixed(text) | Self::Around(_, text) => {
-                text.as_bytes().last().copied()
-            }
+            Self::Whole(text) | Self::Prefixed(text) | Self::Around(_, text) => text.as_bytes().last().copied(),
         }
     }
 
@@ -280,12 +277,7 @@ fn check(function: &Function, library: Option<&Library>) -> Result<(), String> {
     };
     let in_size = match function.size {
         None | Some(Size::Result) => None,
-        Some(
-            Size::Argument(at)
-            | Size::SizeBehind(at)
-            | Size::IntBehind(at)
-            | Size::PointersBehind(at),
-        ) => Some(at),
+        Some(Size::Argument(at) | Size::SizeBehind(at) | Size::IntBehind(at) | Size::PointersBehind(at)) => Some(at),
         Some(Size::GoResult(_)) if !go => return Err(only_go("go-result")),
         Some(Size::GoResult(at)) => Some(at),
     };
@@ -302,9 +294,7 @@ fn check(function: &Function, library: Option<&Library>) -> Result<(), String> {
     ];
     for (field, number) in numbers {
         if let Some(number) = number.filter(|&number| number > most) {
-            return Err(format!(
-                "{field} is {number}: {kind} are counted from 0 to {most}"
-            ));
+            return Err(format!("{field} is {number}: {kind} are counted from 0 to {most}"));
         }
     }
     match &function.name {
@@ -331,9 +321,7 @@ fn check_name(field: &str, name: &str) -> Result<(), String> {
 fn check_symbol(symbol: &str) -> Result<(), String> {
     check_name("symbol", symbol)?;
     if stars(symbol).count() > 1 {
-        return Err(format!(
-            "the symbol {symbol} has more than one `*`: one is allowed"
-        ));
+        return Err(format!("the symbol {symbol} has more than one `*`: one is allowed"));
     }
     if Pattern::of(symbol).literal() < LEAST_LITERAL {
         return Err(format!(
@@ -417,22 +405,10 @@ mod tests {
         for (rest, line, why) in [
             ("symbol = \"own_sign\"\nrole = \"sing\"\n", 5, "`sign`"),
             ("symbol = \"own_sign\"\n", 2, "role"),
-            (
-                "symbol = \"own_sign\"\nrole = \"sign\"\nobjet = 1\n",
-                6,
-                "`object`",
-            ),
-            (
-                "symbol = \"own_sign\"\nrole = \"sign\"\nobject = 6\n",
-                2,
-                "0 to 5",
-            ),
+            ("symbol = \"own_sign\"\nrole = \"sign\"\nobjet = 1\n", 6, "`object`"),
+            ("symbol = \"own_sign\"\nrole = \"sign\"\nobject = 6\n", 2, "0 to 5"),
             ("symbol = \"\"\nrole = \"sign\"\n", 2, "1 to 256"),
-            (
-                "symbol = \"*_*_sign\"\nrole = \"sign\"\n",
-                2,
-                "more than one",
-            ),
+            ("symbol = \"*_*_sign\"\nrole = \"sign\"\n", 2, "more than one"),
             ("symbol = \"*_a\"\nrole = \"sign\"\n", 2, "too many"),
             (
                 "symbol = \"own_sign\"\nrole = \"sign\"\nreturns = { go-error = 0 }\n",
@@ -454,10 +430,7 @@ mod tests {
         let path = folder.path().join("own.toml");
         std::fs::write(&path, b"# a\n\xff\n").unwrap();
         let error = Table::builtin().with_file(&path).unwrap_err().to_string();
-        assert!(
-            error.contains("line 2") && error.contains("UTF-8"),
-            "{error}"
-        );
+        assert!(error.contains("line 2") && error.contains("UTF-8"), "{error}");
     }
 
     #[test]

@@ -175,11 +175,7 @@ impl Targets {
 
     /// Finds what to probe, and returns whether the process has ended meanwhile: then it is no target any more, but the
     /// next process with the same program will be like it.
-    pub(crate) fn of_ending(
-        &mut self,
-        proc: &Proc,
-        pid: u32,
-    ) -> Result<(Target, bool), TargetError> {
+    pub(crate) fn of_ending(&mut self, proc: &Proc, pid: u32) -> Result<(Target, bool), TargetError> {
         let no_process = || TargetError::NoProcess { pid };
         let stat = proc.stat_of(pid).filter(|stat| !stat.dead);
         let stat = stat.ok_or_else(no_process)?;
@@ -205,10 +201,9 @@ impl Targets {
                 Ok(None) => {}
                 // The process has ended, and its target would be incomplete: no model for others.
                 Err(error) if is_no_process(&error) => return Err(no_process()),
-                Err(error) => target.notes.push(format!(
-                    "{who}: {} is not looked through: {error}",
-                    shown(path)
-                )),
+                Err(error) => target
+                    .notes
+                    .push(format!("{who}: {} is not looked through: {error}", shown(path))),
             }
         }
         for (path, known) in &files {
@@ -250,10 +245,7 @@ impl Targets {
         // Fonts and archives of locales are mapped, too, if rarely as code.
         let image = Image::of(&bytes, &self.table).ok();
         let matters = |image: &Image| {
-            !image.functions.is_empty()
-                || !image.marks.is_empty()
-                || image.imports
-                || image.blind.is_some()
+            !image.functions.is_empty() || !image.marks.is_empty() || image.imports || image.blind.is_some()
         };
         let known = image.filter(matters).map(|image| {
             let file = Arc::new(file);
@@ -276,9 +268,7 @@ impl Targets {
                 Ok(places) => match self.sites(&located.symbol, files) {
                     // A `ret` is executed in single step, and most places behind a call are not. That
                     // other files call the function is a sign that it is not called by a pointer.
-                    sites if !located.goroutine && is_called(known, &sites) => {
-                        Ok(Exits::After(sites))
-                    }
+                    sites if !located.goroutine && is_called(known, &sites) => Ok(Exits::After(sites)),
                     _ => Ok(Exits::At(places.clone())),
                 },
                 Err(why) => match self.sites(&located.symbol, files) {

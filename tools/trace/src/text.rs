@@ -8,10 +8,7 @@ pub(crate) use widelane_text::{escaped, json_line};
 
 /// The name of a thread, as the kernel has it: up to the first zero byte.
 pub fn thread_name(comm: &[u8; 16]) -> String {
-    let end = comm
-        .iter()
-        .position(|&byte| byte == 0)
-        .unwrap_or(comm.len());
+    let end = comm.iter().position(|&byte| byte == 0).unwrap_or(comm.len());
     String::from_utf8_lossy(comm.get(..end).unwrap_or_default()).into_owned()
 }
 
@@ -91,9 +88,6 @@ mod tests {
         ] {
             assert_eq!(duration(ns), text);
         }
-        assert_eq!(
-            time_of_day(86_400_000_000_000 + 3_723_000_001_000),
-            "01:02:03.000001"
-        );
+        assert_eq!(time_of_day(86_400_000_000_000 + 3_723_000_001_000), "01:02:03.000001");
     }
 }

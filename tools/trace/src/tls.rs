@@ -289,12 +289,7 @@ impl Stream {
         };
         let length = usize::from(middle) << 8 | usize::from(low);
         let hello = matches!(kind, CLIENT_HELLO | SERVER_HELLO) && version == 3 && length > 37;
-        let others = [
-            NEW_SESSION_TICKET,
-            CERTIFICATE,
-            SERVER_KEY_EXCHANGE,
-            SERVER_HELLO_DONE,
-        ];
+        let others = [NEW_SESSION_TICKET, CERTIFICATE, SERVER_KEY_EXCHANGE, SERVER_HELLO_DONE];
         // These only where a ServerHello was before, and not of another length than what is there.
         let other = others.contains(&kind) && !self.changed && length + 4 == bytes.len();
         (high == 0 && (hello || other)).then(|| Record::of(HANDSHAKE, bytes.len()))
@@ -393,9 +388,7 @@ impl Stream {
     /// The length of the message that has begun, with its header; of the header until that is there.
     fn length(&self) -> usize {
         match *self.message {
-            [_, high, middle, low, ..] => {
-                4 + (usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low))
-            }
+            [_, high, middle, low, ..] => 4 + (usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low)),
             _ => 4,
         }
     }

@@ -211,9 +211,7 @@ impl Tracer {
         // Processes that start and load go first. Of a fork and an exec that arrive together, only the exec matters.
         let executed = |one: &(u32, Change)| (one.1 == Change::Executed).then_some(one.0);
         let executed: HashSet<u32> = later.iter().filter_map(executed).collect();
-        later.retain(|(pid, change)| {
-            !matches!(change, Change::Forked { .. }) || !executed.contains(pid)
-        });
+        later.retain(|(pid, change)| !matches!(change, Change::Forked { .. }) || !executed.contains(pid));
         let mut known = HashSet::new();
         later.retain(|one| one.1 != Change::Loaded || known.insert(one.0));
         for (pid, change) in later {
@@ -258,10 +256,7 @@ impl Tracer {
     /// CPU time of the traced processes since each began, and of those that they have forked and that have
     /// ended, in nanoseconds; to a hundredth of a second.
     pub fn cpu_time(&self) -> u64 {
-        let stats = self
-            .processes
-            .keys()
-            .filter_map(|&pid| self.proc.stat_of(pid));
+        let stats = self.processes.keys().filter_map(|&pid| self.proc.stat_of(pid));
         let ticks: u64 = stats.map(|stat| stat.ticks + stat.ticks_of_children).sum();
         ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
     }
@@ -279,10 +274,7 @@ impl Tracer {
     /// readable.
     fn sleep(&self, until: Instant, stop: BorrowedFd<'_>) -> Result<bool, TraceError> {
         let (ring, bell) = (self.programs.descriptor(), self.programs.bell());
-        let mut waiting = vec![
-            PollFd::new(&stop, PollFlags::IN),
-            PollFd::new(&bell, PollFlags::IN),
-        ];
+        let mut waiting = vec![PollFd::new(&stop, PollFlags::IN), PollFd::new(&bell, PollFlags::IN)];
         if !self.busy {
             waiting.push(PollFd::new(&ring, PollFlags::IN));
         }
@@ -315,8 +307,7 @@ impl Tracer {
                 }
                 let mut looks = &AFTER_START[..];
                 let has_all = |traced: &Traced| traced.everywhere;
-                if self.forks.is_server(parent) && self.processes.get(&parent).is_some_and(has_all)
-                {
+                if self.forks.is_server(parent) && self.processes.get(&parent).is_some_and(has_all) {
                     let mut traced = Traced::new();
                     traced.everywhere = true;
                     self.processes.insert(pid, traced);
@@ -477,8 +468,7 @@ impl Tracer {
 
     /// Puts probes into a process, where it has none yet: how many could not be made.
     fn put(&mut self, pid: u32, target: &Target) -> Result<usize, TraceError> {
-        let (shared, own): (Vec<_>, Vec<_>) =
-            (target.probes.iter()).partition(|probe| self.is_of_all(probe));
+        let (shared, own): (Vec<_>, Vec<_>) = (target.probes.iter()).partition(|probe| self.is_of_all(probe));
         self.probe_linkers(shared)?;
         if own.is_empty() && target.marks.is_empty() {
             return Ok(0);
@@ -515,15 +505,11 @@ impl Tracer {
         let probes = target.probes.iter().filter(|probe| !self.is_of_all(probe));
         let probes = self.everywhere.probes.missing(probes, key);
         let known = &mut self.everywhere.probes;
-        let refused = self
-            .programs
-            .attach(Scope::Traced, &probes, &mut known.attached)?;
+        let refused = self.programs.attach(Scope::Traced, &probes, &mut known.attached)?;
         known.made(&probes, key, &refused);
         let known = &mut self.everywhere.marks;
         let marks = known.missing(&target.marks, place);
-        let refused = self
-            .programs
-            .attach_marks(Scope::Traced, &marks, &mut known.attached)?;
+        let refused = self.programs.attach_marks(Scope::Traced, &marks, &mut known.attached)?;
         known.made(&marks, place, &refused);
 
         // Two probes at one place would count each call twice.
@@ -555,9 +541,7 @@ impl Tracer {
         }
         let attached = &mut self.linkers.attached;
         let refused = self.programs.attach(Scope::All, &probes, attached)?;
-        self.linkers
-            .keys
-            .extend(probes.iter().map(|probe| key(probe)));
+        self.linkers.keys.extend(probes.iter().map(|probe| key(probe)));
         for (at, error) in refused {
             let symbol = escaped(&probes[at].symbol);
             self.note(format!("{symbol} is not traced: {error}"));
@@ -589,19 +573,13 @@ impl Tracer {
             true => inside,
             false => Vec::new(),
         };
-        for (probes, known) in [
-            (apart, &mut traced.probes),
-            (inside, &mut traced.reads_and_writes),
-        ] {
+        for (probes, known) in [(apart, &mut traced.probes), (inside, &mut traced.reads_and_writes)] {
             // The process may have loaded files since that call a known function.
-            let has_probe = probes
-                .iter()
-                .filter(|probe| known.keys.contains(&key(probe)));
+            let has_probe = probes.iter().filter(|probe| known.keys.contains(&key(probe)));
             let more = has_probe.filter_map(|probe| called_by_more(&mut traced.callers, probe));
             let more: Vec<Probe> = more.collect();
             let more: Vec<&Probe> = more.iter().collect();
-            self.programs
-                .attach_exits(scope, &more, &mut known.attached)?;
+            self.programs.attach_exits(scope, &more, &mut known.attached)?;
             let probes = known.missing(probes, key);
             let refused = self.programs.attach(scope, &probes, &mut known.attached)?;
             for (at, error) in &refused {
@@ -619,9 +597,7 @@ impl Tracer {
         }
         let known = &mut traced.marks;
         let marks = known.missing(marks, place);
-        let refused = self
-            .programs
-            .attach_marks(scope, &marks, &mut known.attached)?;
+        let refused = self.programs.attach_marks(scope, &marks, &mut known.attached)?;
         for (at, error) in &refused {
             self.failed(pid, &marks[*at].mark.name, error);
         }

@@ -47,12 +47,7 @@ fn every_row_of_openssl_is_found_in_openssl_3_and_none_of_boringssl() {
     let expected = rows("openssl");
     assert_eq!(found, expected.iter().map(String::as_str).collect());
     for image in [&ssl, &crypto] {
-        assert!(
-            image
-                .functions
-                .iter()
-                .all(|one| one.function.library == "openssl")
-        );
+        assert!(image.functions.iter().all(|one| one.function.library == "openssl"));
         assert!(!image.go && image.blind.is_none());
     }
 }
@@ -116,10 +111,7 @@ fn places_are_those_that_binutils_tell() {
     assert!(!returns.is_empty());
     match &located.leaves {
         Ok(found) => {
-            assert!(
-                returns.iter().all(|one| found.contains(one)),
-                "{found:x?} {returns:x?}"
-            );
+            assert!(returns.iter().all(|one| found.contains(one)), "{found:x?} {returns:x?}");
         }
         Err(why) => panic!("{why}"),
     }
@@ -163,11 +155,7 @@ fn go_program(folder: &Path, flags: &[&str]) -> Option<PathBuf> {
 fn go_s_functions_are_found_with_symbols_and_without() {
     let folder = tempfile::tempdir().unwrap();
     // With C linked in, Go's code does not begin at the beginning of all code.
-    let builds: [&[&str]; 3] = [
-        &[],
-        &["-ldflags=-s -w"],
-        &["-ldflags=-s -w -linkmode=external"],
-    ];
+    let builds: [&[&str]; 3] = [&[], &["-ldflags=-s -w"], &["-ldflags=-s -w -linkmode=external"]];
     let mut first = None;
     for (number, flags) in builds.into_iter().enumerate() {
         let own = folder.path().join(number.to_string());
@@ -180,43 +168,25 @@ fn go_s_functions_are_found_with_symbols_and_without() {
         };
         let bytes = fs::read(&program).unwrap();
         let image = Image::of(&bytes, &Table::builtin()).unwrap();
-        assert!(
-            image.go && image.blind.is_none(),
-            "{flags:?}: {:?}",
-            image.blind
-        );
+        assert!(image.go && image.blind.is_none(), "{flags:?}: {:?}", image.blind);
         for located in &image.functions {
-            assert!(
-                located.goroutine && located.function.library == "go",
-                "{located:?}"
-            );
+            assert!(located.goroutine && located.function.library == "go", "{located:?}");
             let Ok(returns) = &located.leaves else {
                 panic!("{flags:?}: {located:?}");
             };
             // Each place is code: the first byte of a return instruction.
             for &at in returns {
-                assert_eq!(
-                    bytes[usize::try_from(at).unwrap()],
-                    0xc3,
-                    "{flags:?} {located:?}"
-                );
+                assert_eq!(bytes[usize::try_from(at).unwrap()], 0xc3, "{flags:?} {located:?}");
             }
         }
-        let found: Vec<_> = image
-            .functions
-            .iter()
-            .map(|one| one.symbol.clone())
-            .collect();
+        let found: Vec<_> = image.functions.iter().map(|one| one.symbol.clone()).collect();
         for symbol in [
             "crypto/tls.(*Conn).serverHandshake",
             "crypto/tls.(*Conn).Read",
             "crypto/ecdsa.SignASN1",
             "crypto/ecdh.(*PrivateKey).ECDH",
         ] {
-            assert!(
-                found.iter().any(|one| one == symbol),
-                "{flags:?}: {symbol}: {found:?}"
-            );
+            assert!(found.iter().any(|one| one == symbol), "{flags:?}: {symbol}: {found:?}");
         }
         // Stripped or not, the same functions at the same distances.
         let start = image.functions[0].entry;

@@ -199,9 +199,7 @@ fn returns_are_seen_at_instructions() {
     let length = std::fs::metadata(&own).unwrap().len();
     let in_program = |symbol| match exits(&target, symbol) {
         Exits::After(sites) => {
-            let own = sites
-                .iter()
-                .filter(|site| site.file.identity().length == length);
+            let own = sites.iter().filter(|site| site.file.identity().length == length);
             own.map(|site| site.offset).collect::<Vec<_>>()
         }
         other => panic!("{symbol}: {other:?}"),

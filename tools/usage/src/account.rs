@@ -109,9 +109,7 @@ pub fn grouped(interval: &Interval, findings: &HashMap<u32, Finding>, by: By) ->
         groups.entry(key(r#use, by)).or_default().push(r#use);
     }
     let rows = groups.into_iter();
-    let mut rows: Vec<_> = rows
-        .map(|(key, members)| row(key, &members, findings))
-        .collect();
+    let mut rows: Vec<_> = rows.map(|(key, members)| row(key, &members, findings)).collect();
     rows.retain(|row| {
         let wide = row.sampled.is_some_and(|sampled| sampled.wide > 0);
         wide || !row.total().is_zero()
@@ -125,12 +123,7 @@ pub fn grouped(interval: &Interval, findings: &HashMap<u32, Finding>, by: By) ->
 }
 
 fn key(r#use: &Use, by: By) -> Key {
-    let cgroup = || {
-        r#use
-            .cgroup
-            .clone()
-            .unwrap_or_else(|| UNREADABLE.to_owned())
-    };
+    let cgroup = || r#use.cgroup.clone().unwrap_or_else(|| UNREADABLE.to_owned());
     match by {
         By::Process => Key::Process(r#use.thread.pid),
         By::Thread => Key::Thread(r#use.thread),
@@ -241,10 +234,7 @@ mod tests {
         let found = rows(&uses, &findings, By::Process);
         let keys: Vec<_> = found.iter().map(|row| row.key.clone()).collect();
         assert_eq!(keys, [2, 3, 1].map(Key::Process));
-        assert_eq!(
-            found[0].live,
-            [30 * MS, 5 * MS, Duration::ZERO, Duration::ZERO]
-        );
+        assert_eq!(found[0].live, [30 * MS, 5 * MS, Duration::ZERO, Duration::ZERO]);
         assert_eq!((found[0].threads, found[0].cpu), (2, Some(200 * MS)));
         assert_eq!(found[0].name, "process-2");
         assert_eq!(found[1].finding.verdict, Verdict::Unknown);
@@ -262,10 +252,7 @@ mod tests {
 
     #[test]
     fn rows_that_hardly_used_any_come_last() {
-        let uses = [
-            used(1, 1, "/a", [0, 9, 0, 0]),
-            used(2, 2, "/a", [0, 10, 0, 0]),
-        ];
+        let uses = [used(1, 1, "/a", [0, 9, 0, 0]), used(2, 2, "/a", [0, 10, 0, 0])];
         let findings = findings(&[(1, Verdict::Wide), (2, Verdict::Copies)]);
         let found = rows(&uses, &findings, By::Process);
         let keys: Vec<_> = found.iter().map(|row| &row.key).collect();
@@ -298,11 +285,7 @@ mod tests {
         let group = |name: &str| Key::Group(name.to_owned());
         assert_eq!(
             keys,
-            [
-                &group("docker abababababab"),
-                &group("nginx.service"),
-                &group("/")
-            ]
+            [&group("docker abababababab"), &group("nginx.service"), &group("/")]
         );
     }
 
@@ -312,10 +295,7 @@ mod tests {
         uses[1].cpu = None;
         assert_eq!(rows(&uses, &HashMap::new(), By::Process)[0].cpu, None);
         assert_eq!(rows(&uses, &HashMap::new(), By::Thread)[1].cpu, None);
-        assert_eq!(
-            rows(&uses[..1], &HashMap::new(), By::Process)[0].cpu,
-            Some(100 * MS)
-        );
+        assert_eq!(rows(&uses[..1], &HashMap::new(), By::Process)[0].cpu, Some(100 * MS));
     }
 
     proptest! {

@@ -121,13 +121,7 @@ impl Watch {
         Ok(samples.into_iter().map(sample).collect())
     }
 
-    fn used(
-        &mut self,
-        thread: Thread,
-        entry: &ThreadEntry,
-        live: [Duration; 4],
-        elapsed: Duration,
-    ) -> Use {
+    fn used(&mut self, thread: Thread, entry: &ThreadEntry, live: [Duration; 4], elapsed: Duration) -> Use {
         let (mut name, mut process, mut cgroup) = described(&self.proc, thread);
         if name.is_empty() {
             name = name_in(entry);
@@ -139,10 +133,7 @@ impl Watch {
             cgroup = self.cgroup(entry[3]);
         }
         // The known times may be older than the last look.
-        let cpu = self
-            .times
-            .spent(&self.proc, thread)
-            .map(|cpu| cpu.min(elapsed));
+        let cpu = self.times.spent(&self.proc, thread).map(|cpu| cpu.min(elapsed));
         Use {
             thread,
             name,
@@ -240,9 +231,8 @@ pub(crate) fn load(at_save: &str) -> Result<Ebpf, UsageError> {
 
 /// Says what is missing before the kernel says so by a number.
 fn check_tracepoint() -> Result<(), UsageError> {
-    let paths = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(|tracefs| {
-        Path::new(tracefs).join(format!("events/{CATEGORY}/{REGISTERS_SAVED}/format"))
-    });
+    let paths = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
+        .map(|tracefs| Path::new(tracefs).join(format!("events/{CATEGORY}/{REGISTERS_SAVED}/format")));
     for path in &paths {
         match widelane_files::kernel_text(path) {
             Ok(_) => return Ok(()),
@@ -275,12 +265,7 @@ fn sample(programs: &mut Ebpf) -> Result<(), ProgramError> {
         let cpu = u32::try_from(cpu).unwrap_or_default();
         let clock = PerfEventConfig::Software(SoftwareEvent::CpuClock);
         let scope = PerfEventScope::AllProcessesOneCpu { cpu };
-        sample.attach(
-            clock,
-            scope,
-            SamplePolicy::Frequency(SAMPLES_A_SECOND),
-            false,
-        )?;
+        sample.attach(clock, scope, SamplePolicy::Frequency(SAMPLES_A_SECOND), false)?;
     }
     Ok(())
 }
@@ -334,8 +319,7 @@ mod tests {
     #[test]
     fn a_name_ends_at_its_zero() {
         let word = u64::from_ne_bytes;
-        let name =
-            |first: &[u8; 8], second: &[u8; 8]| name_in(&[0, 0, 0, 0, word(*first), word(*second)]);
+        let name = |first: &[u8; 8], second: &[u8; 8]| name_in(&[0, 0, 0, 0, word(*first), word(*second)]);
         assert_eq!(name(b"openssl\0", b"\0\0\0\0\0\0\0\0"), "openssl");
         assert_eq!(name(b"fifteen ", b"letters\0"), "fifteen letters");
         assert_eq!(name(b"sixteen ", b"letters!"), "sixteen letters!");

@@ -152,12 +152,7 @@ mod tests {
 
     #[test]
     fn figures_follow_from_pairs_of_runs() {
-        let pairs = [
-            (1000.0, 1500.0),
-            (900.0, 1300.0),
-            (1100.0, 1700.0),
-            (800.0, 1250.0),
-        ];
+        let pairs = [(1000.0, 1500.0), (900.0, 1300.0), (1100.0, 1700.0), (800.0, 1250.0)];
         let overhead = summary(&[&pairs[..], &[(5000.0, 4000.0)]].concat());
         assert_eq!(overhead.rounds, 5);
         assert_eq!(overhead.without.median, 1000.0);
@@ -170,10 +165,7 @@ mod tests {
     #[test]
     fn two_threads_switch_at_every_byte() {
         let nanoseconds = switching(200).expect("threads and pipes");
-        assert!(
-            nanoseconds > 0.0 && nanoseconds.is_finite(),
-            "{nanoseconds}"
-        );
+        assert!(nanoseconds > 0.0 && nanoseconds.is_finite(), "{nanoseconds}");
     }
 
     #[test]

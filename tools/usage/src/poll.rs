@@ -73,9 +73,7 @@ pub(crate) struct CpuTimes {
 impl CpuTimes {
     /// Looks at every thread for the first time.
     pub(crate) fn open(proc: &Proc) -> Result<Self, UsageError> {
-        let mut times = Self {
-            before: HashMap::new(),
-        };
+        let mut times = Self { before: HashMap::new() };
         for thread in threads(proc)? {
             times.spent(proc, thread);
         }
@@ -254,9 +252,7 @@ mod tests {
     fn without_schedstat_the_ticks_count() {
         let files = Files::new();
         let rest = " 0".repeat(28);
-        let stat = |ticks: u64| {
-            format!("7 (x y) R 1 7 7 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 99 0 0{rest}\n")
-        };
+        let stat = |ticks: u64| format!("7 (x y) R 1 7 7 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 99 0 0{rest}\n");
         files.thread(7, 7, 0, "0");
         fs::remove_file(files.0.path().join("7/task/7/schedstat")).unwrap();
         files.write("7/task/7/stat", &stat(50));
@@ -269,15 +265,9 @@ mod tests {
     fn machines_that_say_nothing_are_refused_with_the_reason() {
         let files = Files::new();
         files.write("thread-self/arch_status", "x86_Thread_features:\n");
-        assert!(matches!(
-            Poll::open(files.proc()),
-            Err(UsageError::NoAvx512)
-        ));
+        assert!(matches!(Poll::open(files.proc()), Err(UsageError::NoAvx512)));
         fs::remove_file(files.0.path().join("thread-self/arch_status")).unwrap();
-        assert!(matches!(
-            Poll::open(files.proc()),
-            Err(UsageError::NoArchStatus)
-        ));
+        assert!(matches!(Poll::open(files.proc()), Err(UsageError::NoArchStatus)));
     }
 
     #[test]

@@ -77,9 +77,7 @@ mod tests {
 
     #[test]
     fn events_are_slices() {
-        let event = [1_000_u64, 400, 7 << 32 | 8, 3]
-            .map(u64::to_ne_bytes)
-            .concat();
+        let event = [1_000_u64, 400, 7 << 32 | 8, 3].map(u64::to_ne_bytes).concat();
         let slice = slice(&event).expect("it is one");
         assert_eq!((slice.cpu, slice.begin, slice.end), (3, 600, 1_000));
         assert_eq!((slice.thread.pid, slice.thread.tid), (7, 8));

@@ -60,9 +60,7 @@ pub(crate) fn accepted(listener: c_int) {
 
 /// Whether connections of this listening socket may be refused.
 pub(crate) fn chooses(listener: c_int) -> bool {
-    find(listener).is_some_and(|socket| socket.is_on.load(Relaxed))
-        && table::passes().is_some()
-        && forks::is_own()
+    find(listener).is_some_and(|socket| socket.is_on.load(Relaxed)) && table::passes().is_some() && forks::is_own()
 }
 
 /// Whether a connection that was just accepted is to be closed, and another one accepted. It is reset then.
@@ -208,24 +206,14 @@ fn position(fd: c_int) -> Option<usize> {
 
 /// A place for a listening socket, if one is free.
 fn claim(fd: c_int) -> Option<&'static Socket> {
-    let is_free = |place: &AtomicI32| {
-        (place
-            .compare_exchange(0, fd.checked_add(1)?, AcqRel, Relaxed)
-            .ok())
-        .map(drop)
-    };
-    let at = DESCRIPTORS
-        .iter()
-        .position(|place| is_free(place).is_some());
+    let is_free = |place: &AtomicI32| (place.compare_exchange(0, fd.checked_add(1)?, AcqRel, Relaxed).ok()).map(drop);
+    let at = DESCRIPTORS.iter().position(|place| is_free(place).is_some());
     at.filter(|_| fd >= 0).map(|at| &SOCKETS[at])
 }
 
 /// Milliseconds of a clock that costs nearly nothing, and is a few behind.
 fn now() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a place for the answer.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut time) };
     time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000

@@ -500,8 +500,7 @@ fn settled<R>(ssl: Ssl, refused: R) -> Option<R> {
 }
 
 /// Commands of `SSL_ctrl` that free what a call may use: keys and groups, texts, chains, lists and stores.
-const CONTROLS_THAT_REPLACE: [RangeInclusive<c_int>; 5] =
-    [3..=4, 55..=55, 70..=71, 88..=107, 116..=117];
+const CONTROLS_THAT_REPLACE: [RangeInclusive<c_int>; 5] = [3..=4, 55..=55, 70..=71, 88..=107, 116..=117];
 
 fn has_ended(ssl: Ssl, result: c_int) {
     if result == 1 {
@@ -514,11 +513,7 @@ fn has_ended(ssl: Ssl, result: c_int) {
 /// # Safety
 ///
 /// As `epoll_wait`. What this returns must be gone when the caller goes on.
-unsafe fn in_instance<'a>(
-    epoll: c_int,
-    events: *mut epoll_event,
-    max: c_int,
-) -> Option<InInstance<'a>> {
+unsafe fn in_instance<'a>(epoll: c_int, events: *mut epoll_event, max: c_int) -> Option<InInstance<'a>> {
     let instance = registrations::instance(epoll)?;
     let room = match usize::try_from(max) {
         Ok(room) if !events.is_null() => room,
@@ -561,9 +556,7 @@ const MOST_POLLED: usize = 1 << 20;
 ///
 /// As `select`. What this returns must be gone when the caller goes on.
 unsafe fn selected<'a>(count: c_int, sets: [*mut fd_set; 3]) -> Option<Selected<'a>> {
-    let count = usize::try_from(count)
-        .ok()
-        .filter(|count| *count <= SELECTABLE)?;
+    let count = usize::try_from(count).ok().filter(|count| *count <= SELECTABLE)?;
     let [read, write, other] = sets;
     let are_same = |one: *mut fd_set, other| !one.is_null() && one == other;
     if are_same(read, write) || are_same(read, other) || are_same(write, other) {
@@ -571,8 +564,7 @@ unsafe fn selected<'a>(count: c_int, sets: [*mut fd_set; 3]) -> Option<Selected<
     }
     let words = |set: *mut fd_set| {
         // SAFETY: the sets that the server passes have a bit for each number below `count`, in words.
-        (!set.is_null())
-            .then(|| unsafe { slice::from_raw_parts_mut(set.cast(), count.div_ceil(64)) })
+        (!set.is_null()).then(|| unsafe { slice::from_raw_parts_mut(set.cast(), count.div_ceil(64)) })
     };
     Some(Selected {
         count,
@@ -631,11 +623,7 @@ fn is_accepted(listener: c_int, fd: c_int) {
 /// # Safety
 ///
 /// As `accept`, which fills in the caller's address, and `len` is that address's length or null.
-unsafe fn accept_in_time(
-    listener: c_int,
-    len: *mut socklen_t,
-    accept: impl Fn() -> c_int,
-) -> Option<c_int> {
+unsafe fn accept_in_time(listener: c_int, len: *mut socklen_t, accept: impl Fn() -> c_int) -> Option<c_int> {
     if !guarded(|| backlog::chooses(listener)).unwrap_or(false) {
         return None;
     }
@@ -670,10 +658,7 @@ fn is_duplicated(fd: c_int, to: c_int) {
     }
 }
 
-const NOW: timespec = timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
+const NOW: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Whether a wait may last for a while; null stands for ever.
 fn can_last(timeout: *const timespec) -> bool {
@@ -695,13 +680,7 @@ extern "C" fn look_up() {
             originals::close(-1);
             originals::poll(ptr::null_mut(), 0, 0);
             originals::ppoll(ptr::null_mut(), 0, &NOW, ptr::null());
-            let (none, mut at_once) = (
-                ptr::null_mut(),
-                timeval {
-                    tv_sec: 0,
-                    tv_usec: 0,
-                },
-            );
+            let (none, mut at_once) = (ptr::null_mut(), timeval { tv_sec: 0, tv_usec: 0 });
             originals::select(0, none, none, none, &mut at_once);
             originals::pselect(0, none, none, none, &NOW, ptr::null());
             originals::dup(-1);
@@ -731,15 +710,7 @@ unsafe fn prepare(key: *mut c_void) {
         originals::err_set_mark();
         let context = originals::evp_md_ctx_new();
         if !context.is_null() {
-            originals::evp_digest_sign_init(
-                context,
-                ptr::null_mut(),
-                no_text,
-                none,
-                no_text,
-                key,
-                ptr::null(),
-            );
+            originals::evp_digest_sign_init(context, ptr::null_mut(), no_text, none, no_text, key, ptr::null());
             originals::evp_md_ctx_free(context);
         }
         originals::err_pop_to_mark();
@@ -750,11 +721,7 @@ unsafe fn prepare(key: *mut c_void) {
 
 /// What a call does before it waits as the server wants: runs passes, looks at the sockets, and tells the server of
 /// handshakes that can go on (`Some`).
-fn wait<W: Watch>(
-    watch: impl Fn() -> Option<W>,
-    can_last: bool,
-    look: impl Fn() -> c_int,
-) -> Option<c_int> {
+fn wait<W: Watch>(watch: impl Fn() -> Option<W>, can_last: bool, look: impl Fn() -> c_int) -> Option<c_int> {
     let passes = table::passes()?;
     guarded(|| {
         waits::count();
@@ -776,9 +743,7 @@ fn wait<W: Watch>(
                 Next::Deliver => Turn::Answer(watch.map_or(0, handshakes::deliver)),
                 Next::Look => Turn::Look,
                 Next::Run if handshakes::run_pass(1) > 0 => Turn::Answer(0),
-                Next::Run | Next::Wait if can_last && handshakes::go_on_unasked() => {
-                    Turn::Answer(0)
-                }
+                Next::Run | Next::Wait if can_last && handshakes::go_on_unasked() => Turn::Answer(0),
                 Next::Run | Next::Wait => Turn::Wait,
             }
         });

@@ -209,9 +209,7 @@ mod tests {
     #[test]
     fn a_connection_is_known_to_all_threads_until_its_call_returns() {
         begin(ssl(0x1000), 1);
-        assert!(elsewhere(
-            || is_under_way(ssl(0x1000)) && !is_under_way(ssl(0x2000))
-        ));
+        assert!(elsewhere(|| is_under_way(ssl(0x1000)) && !is_under_way(ssl(0x2000))));
         assert!(!end(ssl(0x1000)));
         assert!(!elsewhere(|| is_under_way(ssl(0x1000))));
     }
@@ -265,9 +263,6 @@ mod tests {
         assert!(!release(ssl(0x4000)), "the last one");
         refer(ssl(0x4000));
         forget(ssl(0x4000));
-        assert!(
-            !release(ssl(0x4000)),
-            "another connection at the same address"
-        );
+        assert!(!release(ssl(0x4000)), "another connection at the same address");
     }
 }

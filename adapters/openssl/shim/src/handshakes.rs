@@ -116,8 +116,7 @@ impl Handshake {
     /// with other threads while it blocks.
     fn can_share(&self) -> bool {
         let is_other = |one: &Self| one.ssl != self.ssl && waits::is_in_the_set(one.fd);
-        let beside =
-            || with_table(|table| table.values().any(|one| is_other(one))).unwrap_or(false);
+        let beside = || with_table(|table| table.values().any(|one| is_other(one))).unwrap_or(false);
         let socket = self.socket();
         socket.is_in_an_instance() || socket.is_in_the_set() && beside()
     }
@@ -299,10 +298,7 @@ fn start(handshake: &Handshake, step: Step) -> Option<()> {
     if unsafe { originals::ssl_get_peer_finished(handshake.ssl, ptr::null_mut(), 0) } > 0 {
         return None;
     }
-    let stack = STACKS
-        .try_with(|stacks| stacks.take().ok())
-        .ok()
-        .flatten()?;
+    let stack = STACKS.try_with(|stacks| stacks.take().ok()).ok().flatten()?;
     handshake.process.set(std::process::id());
     handshake.asked.set((waits::counted(), 0));
     connections::begin(handshake.ssl, handshake.number);
@@ -471,9 +467,7 @@ pub(crate) fn go_on_unasked() -> bool {
     let again = |ssl: &Ssl| {
         // By the table: another thread may have freed the connection since its handshake has ended here.
         let left = |table: &mut HashMap<usize, Box<Handshake>>| {
-            table
-                .get(&ssl.addr())
-                .is_some_and(|one| one.tellings.get() > 0)
+            table.get(&ssl.addr()).is_some_and(|one| one.tellings.get() > 0)
         };
         let can_be = with_table(left) == Some(true);
         let is_new = |ready: &mut VecDeque<usize>| {
@@ -500,8 +494,7 @@ pub(crate) fn go_on_unasked() -> bool {
 /// Frees the connections that other threads have freed meanwhile, and drops what is left of those that OpenSSL has freed.
 pub(crate) fn free_abandoned() {
     if connections::are_lost() {
-        let is_lost =
-            |one: &Handshake| one.state.get() != State::Running && connections::is_lost(one.number);
+        let is_lost = |one: &Handshake| one.state.get() != State::Running && connections::is_lost(one.number);
         let lost = with_table(|table| -> Vec<_> {
             let lost = table.values().filter(|one| is_lost(one));
             lost.map(|one| (one.ssl, one.number)).collect()
@@ -672,8 +665,7 @@ pub(crate) fn can_switch_stacks() -> bool {
     const ARCH_SHSTK_SHSTK: u64 = 1;
     let mut features = 0_u64;
     // SAFETY: the call writes one word, or fails on kernels and CPUs without shadow stacks.
-    let status =
-        unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SHSTK_STATUS, &raw mut features) };
+    let status = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SHSTK_STATUS, &raw mut features) };
     status != 0 || features & ARCH_SHSTK_SHSTK == 0
 }
 
@@ -708,9 +700,7 @@ fn begin(ssl: Ssl, fd: c_int) -> Option<*const Handshake> {
     static LAST: AtomicUsize = AtomicUsize::new(0);
     let number = LAST.fetch_add(1, Relaxed) + 1;
     // SAFETY: the server passes a connection; the value is a number.
-    let is_set = unsafe {
-        originals::ssl_set_ex_data(ssl, index()?, ptr::without_provenance_mut(number)) == 1
-    };
+    let is_set = unsafe { originals::ssl_set_ex_data(ssl, index()?, ptr::without_provenance_mut(number)) == 1 };
     if !is_set {
         return None;
     }
@@ -742,9 +732,7 @@ fn index() -> Option<c_int> {
     if INDEX.load(Relaxed) < 0 {
         let (none, no_function) = (ptr::null_mut(), ptr::null());
         // SAFETY: `freed` has the type of such a function, and this library is never unloaded.
-        let new = unsafe {
-            originals::crypto_get_ex_new_index(0, 0, none, no_function, no_function, Some(freed))
-        };
+        let new = unsafe { originals::crypto_get_ex_new_index(0, 0, none, no_function, no_function, Some(freed)) };
         // Another thread may have been faster; its index is as good.
         let _ = INDEX.compare_exchange(-1, new, Relaxed, Relaxed);
     }
@@ -753,14 +741,7 @@ fn index() -> Option<c_int> {
 
 /// OpenSSL frees a connection. We have ended its handshake before, if we were asked: the last reference may have been
 /// in other hands, or a library may have called OpenSSL's function past us.
-extern "C" fn freed(
-    ssl: Ssl,
-    number: *mut c_void,
-    _: *mut c_void,
-    _: c_int,
-    _: c_long,
-    _: *mut c_void,
-) {
+extern "C" fn freed(ssl: Ssl, number: *mut c_void, _: *mut c_void, _: c_int, _: c_long, _: *mut c_void) {
     guarded(|| {
         if number.is_null() {
             return;
@@ -769,8 +750,7 @@ extern "C" fn freed(
         let is_it = |table: &mut HashMap<usize, Box<Handshake>>| {
             let found = table.get(&ssl.addr());
             // One that runs would need it.
-            let is_it =
-                |one: &Handshake| one.number == number.addr() && one.state.get() != State::Running;
+            let is_it = |one: &Handshake| one.number == number.addr() && one.state.get() != State::Running;
             found.is_some_and(|one| is_it(one))
         };
         if with_table(is_it) == Some(true) {
@@ -787,9 +767,7 @@ extern "C" fn freed(
 unsafe fn is_socket(bio: *mut c_void) -> bool {
     // SAFETY: the caller's promise.
     unsafe {
-        !bio.is_null()
-            && originals::bio_method_type(bio) == BIO_TYPE_SOCKET
-            && originals::bio_next(bio).is_null()
+        !bio.is_null() && originals::bio_method_type(bio) == BIO_TYPE_SOCKET && originals::bio_next(bio).is_null()
     }
 }
 
@@ -929,11 +907,7 @@ unsafe extern "C-unwind" fn tell(ssl: Ssl, what: c_int, value: c_int) {
             if (*handshake).is_cancelled.get() {
                 return None;
             }
-            (*handshake)
-                .info
-                .get()
-                .flatten()
-                .or_else(|| of_context(ssl))
+            (*handshake).info.get().flatten().or_else(|| of_context(ssl))
         }
     })
     .flatten()
@@ -1067,10 +1041,7 @@ impl Drop for Table {
         let is_first = unsafe { libc::gettid() } as u32 == std::process::id();
         for (_, handshake) in self.0.drain() {
             let is_left = is_first && handshake.is_left();
-            if handshake.state.get() == State::Running
-                || is_left
-                || connections::is_lost(handshake.number)
-            {
+            if handshake.state.get() == State::Running || is_left || connections::is_lost(handshake.number) {
                 std::mem::forget(handshake);
                 continue;
             }

@@ -111,12 +111,10 @@ impl Object {
     unsafe fn of(info: &dl_phdr_info) -> Option<Self> {
         let base = info.dlpi_addr;
         // SAFETY: the caller's promise: program headers are mapped as the linker says.
-        let headers: &[Elf64_Phdr] =
-            unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+        let headers: &[Elf64_Phdr] = unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
         let find = |kind| headers.iter().find(|header| header.p_type == kind);
         let dynamic = find(libc::PT_DYNAMIC)?;
-        let relro =
-            find(libc::PT_GNU_RELRO).map(|header| read_only(base + header.p_vaddr, header.p_memsz));
+        let relro = find(libc::PT_GNU_RELRO).map(|header| read_only(base + header.p_vaddr, header.p_memsz));
         let entries = at::<[u64; 2]>(base + dynamic.p_vaddr);
         let most = dynamic.p_memsz as usize / size_of::<[u64; 2]>();
         let value = |tag: u64| {
@@ -168,10 +166,7 @@ impl Object {
             // SAFETY: the linker has resolved this relocation by the same symbol and its name.
             let (symbol, name) = unsafe {
                 let symbol = &*self.symbols.add(index);
-                (
-                    symbol,
-                    CStr::from_ptr(self.names.add(symbol.st_name as usize)),
-                )
+                (symbol, CStr::from_ptr(self.names.add(symbol.st_name as usize)))
             };
             if symbol.st_name != 0
                 && let Some(stand_in) = calls::stand_in(name)
@@ -245,20 +240,8 @@ mod tests {
 
     #[test]
     fn a_page_in_which_the_read_only_part_ends_is_left_writable() {
-        assert_eq!(
-            read_only(0x3d10, 0x2f0),
-            (0x3000, 0x4000),
-            "it ends with a page"
-        );
-        assert_eq!(
-            read_only(0x3d10, 0x300),
-            (0x3000, 0x4000),
-            "it ends inside the next"
-        );
-        assert_eq!(
-            read_only(0x3d10, 0x20),
-            (0x3000, 0x3000),
-            "no page is its own"
-        );
+        assert_eq!(read_only(0x3d10, 0x2f0), (0x3000, 0x4000), "it ends with a page");
+        assert_eq!(read_only(0x3d10, 0x300), (0x3000, 0x4000), "it ends inside the next");
+        assert_eq!(read_only(0x3d10, 0x20), (0x3000, 0x3000), "no page is its own");
     }
 }

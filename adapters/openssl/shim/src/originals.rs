@@ -15,8 +15,7 @@ pub(crate) type Ssl = *mut c_void;
 pub(crate) type InfoCallback = unsafe extern "C-unwind" fn(Ssl, c_int, c_int);
 
 /// What OpenSSL calls for a value of ours when it frees a connection (`CRYPTO_get_ex_new_index(3)`).
-pub(crate) type FreeCallback =
-    extern "C" fn(Ssl, *mut c_void, *mut c_void, c_int, c_long, *mut c_void);
+pub(crate) type FreeCallback = extern "C" fn(Ssl, *mut c_void, *mut c_void, c_int, c_long, *mut c_void);
 
 /// Declares functions: each is looked up at its first call, behind this library in the order of symbols.
 /// Nothing is locked meanwhile, because a fork could leave that locked. A thread may be cancelled in a

@@ -204,22 +204,12 @@ mod tests {
     impl Kernel {
         fn new() -> Self {
             let (length, limit, drops) = (0, 511, 0);
-            let queue = Queue {
-                length,
-                limit,
-                drops,
-            };
+            let queue = Queue { length, limit, drops };
             Self { now: 5000, queue }
         }
 
         /// The next look, at which so many wait and were accepted and dropped since the last.
-        fn look(
-            &mut self,
-            overload: &mut Overload,
-            length: u32,
-            accepted: u32,
-            dropped: u32,
-        ) -> Option<u32> {
+        fn look(&mut self, overload: &mut Overload, length: u32, accepted: u32, dropped: u32) -> Option<u32> {
             self.now += INTERVAL;
             self.queue.length = length;
             self.queue.drops = self.queue.drops.wrapping_add(dropped);
@@ -250,11 +240,7 @@ mod tests {
         assert!(!overload.is_on(), "the first stood after one that did not");
         assert_eq!(kernel.look(&mut overload, 511, 70, 50), Some(70));
         assert!(overload.is_on());
-        assert_eq!(
-            kernel.look(&mut overload, 70, 75, 50),
-            None,
-            "nearly the same"
-        );
+        assert_eq!(kernel.look(&mut overload, 70, 75, 50), None, "nearly the same");
     }
 
     #[test]
@@ -311,11 +297,7 @@ mod tests {
         kernel.now += PAUSE;
         assert_eq!(kernel.look(&mut overload, 70, 1, 50), Some(511));
         assert!(!overload.is_on());
-        assert_eq!(
-            kernel.look(&mut overload, 511, 70, 50),
-            None,
-            "it begins anew"
-        );
+        assert_eq!(kernel.look(&mut overload, 511, 70, 50), None, "it begins anew");
     }
 
     #[test]
@@ -325,19 +307,11 @@ mod tests {
         for _ in 0..30 {
             kernel.look(&mut overload, 40, 50, 50);
         }
-        assert!(
-            (45..=66).contains(&kernel.queue.limit),
-            "{:?}",
-            kernel.queue
-        );
+        assert!((45..=66).contains(&kernel.queue.limit), "{:?}", kernel.queue);
         for _ in 0..30 {
             kernel.look(&mut overload, 40, 200, 50);
         }
-        assert!(
-            (160..=250).contains(&kernel.queue.limit),
-            "{:?}",
-            kernel.queue
-        );
+        assert!((160..=250).contains(&kernel.queue.limit), "{:?}", kernel.queue);
     }
 
     #[test]
@@ -359,8 +333,7 @@ mod tests {
 
     #[test]
     fn the_highest_wish_of_several_processes_holds() {
-        let (mut kernel, mut slow, mut fast) =
-            (Kernel::new(), Overload::new(511), Overload::new(511));
+        let (mut kernel, mut slow, mut fast) = (Kernel::new(), Overload::new(511), Overload::new(511));
         kernel.overload(&mut slow, 40);
         assert_eq!(kernel.queue.limit, 40);
         kernel.overload(&mut fast, 100);

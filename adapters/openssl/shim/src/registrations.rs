@@ -156,10 +156,7 @@ pub(crate) fn duplicated(fd: c_int) {
 /// forgets all of its descriptors, because it is another one from now on.
 pub(crate) fn close(fd: c_int) {
     if let Some(place) = place(fd)
-        && place.epoll.load(Relaxed)
-            | u64::from(place.marks.load(Relaxed))
-            | place.left.load(Relaxed)
-            != 0
+        && place.epoll.load(Relaxed) | u64::from(place.marks.load(Relaxed)) | place.left.load(Relaxed) != 0
         && forks::is_own()
     {
         place.end();

@@ -97,9 +97,7 @@ impl Watch for InInstance<'_> {
     }
 
     fn tell(&mut self, socket: Socket) -> Option<Told> {
-        let registration = socket
-            .registration()
-            .filter(|found| found.epoll == self.instance)?;
+        let registration = socket.registration().filter(|found| found.epoll == self.instance)?;
         let event = self.events.get_mut(self.taken)?;
         *event = epoll_event {
             events: libc::EPOLLIN as u32,
@@ -362,11 +360,7 @@ mod tests {
 
     fn entry(fd: c_int, events: i16) -> pollfd {
         let revents = libc::POLLHUP;
-        pollfd {
-            fd,
-            events,
-            revents,
-        }
+        pollfd { fd, events, revents }
     }
 
     #[test]
@@ -383,10 +377,7 @@ mod tests {
         assert_eq!(watch.tell(one), Some(Told::ItsSocket));
         assert!(watch.tell(other).is_none() && watch.tell(writes).is_none());
         assert_eq!(watch.answer(), 2);
-        assert_eq!(
-            fds.map(|one| one.revents),
-            [0, libc::POLLIN, 0, libc::POLLIN]
-        );
+        assert_eq!(fds.map(|one| one.revents), [0, libc::POLLIN, 0, libc::POLLIN]);
     }
 
     #[test]

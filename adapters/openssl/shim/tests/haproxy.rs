@@ -20,13 +20,7 @@ fn handshakes_on_two_threads_in_a_chroot() {
             ""
         }
     };
-    let Some(server) = haproxy(
-        files,
-        &["-db"],
-        chroot,
-        "timeout client 30s",
-        With::Provider,
-    ) else {
+    let Some(server) = haproxy(files, &["-db"], chroot, "timeout client 30s", With::Provider) else {
         return;
     };
     let address = server.address;

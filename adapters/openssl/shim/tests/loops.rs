@@ -37,9 +37,7 @@ fn handshakes_share_passes_in_each_way_to_wait() {
         });
         common::load(32, 300, |i| {
             let client = &clients[i % clients.len()];
-            client
-                .expect(server.address, "rsa.test", "/", "loops")
-                .map(drop)
+            client.expect(server.address, "rsa.test", "/", "loops").map(drop)
         });
         let none_stays = || server.process().descriptors() <= before;
         common::eventually("its descriptors are as before", none_stays);

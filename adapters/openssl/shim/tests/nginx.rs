@@ -144,12 +144,7 @@ fn the_first_start_measures_what_passes_cost_for_all_others() {
     let measured = std::fs::read_to_string(&kept).expect("it was measured");
     for made in [kept.as_path(), kept.parent().expect("a folder")] {
         let mode = std::fs::metadata(made).expect("it is there").mode();
-        assert_eq!(
-            mode & 0o022,
-            0,
-            "other users can write to {}",
-            made.display()
-        );
+        assert_eq!(mode & 0o022, 0, "other users can write to {}", made.display());
     }
     for operation in ["rsa2048-sign", "p256-ecdsa-sign", "x25519-derive"] {
         assert!(measured.contains(operation), "{operation}: {measured}");
@@ -304,9 +299,7 @@ fn client_certificates_are_checked() {
         };
         let client = wish.client(&server.files);
         if i % 6 < 4 {
-            return client
-                .expect(server.address, "a.test", "/", "SUCCESS")
-                .map(drop);
+            return client.expect(server.address, "a.test", "/", "SUCCESS").map(drop);
         }
         let answer = client.get(server.address, "a.test", "/")?;
         match answer.head.starts_with("HTTP/1.1 400 ") {
@@ -342,9 +335,7 @@ fn servers_behind_it_are_asked_in_tls() {
     let server = nginx(files, &http);
     let client = Wish::default().client(&server.files);
     common::load(16, 96, |_| {
-        client
-            .expect(server.address, "a.test", "/x", "SUCCESS:/x")
-            .map(drop)
+        client.expect(server.address, "a.test", "/x", "SUCCESS:/x").map(drop)
     });
     server.assert_log_without(BAD);
 }
@@ -445,12 +436,7 @@ fn renegotiation_is_refused() {
     let http = format!("server {{ LISTEN ssl; {CERTIFICATE} location / {{ return 200 ok; }} }}");
     let server = nginx(files, &http);
     let mut s_client = Command::new("openssl")
-        .args([
-            "s_client",
-            "-tls1_2",
-            "-connect",
-            &server.address.to_string(),
-        ])
+        .args(["s_client", "-tls1_2", "-connect", &server.address.to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -463,9 +449,7 @@ fn renegotiation_is_refused() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("no renegotiation"), "{said}");
     let client = Wish::default().client(&server.files);
-    common::load(1, 1, |_| {
-        client.expect(server.address, "a.test", "/", "ok").map(drop)
-    });
+    common::load(1, 1, |_| client.expect(server.address, "a.test", "/", "ok").map(drop));
     server.assert_log_without(BAD);
 }
 
@@ -473,8 +457,7 @@ fn renegotiation_is_refused() {
 fn lua_may_yield_in_a_handshake() {
     let Some(files) = nginx_files() else { return };
     let modules = Path::new("/usr/lib/nginx/modules");
-    let [ndk, lua] =
-        ["ndk_http_module.so", "ngx_http_lua_module.so"].map(|name| modules.join(name));
+    let [ndk, lua] = ["ndk_http_module.so", "ngx_http_lua_module.so"].map(|name| modules.join(name));
     if !lua.exists() {
         return println!("SKIP: nginx's module for Lua is not installed");
     }

@@ -57,9 +57,7 @@ fn nothing_stays_of_clients_that_go_away() {
                 Ok(())
             });
         });
-        common::eventually("all connections are closed", || {
-            worker.descriptors() <= idle
-        });
+        common::eventually("all connections are closed", || worker.descriptors() <= idle);
     };
     abort(0);
     let warm = worker.resident();
@@ -138,10 +136,7 @@ fn replaced(master: Process, before: &BTreeSet<Process>) {
 fn assert_uses_the_shim(process: Process) {
     let libraries = common::libraries();
     assert!(process.maps(&libraries.shim), "{process:?} has no shim");
-    assert!(
-        process.maps(&libraries.provider),
-        "{process:?} has no provider"
-    );
+    assert!(process.maps(&libraries.provider), "{process:?} has no provider");
 }
 
 /// Runs `meanwhile` while clients come and go; they must all succeed. It gets a function that waits

@@ -32,11 +32,7 @@ fn sessions_are_resumed_by_another_worker() {
             let mut resumed_by_another = 0;
             common::eventually("another worker has resumed", || {
                 let client = wish.client(&server.files);
-                let ask = || {
-                    client
-                        .get(server.address, "a.test", "/")
-                        .expect("an answer")
-                };
+                let ask = || client.get(server.address, "a.test", "/").expect("an answer");
                 let first = ask();
                 let (reused, begun_by) = first.body.split_at(1);
                 assert_eq!(reused, ".", "{first:?}");

@@ -28,10 +28,7 @@ const REDIS: Exchange = Exchange {
 /// CONNECT of MQTT 3.1.1 by a client without a name, and its acknowledgement.
 const MOSQUITTO: Exchange = Exchange {
     before: [b"", b""],
-    after: [
-        b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00",
-        b"\x20\x02\x00\x00",
-    ],
+    after: [b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00", b"\x20\x02\x00\x00"],
     jobs_a_pass: 1.5,
 };
 
@@ -100,11 +97,7 @@ fn pgbouncer() {
         address.port()
     );
     // It does not run as root.
-    let user = if common::is_root() {
-        &["-u", "nobody"][..]
-    } else {
-        &[]
-    };
+    let user = if common::is_root() { &["-u", "nobody"][..] } else { &[] };
     let config = write_config(&files, &lines);
     let arguments = [user, &[config.as_str()]].concat();
     let arguments: Vec<_> = arguments.into_iter().map(str::to_owned).collect();
@@ -129,9 +122,8 @@ fn stunnel() {
         }
     });
     let address = common::free_address();
-    let lines = format!(
-        "foreground = yes\npid =\n[echo]\naccept = {address}\nconnect = {behind}\ncert = DIR/rsa.test.both\n"
-    );
+    let lines =
+        format!("foreground = yes\npid =\n[echo]\naccept = {address}\nconnect = {behind}\ncert = DIR/rsa.test.both\n");
     let config = write_config(&files, &lines);
     let server = Server::start(files, address, &program, &[config], With::Shim);
     serves(&server, &STUNNEL);
@@ -172,18 +164,13 @@ fn serves(server: &Server, exchange: &Exchange) {
     process.becomes_idle();
     let before = process.descriptors();
     common::load(32, 300, one);
-    common::eventually("its descriptors are as before", || {
-        process.descriptors() <= before
-    });
+    common::eventually("its descriptors are as before", || process.descriptors() <= before);
     if !server.has_lanes() {
         return println!("SKIP: there are no lanes here, and so no handshake waits");
     }
     let jobs_a_pass = process.jobs_a_pass("rsa2048-sign");
     println!("{jobs_a_pass:.2} jobs a pass");
-    assert!(
-        jobs_a_pass >= exchange.jobs_a_pass,
-        "{jobs_a_pass} jobs a pass"
-    );
+    assert!(jobs_a_pass >= exchange.jobs_a_pass, "{jobs_a_pass} jobs a pass");
 }
 
 fn ask(client: &Client, server: &Server, exchange: &Exchange) -> io::Result<()> {

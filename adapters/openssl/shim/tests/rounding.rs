@@ -24,8 +24,7 @@ fn handshakes_leave_the_rounding_of_the_worker_alone() {
     let blocks = servers_of_each_kind(&files);
     let http = format!("ssl_session_cache off; ssl_session_tickets off; {blocks}");
     let library = library.display();
-    let before =
-        format!("export WIDELANE_CPU_DISABLE=avx512f LD_PRELOAD=\"$LD_PRELOAD {library}\"");
+    let before = format!("export WIDELANE_CPU_DISABLE=avx512f LD_PRELOAD=\"$LD_PRELOAD {library}\"");
     let server = nginx_after(files, &before, &http);
     assert!(server.log().contains("rounds upwards"), "{}", server.log());
     if !server.log().contains("backend avx2") {

@@ -160,8 +160,7 @@ fn haproxy_under_resets() {
     }
     for with in [With::Provider, With::Nothing] {
         let defaults = "timeout client 1s";
-        let Some(server) = common::haproxy::haproxy(Files::new(), &["-W"], "", defaults, with)
-        else {
+        let Some(server) = common::haproxy::haproxy(Files::new(), &["-W"], "", defaults, with) else {
             return;
         };
         let clients = clients(&server.files);
@@ -215,10 +214,7 @@ fn soak(subject: &Subject) {
     }
     let last = settled(&server, &idle);
     let may_stay = subject.may_stay.0 + subject.may_stay.1 * plan.aborts[1] as u64 / 1000;
-    assert!(
-        last.kib < first.kib + may_stay,
-        "{name}: {first:?} became {last:?}"
-    );
+    assert!(last.kib < first.kib + may_stay, "{name}: {first:?} became {last:?}");
     let again = AtomicUsize::new(0);
     let errors = honest(&server, subject, &again);
     assert_eq!(errors, Ok(()), "{name}");
@@ -242,9 +238,7 @@ fn soak(subject: &Subject) {
     static ROWS: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut rows = ROWS.lock().expect("no panic");
     rows.push(row);
-    println!(
-        "\nSERVER     ABORTED   KiB AT 1ST   KiB AT END  DESCRIPTORS   STACKS  ANSWERED    AGAIN  RELOADS"
-    );
+    println!("\nSERVER     ABORTED   KiB AT 1ST   KiB AT END  DESCRIPTORS   STACKS  ANSWERED    AGAIN  RELOADS");
     for row in &*rows {
         println!("{row}");
     }
@@ -323,18 +317,13 @@ fn honest(server: &Server, subject: &Subject, again: &AtomicUsize) -> Result<(),
     for client in clients(&server.files) {
         for (_, name) in KINDS {
             let body = (subject.body)(name);
-            retried(again, || {
-                client.expect(server.address, name, subject.path, body)
-            })?;
+            retried(again, || client.expect(server.address, name, subject.path, body))?;
         }
     }
     Ok(())
 }
 
-fn retried<T>(
-    again: &AtomicUsize,
-    mut one: impl FnMut() -> Result<T, String>,
-) -> Result<T, String> {
+fn retried<T>(again: &AtomicUsize, mut one: impl FnMut() -> Result<T, String>) -> Result<T, String> {
     for _ in 0..4 {
         if let Ok(done) = one() {
             return Ok(done);
@@ -376,9 +365,7 @@ fn mixed(server: &Server, subject: &Subject, plan: &Plan, again: &AtomicUsize) -
                 return Ok(true);
             }
             let body = (subject.body)(name);
-            retried(again, || {
-                client.expect(server.address, name, subject.path, body)
-            })?;
+            retried(again, || client.expect(server.address, name, subject.path, body))?;
             answered.fetch_add(1, Relaxed);
             Ok(true)
         });

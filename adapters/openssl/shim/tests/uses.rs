@@ -78,8 +78,6 @@ fn run(files: &Files, program: &Path, arguments: &[&str], with_library: bool) ->
     // The sanitizer says, with the number of the process, that it does not know OpenSSL's own stacks.
     let said = [ended.stdout, ended.stderr].concat();
     let said = String::from_utf8_lossy(&said);
-    let lines = said
-        .lines()
-        .filter(|line| !line.contains("__asan_handle_no_return"));
+    let lines = said.lines().filter(|line| !line.contains("__asan_handle_no_return"));
     format!("{}\n{}", ended.status, Vec::from_iter(lines).join("\n"))
 }

@@ -389,10 +389,7 @@ mod tests {
             let stated = stated(name);
             // OpenSSL has these since 3.4.
             let is_new = name.contains("_message_");
-            assert!(
-                stated == Some(*number) || is_new && stated.is_none(),
-                "{name}"
-            );
+            assert!(stated == Some(*number) || is_new && stated.is_none(), "{name}");
         }
         assert!(NUMBERS.len() > 50);
     }

@@ -162,9 +162,7 @@ impl Context {
         match &mut self.work.state {
             State::Inner => self.leave(piece, taking),
             State::Sealed(_) | State::Opened => refuse("the message has ended; set a new nonce"),
-            State::Lanes(_) if piece.out.is_null() => {
-                refuse("additional data comes before the text")
-            }
+            State::Lanes(_) if piece.out.is_null() => refuse("additional data comes before the text"),
             State::Lanes(_) => self.go_on(piece),
             State::Fresh if piece.text.is_null() || piece.len == 0 => self.leave(piece, taking),
             State::Fresh if piece.out.is_null() => {
@@ -178,9 +176,7 @@ impl Context {
                     1
                 }
             }
-            State::Fresh if piece.room < piece.len || piece.len < WORTH_IT => {
-                self.leave(piece, taking)
-            }
+            State::Fresh if piece.room < piece.len || piece.len < WORTH_IT => self.leave(piece, taking),
             State::Fresh => match self.work.header.take() {
                 Some(header) => self.record(piece, header, taking),
                 None => self.first(piece, taking),
@@ -235,9 +231,7 @@ impl Context {
     /// A record of TLS 1.2: text and place for its tag, or text and tag.
     fn record(&mut self, piece: &Piece, header: [u8; HEADER], taking: Taking) -> c_int {
         let len = usize::from(u16::from_be_bytes([header[11], header[12]]));
-        let (Some(key), Some(mut nonce), true) =
-            (self.key(), self.work.base, piece.len == len + TAG_LEN)
-        else {
+        let (Some(key), Some(mut nonce), true) = (self.key(), self.work.base, piece.len == len + TAG_LEN) else {
             return self.leave(piece, taking);
         };
         for (byte, number) in nonce[4..].iter_mut().zip(&header[..8]) {
@@ -424,10 +418,7 @@ beginnings! {
 /// # Safety
 ///
 /// OpenSSL's contract: a context of `newctx` that nothing else uses now.
-unsafe fn with_context(
-    object: Object,
-    work: impl FnOnce(&mut Context, &CipherFunctions) -> c_int,
-) -> c_int {
+unsafe fn with_context(object: Object, work: impl FnOnce(&mut Context, &CipherFunctions) -> c_int) -> c_int {
     // SAFETY: the caller's promise.
     let context = unsafe { borrow::<Context>(object) };
     guarded(0, || match (context, Context::functions()) {
@@ -475,12 +466,7 @@ of_pieces! {
     };
 }
 
-unsafe extern "C" fn finish(
-    object: Object,
-    out: *mut u8,
-    out_len: *mut usize,
-    room: usize,
-) -> c_int {
+unsafe extern "C" fn finish(object: Object, out: *mut u8, out_len: *mut usize, room: usize) -> c_int {
     // SAFETY: OpenSSL's contract: a context, and a place for the length. The default provider's
     // function gets a context of its own, and what the caller passed.
     unsafe {
@@ -536,9 +522,7 @@ unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_i
 unsafe extern "C" fn gettable_params(_: Object) -> *const Param {
     let gettable = Context::functions().and_then(|functions| functions.gettable_params);
     // SAFETY: the default provider's function with its own context.
-    gettable.map_or(ptr::null(), |gettable| unsafe {
-        gettable(Defaults::get().context())
-    })
+    gettable.map_or(ptr::null(), |gettable| unsafe { gettable(Defaults::get().context()) })
 }
 
 unsafe extern "C" fn gettable_ctx_params(_: Object, _: Object) -> *const Param {

@@ -13,9 +13,7 @@ pub(crate) use crate::ffi::abi::cipher::Functions as CipherFunctions;
 pub(crate) use crate::ffi::abi::keyexch::Functions as ExchangeFunctions;
 pub(crate) use crate::ffi::abi::keymgmt::Functions as KeyFunctions;
 pub(crate) use crate::ffi::abi::signature::Functions as SignatureFunctions;
-use crate::ffi::abi::{
-    self, Algorithm, CIPHER, Callback, Dispatch, KEYEXCH, KEYMGMT, MOST, Object, SIGNATURE,
-};
+use crate::ffi::abi::{self, Algorithm, CIPHER, Callback, Dispatch, KEYEXCH, KEYMGMT, MOST, Object, SIGNATURE};
 use crate::ffi::libcrypto::LibCrypto;
 
 /// A default provider in a library context of its own. It stays until the process ends, because
@@ -59,14 +57,7 @@ impl Defaults {
     pub(crate) fn tls_groups(&self, callback: Callback, argument: *mut c_void) -> c_int {
         let get = LibCrypto::get().provider_get_capabilities;
         // SAFETY: the provider stays loaded; callback and argument are the caller's.
-        unsafe {
-            get(
-                self.provider,
-                c"TLS-GROUP".as_ptr(),
-                Some(callback),
-                argument,
-            )
-        }
+        unsafe { get(self.provider, c"TLS-GROUP".as_ptr(), Some(callback), argument) }
     }
 
     pub(crate) fn keys(&self, family: Family) -> &KeyFunctions {
@@ -102,8 +93,7 @@ impl Defaults {
             let context = (libcrypto.provider_get0_provider_ctx)(provider);
             (provider, context)
         };
-        let algorithm =
-            |operation, name: Option<&CStr>| find(libcrypto, provider, operation, name?);
+        let algorithm = |operation, name: Option<&CStr>| find(libcrypto, provider, operation, name?);
         let all = Family::all;
         // SAFETY: algorithms that the default provider gave for these operations.
         unsafe {
@@ -119,8 +109,7 @@ impl Defaults {
                 exchanges: all()
                     .map(|one| ExchangeFunctions::of(algorithm(KEYEXCH, one.exchange_name)?))
                     .collect(),
-                cipher: algorithm(CIPHER, Some(c"ChaCha20-Poly1305"))
-                    .and_then(|found| CipherFunctions::of(found)),
+                cipher: algorithm(CIPHER, Some(c"ChaCha20-Poly1305")).and_then(|found| CipherFunctions::of(found)),
             })
         }
     }
@@ -150,12 +139,7 @@ impl Offered {
     }
 
     /// Those of `own` for a family, for which the default provider has an algorithm, or none.
-    pub(crate) fn of(
-        &self,
-        family: Family,
-        theirs: Option<&Algorithm>,
-        own: &[Dispatch],
-    ) -> &[Dispatch] {
+    pub(crate) fn of(&self, family: Family, theirs: Option<&Algorithm>, own: &[Dispatch]) -> &[Dispatch] {
         let theirs = theirs.map_or(ptr::null(), |algorithm| algorithm.implementation);
         // SAFETY: null or a table of the default provider's.
         self.0[family.number()].get_or_init(|| unsafe { abi::in_both(own, theirs) })
@@ -192,10 +176,7 @@ impl Inner {
     /// # Safety
     ///
     /// `dup` must be the default provider's function for such contexts.
-    pub(crate) unsafe fn copy(
-        &self,
-        dup: Option<unsafe extern "C" fn(Object) -> Object>,
-    ) -> Option<Self> {
+    pub(crate) unsafe fn copy(&self, dup: Option<unsafe extern "C" fn(Object) -> Object>) -> Option<Self> {
         // SAFETY: the caller's promise; what copies a context makes one of its kind.
         unsafe { Self::new(dup?(self.get()), self.free) }
     }
@@ -213,16 +194,10 @@ impl Drop for Inner {
 }
 
 /// The algorithm one of whose names is `name`.
-fn find(
-    libcrypto: &LibCrypto,
-    provider: Object,
-    operation: c_int,
-    name: &CStr,
-) -> Option<Algorithm> {
+fn find(libcrypto: &LibCrypto, provider: Object, operation: c_int, name: &CStr) -> Option<Algorithm> {
     let mut no_store = 0;
     // SAFETY: the provider has been loaded; OpenSSL writes one int.
-    let mut next =
-        unsafe { (libcrypto.provider_query_operation)(provider, operation, &mut no_store) };
+    let mut next = unsafe { (libcrypto.provider_query_operation)(provider, operation, &mut no_store) };
     while !next.is_null() {
         // SAFETY: an entry of a list that ends with null names, which is checked before going on.
         let algorithm: &Algorithm = unsafe { &*next };

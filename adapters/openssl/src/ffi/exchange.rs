@@ -28,11 +28,7 @@ pub(crate) fn offered<const FAMILY: usize>() -> &'static [Dispatch] {
     static OFFERED: Offered = Offered::new();
     let family = Family::numbered(FAMILY);
     let theirs = Defaults::get().exchange(family);
-    OFFERED.of(
-        family,
-        theirs.map(|functions| &functions.algorithm),
-        &table::<FAMILY>(),
-    )
+    OFFERED.of(family, theirs.map(|functions| &functions.algorithm), &table::<FAMILY>())
 }
 
 const fn table<const FAMILY: usize>() -> [Dispatch; 11] {
@@ -73,14 +69,12 @@ impl Context {
             let object = inner.get();
             if let Some(key) = &self.key {
                 // SAFETY: the default provider's function with a context and a key of its own.
-                let ready =
-                    key.with_inner(|_, key| unsafe { (functions.init)(object, key, ptr::null()) });
+                let ready = key.with_inner(|_, key| unsafe { (functions.init)(object, key, ptr::null()) });
                 (ready? == 1).then_some(())?;
             }
             if let Some(peer) = &self.peer {
                 // SAFETY: as above.
-                let ready =
-                    peer.with_inner(|_, peer| unsafe { (functions.set_peer)(object, peer) });
+                let ready = peer.with_inner(|_, peer| unsafe { (functions.set_peer)(object, peer) });
                 (ready? == 1).then_some(())?;
             }
             self.inner = Some(inner);
@@ -97,9 +91,7 @@ fn agree(own: Share, peer: Share) -> Result<Result<Shared, AgreeError>, engine::
     if let Some(agreed) = own.agreed.filter(|agreed| agreed.0 == public) {
         return Ok(Ok(agreed.1.clone()));
     }
-    let loaded = own
-        .loaded
-        .map_or_else(|| Secret::from_bytes(own.curve, &secret), Ok);
+    let loaded = own.loaded.map_or_else(|| Secret::from_bytes(own.curve, &secret), Ok);
     let request = loaded.and_then(|secret| secret.derive(&public));
     let answer = match request {
         Ok(request) => waiting::run(request)?,
@@ -146,13 +138,7 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
 
 unsafe extern "C" fn init(object: Object, key: Object, params: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let (context, key, list) = unsafe {
-        (
-            borrow::<Context>(object),
-            counted::<Key>(key),
-            Params::new(params),
-        )
-    };
+    let (context, key, list) = unsafe { (borrow::<Context>(object), counted::<Key>(key), Params::new(params)) };
     guarded(0, || {
         let (Some(context), Some(key)) = (context, key) else {
             return 0;
@@ -193,12 +179,7 @@ unsafe extern "C" fn set_peer(object: Object, peer: Object) -> c_int {
     })
 }
 
-unsafe extern "C" fn derive(
-    object: Object,
-    secret: *mut u8,
-    len: *mut usize,
-    room: usize,
-) -> c_int {
+unsafe extern "C" fn derive(object: Object, secret: *mut u8, len: *mut usize, room: usize) -> c_int {
     // SAFETY: OpenSSL's contract.
     let context = unsafe { borrow::<Context>(object) };
     on(context, |context| {
@@ -274,9 +255,7 @@ fn set(context: &mut Context, params: *const Param) -> c_int {
         return 0;
     };
     // SAFETY: the default provider's function with a context of its own and the caller's list.
-    functions
-        .set_ctx_params
-        .map_or(0, |set| unsafe { set(inner, params) })
+    functions.set_ctx_params.map_or(0, |set| unsafe { set(inner, params) })
 }
 
 unsafe extern "C" fn get_ctx_params(object: Object, params: *mut Param) -> c_int {
@@ -287,9 +266,7 @@ unsafe extern "C" fn get_ctx_params(object: Object, params: *mut Param) -> c_int
             return 0;
         };
         // SAFETY: the default provider's function with a context of its own and the caller's list.
-        functions
-            .get_ctx_params
-            .map_or(0, |get| unsafe { get(inner, params) })
+        functions.get_ctx_params.map_or(0, |get| unsafe { get(inner, params) })
     })
 }
 

@@ -15,9 +15,7 @@ use widelane_crypto::agreement::{self, Curve, GROUPS, Group, Outcome, Request, S
 use zeroize::Zeroizing;
 
 use crate::engine;
-use crate::ffi::abi::{
-    Dispatch, INTEGER, KEM, KEYPAIR, OCTETS, Object, PRIVATE_KEY, PUBLIC_KEY, dispatch,
-};
+use crate::ffi::abi::{Dispatch, INTEGER, KEM, KEYPAIR, OCTETS, Object, PRIVATE_KEY, PUBLIC_KEY, dispatch};
 use crate::ffi::abi::{Param, UTF8};
 use crate::ffi::keys::random_secret;
 use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
@@ -67,10 +65,7 @@ impl Key {
     }
 
     fn public(&self) -> Option<Vec<u8>> {
-        self.public
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.public.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn has(&self, selection: c_int) -> bool {
@@ -151,8 +146,7 @@ unsafe extern "C" fn matches(one: Object, other: Object, selection: c_int) -> c_
     guarded(0, || {
         let same = |(one, other): (Arc<Key>, Arc<Key>)| {
             one.group.tls_number == other.group.tls_number
-                && (selection & KEYPAIR == 0
-                    || one.public().is_some() && one.public() == other.public())
+                && (selection & KEYPAIR == 0 || one.public().is_some() && one.public() == other.public())
         };
         keys.is_some_and(same).into()
     })
@@ -166,9 +160,7 @@ unsafe extern "C" fn get_params(object: Object, list: *mut Param) -> c_int {
             b"bits" => value.set_integer(8 * key.group.secret_len() as u32),
             b"security-bits" => value.set_integer(key.group.security_bits),
             b"max-size" => value.set_integer(key.group.answer_len() as u32),
-            b"encoded-pub-key" | b"pub" => {
-                key.public().is_some_and(|public| value.set_octets(&public))
-            }
+            b"encoded-pub-key" | b"pub" => key.public().is_some_and(|public| value.set_octets(&public)),
             _ => true,
         });
         answered.into()
@@ -223,11 +215,7 @@ struct Generation {
     selection: c_int,
 }
 
-unsafe extern "C" fn gen_init<const GROUP: usize>(
-    _: Object,
-    selection: c_int,
-    _: *const Param,
-) -> Object {
+unsafe extern "C" fn gen_init<const GROUP: usize>(_: Object, selection: c_int, _: *const Param) -> Object {
     guarded(ptr::null_mut(), || {
         let group = &GROUPS[GROUP];
         objects::give(Some(Generation { group, selection }))
@@ -396,9 +384,7 @@ mod tests {
 
     #[test]
     fn both_sides_agree_and_damaged_shares_are_refused() {
-        let _counts = crate::COUNTING
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _counts = crate::COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
         for group in GROUPS.iter().filter(|group| group.has_kem()) {
             let client = Key::generate(group).unwrap();
             let server = Key::new(group, client.public(), None);
@@ -410,14 +396,7 @@ mod tests {
             // A coefficient that is not reduced (FIPS 203, section 7.2).
             let mut public = client.public().unwrap();
             let at = match group.name.to_bytes().starts_with(b"SecP") {
-                true => client
-                    .secret
-                    .as_ref()
-                    .unwrap()
-                    .curve_alone()
-                    .unwrap()
-                    .share()
-                    .len(),
+                true => client.secret.as_ref().unwrap().curve_alone().unwrap().share().len(),
                 false => 0,
             };
             public[at..at + 3].fill(0xff);
@@ -433,9 +412,7 @@ mod tests {
     /// Under overload, and while an engine ends, these groups go on one operation at a time.
     #[test]
     fn handshakes_go_on_with_an_engine_that_refuses() {
-        let _counts = crate::COUNTING
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _counts = crate::COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
         for group in GROUPS.iter().filter(|group| group.has_kem()) {
             for refused in [[true; 3], [false, true, false], [true, false, true]] {
                 let client = on(refused[0], || Key::generate(group)).unwrap();

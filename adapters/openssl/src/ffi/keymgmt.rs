@@ -15,9 +15,7 @@ use zeroize::Zeroizing;
 use crate::choice;
 use crate::engine;
 use crate::family::Family;
-use crate::ffi::abi::{
-    self, Dispatch, KEYEXCH, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param, SIGNATURE, dispatch,
-};
+use crate::ffi::abi::{self, Dispatch, KEYEXCH, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param, SIGNATURE, dispatch};
 use crate::ffi::defaults::{Defaults, Inner, lists};
 use crate::ffi::keys::{Key, Share, random_secret};
 use crate::ffi::libcrypto::{INTERNAL_ERROR, LibCrypto};
@@ -118,18 +116,14 @@ unsafe extern "C" fn set_params(key: Object, params: *const Param) -> c_int {
     on(key, |key| {
         // TLS sets the peer's share, and nothing else.
         if list.iter().count() == 1
-            && let Some(public) = list
-                .get(c"encoded-pub-key")
-                .and_then(|value| value.octets())
+            && let Some(public) = list.get(c"encoded-pub-key").and_then(|value| value.octets())
             && let Some(set) = key.set_public(public)
         {
             return set.into();
         }
         key.change(|functions, inner| {
             // SAFETY: the default provider's function with a key of its own and the caller's list.
-            functions
-                .set_params
-                .map_or(0, |set| unsafe { set(inner, params) })
+            functions.set_params.map_or(0, |set| unsafe { set(inner, params) })
         })
     })
 }
@@ -240,8 +234,7 @@ impl Generation {
             match (value.key().to_bytes(), value.text()) {
                 (b"group", Some(group)) => {
                     self.is_group_said = true;
-                    self.curve = choice::curve_named(group)
-                        .filter(|curve| self.family.curves.contains(curve));
+                    self.curve = choice::curve_named(group).filter(|curve| self.family.curves.contains(curve));
                 }
                 _ => self.is_special = true,
             }
@@ -256,9 +249,10 @@ impl Generation {
         if self.selection & PRIVATE_KEY == 0 {
             return Some(Key::from_share(Share::of(curve)));
         }
-        let peer = self.template.as_ref().and_then(|template| {
-            template.with_share(|share| share.public.clone().filter(|_| share.curve == curve))?
-        });
+        let peer = self
+            .template
+            .as_ref()
+            .and_then(|template| template.with_share(|share| share.public.clone().filter(|_| share.curve == curve))?);
         match generate_share(curve, peer) {
             Ok(share) => share.map(Key::from_share),
             Err(failure) if failure.falls_back() => self.generate_inner(callback, argument),
@@ -305,10 +299,7 @@ fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Result<Option<Share>, 
         }
     };
     // A share that agrees on nothing is refused when the agreement is asked for.
-    let agreed = agreed
-        .and_then(Result::ok)
-        .and_then(Answer::into_shared)
-        .zip(peer);
+    let agreed = agreed.and_then(Result::ok).and_then(Answer::into_shared).zip(peer);
     Ok(Some(Share {
         curve,
         public: Some(public),
@@ -318,11 +309,7 @@ fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Result<Option<Share>, 
     }))
 }
 
-unsafe extern "C" fn gen_init<const FAMILY: usize>(
-    _: Object,
-    selection: c_int,
-    params: *const Param,
-) -> Object {
+unsafe extern "C" fn gen_init<const FAMILY: usize>(_: Object, selection: c_int, params: *const Param) -> Object {
     // SAFETY: OpenSSL's contract.
     let list = unsafe { Params::new(params) };
     guarded(ptr::null_mut(), || {
@@ -379,11 +366,7 @@ unsafe extern "C" fn gen_set_params(context: Object, params: *const Param) -> c_
     })
 }
 
-unsafe extern "C" fn generate(
-    context: Object,
-    callback: *const c_void,
-    argument: *mut c_void,
-) -> Object {
+unsafe extern "C" fn generate(context: Object, callback: *const c_void, argument: *mut c_void) -> Object {
     // SAFETY: OpenSSL's contract.
     let context = unsafe { borrow::<Generation>(context) };
     guarded(ptr::null_mut(), || {

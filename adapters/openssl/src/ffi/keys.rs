@@ -15,9 +15,7 @@ use zeroize::Zeroizing;
 
 use crate::choice;
 use crate::family::Family;
-use crate::ffi::abi::{
-    ALL_PARAMETERS, DOMAIN_PARAMETERS, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param,
-};
+use crate::ffi::abi::{ALL_PARAMETERS, DOMAIN_PARAMETERS, KEYPAIR, Object, PRIVATE_KEY, PUBLIC_KEY, Param};
 use crate::ffi::defaults::{Defaults, Inner, KeyFunctions};
 use crate::ffi::libcrypto::LibCrypto;
 use crate::ffi::library::LibraryContext;
@@ -165,8 +163,7 @@ impl Key {
             return None;
         }
         let share = self.export(KEYPAIR | ALL_PARAMETERS, |params| {
-            let is =
-                |key: &CStr, text: &str| params.get(key).is_none_or(|it| it.text() == Some(text));
+            let is = |key: &CStr, text: &str| params.get(key).is_none_or(|it| it.text() == Some(text));
             let curve = match self.family.curve() {
                 Some(curve) => curve,
                 None => choice::curve_named(params.get(c"group")?.text()?)?,
@@ -181,12 +178,10 @@ impl Key {
             Some(Share {
                 curve,
                 public: public.map(<[u8]>::to_vec),
-                secret: params
-                    .get(c"priv")
-                    .and_then(|value| match self.family.curve() {
-                        Some(_) => Some(Zeroizing::new(value.octets()?.to_vec())),
-                        None => curve.sized(&value.big()?),
-                    }),
+                secret: params.get(c"priv").and_then(|value| match self.family.curve() {
+                    Some(_) => Some(Zeroizing::new(value.octets()?.to_vec())),
+                    None => curve.sized(&value.big()?),
+                }),
                 loaded: None,
                 agreed: None,
             })
@@ -241,8 +236,7 @@ impl Key {
     pub(crate) fn duplicate(&self, selection: c_int) -> Option<Self> {
         let share = {
             let forms = self.forms();
-            (forms.share.as_ref().filter(|_| forms.inner.is_none()))
-                .map(|share| share.selected(selection))
+            (forms.share.as_ref().filter(|_| forms.inner.is_none())).map(|share| share.selected(selection))
         };
         if let Some(share) = share {
             return Some(Self::from_share(share));
@@ -377,8 +371,7 @@ fn inner_of(family: Family, share: &Share) -> Option<Inner> {
         return Some(inner);
     }
     // SAFETY: the default provider's function with a key of its own and a whole list.
-    let imported =
-        unsafe { (Defaults::get().keys(family).import)(inner.get(), selection, params.as_ptr()) };
+    let imported = unsafe { (Defaults::get().keys(family).import)(inner.get(), selection, params.as_ptr()) };
     (imported == 1).then_some(inner)
 }
 

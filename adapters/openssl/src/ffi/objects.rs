@@ -31,9 +31,7 @@ pub(crate) fn on<T>(object: Option<T>, body: impl FnOnce(T) -> c_int) -> c_int {
 
 /// Hands a context to OpenSSL; null if there is none.
 pub(crate) fn give<T>(context: Option<T>) -> Object {
-    context.map_or(ptr::null_mut(), |context| {
-        Box::into_raw(Box::new(context)).cast()
-    })
+    context.map_or(ptr::null_mut(), |context| Box::into_raw(Box::new(context)).cast())
 }
 
 /// The context behind OpenSSL's pointer.
@@ -85,9 +83,7 @@ pub(crate) unsafe fn bytes<'a>(start: *const u8, len: usize) -> &'a [u8] {
 
 /// Hands a reference to a key to OpenSSL; null if there is none.
 pub(crate) fn give_counted<T>(key: Option<T>) -> Object {
-    key.map_or(ptr::null_mut(), |key| {
-        Arc::into_raw(Arc::new(key)).cast_mut().cast()
-    })
+    key.map_or(ptr::null_mut(), |key| Arc::into_raw(Arc::new(key)).cast_mut().cast())
 }
 
 /// Another reference to the key behind OpenSSL's pointer.

@@ -8,9 +8,7 @@ use std::{ptr, slice};
 
 use zeroize::Zeroizing;
 
-use crate::ffi::abi::{
-    self, Dispatch, INTEGER, OCTETS, Param, UNMODIFIED, UNSIGNED, UTF8, UTF8_POINTER,
-};
+use crate::ffi::abi::{self, Dispatch, INTEGER, OCTETS, Param, UNMODIFIED, UNSIGNED, UTF8, UTF8_POINTER};
 
 /// A list that a caller has passed, for the time of one call.
 #[derive(Clone, Copy)]
@@ -55,8 +53,7 @@ impl<'a> Params<'a> {
     #[cfg(test)]
     fn return_size(self, key: &CStr) -> Option<usize> {
         // SAFETY: a value is an entry of a list that lives as long as it.
-        self.get(key)
-            .map(|value| unsafe { (*value.param).return_size })
+        self.get(key).map(|value| unsafe { (*value.param).return_size })
     }
 
     /// The value of this name.
@@ -135,8 +132,7 @@ impl<'a> Value<'a> {
         let (low, high) = bytes.split_at_checked(8).unwrap_or((bytes, &[]));
         let negative = self.data_type() == INTEGER && bytes.last()? & 0x80 != 0;
         let fill = if negative { 0xff } else { 0 };
-        if !matches!(self.data_type(), INTEGER | UNSIGNED) || high.iter().any(|byte| *byte != fill)
-        {
+        if !matches!(self.data_type(), INTEGER | UNSIGNED) || high.iter().any(|byte| *byte != fill) {
             return None;
         }
         let mut word = [fill; 8];
@@ -372,10 +368,7 @@ mod tests {
         assert_eq!(get(c"count").integer(), Some(7));
         assert_eq!(get(c"below").integer(), Some(-1));
         assert_eq!(get(c"large").integer(), None, "it does not fit");
-        assert_eq!(
-            get(c"large").big().unwrap()[..],
-            [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
-        );
+        assert_eq!(get(c"large").big().unwrap()[..], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert!(list.get(c"absent").is_none());
     }
 

@@ -14,8 +14,8 @@ use widelane_status::Facts;
 use crate::choice::Choices;
 use crate::family::Family;
 use crate::ffi::abi::{
-    self, Algorithm, CIPHER, Callback, Dispatch, KEM, KEYEXCH, KEYMGMT, MOST, Object, Param,
-    SIGNATURE, UTF8_POINTER, dispatch, numbered,
+    self, Algorithm, CIPHER, Callback, Dispatch, KEM, KEYEXCH, KEYMGMT, MOST, Object, Param, SIGNATURE, UTF8_POINTER,
+    dispatch, numbered,
 };
 use crate::ffi::defaults::Defaults;
 use crate::ffi::libcrypto::LibCrypto;
@@ -87,18 +87,9 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
     Defaults::start(libcrypto)?;
     FORKS.call_once(|| {
         // SAFETY: functions of this library, which is never unloaded.
-        unsafe {
-            libc::pthread_atfork(
-                Some(forks::prepare),
-                Some(forks::release),
-                Some(forks::release),
-            )
-        };
+        unsafe { libc::pthread_atfork(Some(forks::prepare), Some(forks::release), Some(forks::release)) };
     });
-    let backend = options
-        .backend
-        .resolve()
-        .map_err(|error| error.to_string())?;
+    let backend = options.backend.resolve().map_err(|error| error.to_string())?;
     engine::choose(options.backend, options.clock, status::lanes_are_off);
     if options.prepare == Prepare::AtFirstUse {
         prepared::prepare_at_first_use();
@@ -144,11 +135,7 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
         log::info(&format!(
             "{} in OpenSSL {version}, backend {code}, suspends handshakes: {}",
             env!("CARGO_PKG_VERSION"),
-            if suspension::is_attached() {
-                "yes"
-            } else {
-                "no"
-            },
+            if suspension::is_attached() { "yes" } else { "no" },
         ));
         for line in choices.lines() {
             log::info(&line);
@@ -215,13 +202,7 @@ impl Offer {
         offer
     }
 
-    fn add(
-        &mut self,
-        operation: c_int,
-        names: *const c_char,
-        properties: &'static CStr,
-        table: &'static [Dispatch],
-    ) {
+    fn add(&mut self, operation: c_int, names: *const c_char, properties: &'static CStr, table: &'static [Dispatch]) {
         self.lists.entry(operation).or_default().push(Algorithm {
             names,
             properties: properties.as_ptr(),
@@ -289,11 +270,7 @@ fn tables(family: Family) -> [&'static [Dispatch]; 3] {
     [&KEYS[number], signatures[number](), exchanges[number]()]
 }
 
-unsafe extern "C" fn query_operation(
-    _: Object,
-    operation: c_int,
-    no_store: *mut c_int,
-) -> *const Algorithm {
+unsafe extern "C" fn query_operation(_: Object, operation: c_int, no_store: *mut c_int) -> *const Algorithm {
     // SAFETY: OpenSSL gives a place for one number.
     unsafe { *no_store = 0 };
     let list = OFFER.get().and_then(|offer| offer.lists.get(&operation));
@@ -312,8 +289,7 @@ unsafe extern "C" fn get_capabilities(
 
     unsafe extern "C" fn filter(list: *const Param, wanted: *mut c_void) -> c_int {
         // SAFETY: `get_capabilities` passes its own structure; the list is OpenSSL's.
-        let (Wanted(callback, argument), group) =
-            unsafe { (&*wanted.cast::<Wanted>(), Params::new(list)) };
+        let (Wanted(callback, argument), group) = unsafe { (&*wanted.cast::<Wanted>(), Params::new(list)) };
         let algorithm = group.get(c"tls-group-alg").and_then(|value| value.text());
         let is = |name: &&CStr| algorithm.is_some_and(|text| text.as_bytes() == name.to_bytes());
         let ours = OFFER.get().is_some_and(|offer| offer.curves.iter().any(is));
@@ -379,11 +355,10 @@ unsafe extern "C" fn get_params(_: Object, list: *mut Param) -> c_int {
     })
 }
 
-const VERSION: &CStr =
-    match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
-        Ok(version) => version,
-        Err(_) => panic!("a version has no zero"),
-    };
+const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+    Ok(version) => version,
+    Err(_) => panic!("a version has no zero"),
+};
 
 static PROVIDER: [Dispatch; 6] = dispatch![provider:
     teardown = objects::free::<Instance>, gettable_params, get_params, query_operation,

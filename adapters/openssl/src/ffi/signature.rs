@@ -31,11 +31,7 @@ pub(crate) fn offered<const FAMILY: usize>() -> &'static [Dispatch] {
     static OFFERED: Offered = Offered::new();
     let family = Family::numbered(FAMILY);
     let theirs = Defaults::get().signature(family);
-    OFFERED.of(
-        family,
-        theirs.map(|functions| &functions.algorithm),
-        &table::<FAMILY>(),
-    )
+    OFFERED.of(family, theirs.map(|functions| &functions.algorithm), &table::<FAMILY>())
 }
 
 const fn table<const FAMILY: usize>() -> [Dispatch; 32] {
@@ -77,13 +73,7 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
 
 unsafe extern "C" fn sign_init(object: Object, key: Object, params: *const Param) -> c_int {
     // SAFETY: OpenSSL's contract.
-    let (context, key, list) = unsafe {
-        (
-            borrow::<Context>(object),
-            counted::<Key>(key),
-            Params::new(params),
-        )
-    };
+    let (context, key, list) = unsafe { (borrow::<Context>(object), counted::<Key>(key), Params::new(params)) };
     on(context, |context| {
         // Without a key, the operation begins anew with the one that it has.
         let key = match (key, &context.state) {
@@ -185,9 +175,7 @@ unsafe extern "C" fn digest_sign(
         let result = context.continue_inner(|functions, inner| {
             // SAFETY: the default provider's function with a context of its own, and what the
             // caller passed.
-            Some(unsafe {
-                functions.digest_sign?(inner, signature, len, room, message, message_len)
-            })
+            Some(unsafe { functions.digest_sign?(inner, signature, len, room, message, message_len) })
         });
         context.signed(since, result, signature);
         result
@@ -281,12 +269,7 @@ unsafe extern "C" fn digest_sign_update(object: Object, text: *const u8, len: us
     })
 }
 
-unsafe extern "C" fn digest_sign_final(
-    object: Object,
-    signature: *mut u8,
-    len: *mut usize,
-    room: usize,
-) -> c_int {
+unsafe extern "C" fn digest_sign_final(object: Object, signature: *mut u8, len: *mut usize, room: usize) -> c_int {
     // SAFETY: OpenSSL's contract.
     let context = unsafe { borrow::<Context>(object) };
     on(context, |context| {
@@ -340,9 +323,7 @@ unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_i
         };
         context.take_over();
         // SAFETY: the default provider's function with a context of its own and the caller's list.
-        (functions.set_ctx_params).map_or(list.iter().next().is_none().into(), |set| unsafe {
-            set(inner, params)
-        })
+        (functions.set_ctx_params).map_or(list.iter().next().is_none().into(), |set| unsafe { set(inner, params) })
     })
 }
 
@@ -352,10 +333,7 @@ lists! {
         = |functions, context| Some(functions?.gettable_ctx_params?(ptr::null_mut(), context));
 }
 
-unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(
-    object: Object,
-    _: Object,
-) -> *const Param {
+unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(object: Object, _: Object) -> *const Param {
     // SAFETY: OpenSSL's contract.
     let context = unsafe { borrow::<Context>(object) };
     guarded(ptr::null(), || match context {

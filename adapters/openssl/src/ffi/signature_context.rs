@@ -113,10 +113,7 @@ impl Context {
 
     /// Goes on with the default provider's context; 0 if no operation has begun, or the default provider
     /// has no such function.
-    pub(crate) fn continue_inner(
-        &mut self,
-        call: impl FnOnce(&SignatureFunctions, Object) -> Option<c_int>,
-    ) -> c_int {
+    pub(crate) fn continue_inner(&mut self, call: impl FnOnce(&SignatureFunctions, Object) -> Option<c_int>) -> c_int {
         let called = self.inner();
         let called = called.and_then(|(functions, inner)| call(functions, inner));
         called.unwrap_or(0)
@@ -251,15 +248,12 @@ impl Context {
                 let digest = digest.as_ref().map_or(ptr::null(), |text| text.as_ptr());
                 // SAFETY: the default provider's function with a context and a key of its own, a
                 // string of C and a whole list.
-                let begun =
-                    unsafe { (functions.digest_sign_init)(object, digest, key, params.as_ptr()) };
+                let begun = unsafe { (functions.digest_sign_init)(object, digest, key, params.as_ptr()) };
                 if begun != 1 || streamed.is_empty() {
                     return Some(begun);
                 }
                 // SAFETY: as above, with what the stream has brought.
-                Some(unsafe {
-                    functions.digest_sign_update?(object, streamed.as_ptr(), streamed.len())
-                })
+                Some(unsafe { functions.digest_sign_update?(object, streamed.as_ptr(), streamed.len()) })
             });
             if begun != 1 {
                 self.state = State::New;
@@ -292,12 +286,7 @@ impl Context {
 /// # Safety
 ///
 /// `signature` must have `room` bytes, and `len` be a place for a length.
-unsafe fn hand_over(
-    attempt: Attempt,
-    signature: *mut u8,
-    len: *mut usize,
-    room: usize,
-) -> Option<c_int> {
+unsafe fn hand_over(attempt: Attempt, signature: *mut u8, len: *mut usize, room: usize) -> Option<c_int> {
     let made = match attempt {
         Attempt::Signed(made) if made.len() <= room => made,
         Attempt::Signed(_) | Attempt::NotInLanes => return None,

@@ -11,9 +11,7 @@
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
-use std::sync::atomic::{
-    Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
-};
+use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
@@ -119,8 +117,7 @@ fn count(engine: &Engine, process: u32, at_rest: bool) {
     while WANTED.load(SeqCst) {
         let copied = COPIERS.attempt(process, || {
             WANTED.store(false, SeqCst);
-            engine
-                .for_each_totals(|number, name, totals| page.set_operation(number, name, &totals));
+            engine.for_each_totals(|number, name, totals| page.set_operation(number, name, &totals));
         });
         if !copied {
             return;
@@ -144,9 +141,7 @@ fn page(process: u32) -> Option<&'static Page> {
         });
         if let Some(error) = failed {
             // The lock is free, and this process has an answer: this does not come back here.
-            log::once(&format!(
-                "`widelane status` sees nothing of this process: {error}"
-            ));
+            log::once(&format!("`widelane status` sees nothing of this process: {error}"));
         }
     }
     made(process).flatten()
@@ -195,12 +190,7 @@ impl Lock {
     /// Runs `work` unless another thread of this process holds the lock.
     fn attempt(&self, process: u32, work: impl FnOnce()) -> bool {
         let holder = self.0.load(Relaxed);
-        if holder == process
-            || self
-                .0
-                .compare_exchange(holder, process, Acquire, Relaxed)
-                .is_err()
-        {
+        if holder == process || self.0.compare_exchange(holder, process, Acquire, Relaxed).is_err() {
             return false;
         }
         work();
@@ -371,12 +361,6 @@ mod tests {
         });
         let after = report().operations;
         assert_eq!(after.len(), count);
-        assert_eq!(
-            after
-                .iter()
-                .map(|operation| operation.totals.jobs)
-                .sum::<u64>(),
-            1
-        );
+        assert_eq!(after.iter().map(|operation| operation.totals.jobs).sum::<u64>(), 1);
     }
 }

@@ -28,14 +28,11 @@ pub(crate) fn attach(library: Option<&CStr>) {
     let own = || {
         // SAFETY: a string of C. The library's code runs when it is loaded, as the configuration of
         // OpenSSL asks for.
-        let handle =
-            unsafe { libc::dlopen(library?.as_ptr(), libc::RTLD_NOW | libc::RTLD_NODELETE) };
+        let handle = unsafe { libc::dlopen(library?.as_ptr(), libc::RTLD_NOW | libc::RTLD_NODELETE) };
         let found = (!handle.is_null()).then(|| find(handle)).flatten();
         if found.is_none() {
             let name = library?.to_string_lossy();
-            log::once(&format!(
-                "library: {name} cannot be loaded, or is another one"
-            ));
+            log::once(&format!("library: {name} cannot be loaded, or is another one"));
         }
         found
     };
@@ -45,9 +42,7 @@ pub(crate) fn attach(library: Option<&CStr>) {
     };
     let found = preloaded.or(loaded);
     if found.is_some_and(|found| !found.fits()) {
-        log::once(
-            "the library that suspends is of another version and is not used; install both anew",
-        );
+        log::once("the library that suspends is of another version and is not used; install both anew");
     }
     let found = found.filter(|found| found.fits());
     if SUSPENSION.set(found).is_ok()
@@ -55,9 +50,7 @@ pub(crate) fn attach(library: Option<&CStr>) {
     {
         (found.attach)(&PASSES);
         if loaded.is_some() && (found.take_imports)() == 0 {
-            log::once(
-                "library: the program imports no function of OpenSSL's; is it linked statically?",
-            );
+            log::once("library: the program imports no function of OpenSSL's; is it linked statically?");
         }
     }
 }

@@ -89,8 +89,7 @@ fn a_job_may_vanish_while_it_is_woken() {
         let [first, second] = [signal(&queue), signal(&queue)];
         queue.enter(&first, 1);
         queue.enter(&second, 2);
-        let others = [Arc::clone(&first), Arc::clone(&second)]
-            .map(|freed| thread::spawn(move || freed.vanish()));
+        let others = [Arc::clone(&first), Arc::clone(&second)].map(|freed| thread::spawn(move || freed.vanish()));
         second.raise();
         for other in others {
             other.join().unwrap();

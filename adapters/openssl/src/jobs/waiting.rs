@@ -37,9 +37,7 @@ pub(crate) fn run_all<R: Request>(requests: Vec<R>) -> Result<Vec<R::Output>, Fa
 fn run_at_once<R: Request>(requests: Vec<R>) -> Result<Vec<R::Output>, Failure> {
     let work = || {
         let engine = engine()?;
-        Ok(status::blocking(&engine, || {
-            engine.run_all_at_once(requests)
-        })?)
+        Ok(status::blocking(&engine, || engine.run_all_at_once(requests))?)
     };
     match paused::current() {
         Some(_) => paused::on_large_stack(work),
@@ -52,10 +50,7 @@ fn run_at_once<R: Request>(requests: Vec<R>) -> Result<Vec<R::Output>, Failure> 
 /// # Errors
 ///
 /// When the handshake that asked is being ended.
-pub(crate) fn in_any_case<O>(
-    result: Result<O, Failure>,
-    alone: impl FnOnce() -> O,
-) -> Result<O, Failure> {
+pub(crate) fn in_any_case<O>(result: Result<O, Failure>, alone: impl FnOnce() -> O) -> Result<O, Failure> {
     match result {
         Err(failure) if !failure.is_final() => {
             log::once(&format!("one operation at a time: {failure}"));
@@ -79,9 +74,7 @@ mod tests {
     /// A handshake that goes on gets an answer in any case.
     #[test]
     fn a_job_that_the_engine_does_not_answer_is_done_alone() {
-        let _counts = crate::COUNTING
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _counts = crate::COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
         let done = |failure| in_any_case(Err(failure), || 8);
         let full = SubmitError::Overloaded {
             operation: "x25519-derive",
@@ -104,9 +97,7 @@ mod tests {
     /// OpenSSL does what lanes cannot do.
     #[test]
     fn openssl_takes_over_what_the_engine_does_not_do() {
-        let _counts = crate::COUNTING
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _counts = crate::COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(Failure::NotPaused.falls_back());
         assert!(Failure::Moved.falls_back());
         assert!(Failure::Job(JobError::ShutDown).falls_back());

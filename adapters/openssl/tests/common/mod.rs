@@ -56,9 +56,7 @@ impl Scratch {
             Some(program)
         });
         let programs = [openssl::installed()].into_iter().chain(named).flatten();
-        programs
-            .map(|program| Self::new(&program, options))
-            .collect()
+        programs.map(|program| Self::new(&program, options)).collect()
     }
 
     /// Another one for the same program, in which the provider has other options.
@@ -107,10 +105,7 @@ impl Scratch {
 
     /// Returns whether this OpenSSL has ML-KEM and ML-DSA by itself.
     pub fn is_post_quantum(&self) -> bool {
-        let mut numbers = self
-            .version
-            .split('.')
-            .map(|part| part.parse().unwrap_or(0));
+        let mut numbers = self.version.split('.').map(|part| part.parse().unwrap_or(0));
         (numbers.next(), numbers.next()) >= (Some(3), Some(5))
     }
 
@@ -131,9 +126,7 @@ impl Scratch {
         let major = self.version.split('.').next().unwrap_or_default();
         let name = format!("libcrypto.so.{major}");
         match self.program.parent() {
-            Some(folder) if folder.is_absolute() => folder
-                .join(format!("libraries-{}", self.version))
-                .join(name),
+            Some(folder) if folder.is_absolute() => folder.join(format!("libraries-{}", self.version)).join(name),
             _ => name.into(),
         }
     }
@@ -165,10 +158,7 @@ impl Scratch {
     pub fn succeeds(&self, with: With, line: &str) -> String {
         let output = self.run(with, line);
         let (text, version) = (text(&output), &self.version);
-        assert!(
-            output.status.success(),
-            "openssl {version} {line} ({with:?}): {text}"
-        );
+        assert!(output.status.success(), "openssl {version} {line} ({with:?}): {text}");
         text
     }
 
@@ -221,19 +211,13 @@ impl Scratch {
     /// Starts `s_server`.
     pub fn serve(&self, with: With, options: &str) -> Server {
         let options: Vec<_> = options.split_whitespace().collect();
-        Server(openssl::Server::start(
-            &mut self.openssl(with, ""),
-            &options,
-        ))
+        Server(openssl::Server::start(&mut self.openssl(with, ""), &options))
     }
 
     /// A handshake of `s_client`.
     pub fn handshake(&self, with: With, server: &Server, options: &str) -> Output {
         let address = server.0.address;
-        self.run(
-            with,
-            &format!("s_client -connect {address} -brief {options}"),
-        )
+        self.run(with, &format!("s_client -connect {address} -brief {options}"))
     }
 }
 

@@ -11,8 +11,7 @@ use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{
-    ClientConfig, ClientConnection, HandshakeKind, NamedGroup, ProtocolVersion, ServerConfig,
-    SupportedProtocolVersion,
+    ClientConfig, ClientConnection, HandshakeKind, NamedGroup, ProtocolVersion, ServerConfig, SupportedProtocolVersion,
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, ServerName};
@@ -20,9 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, duplex};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::{JoinHandle, spawn_local};
 use widelane_crypto::{Backend, BackendUnavailable, Preference};
-use widelane_engine::{
-    Config, Engine, Operation, OperationCounters, Operations, Request, Visitor, for_each_operation,
-};
+use widelane_engine::{Config, Engine, Operation, OperationCounters, Operations, Request, Visitor, for_each_operation};
 use widelane_rustls::{Driver, HandshakeError, provider};
 use widelane_testkit::certificates::parameters;
 pub(crate) use widelane_testkit::certificates::{Identity, Kind};
@@ -65,9 +62,7 @@ pub(crate) fn pkcs1(key: &PrivateKeyDer<'_>) -> PrivateKeyDer<'static> {
 }
 
 pub(crate) fn pkcs8(pem: &str) -> PrivateKeyDer<'static> {
-    PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes())
-        .unwrap()
-        .into()
+    PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).unwrap().into()
 }
 
 /// A provider of which only the private keys go through `engine`: exactly one job a handshake.
@@ -113,9 +108,7 @@ pub(crate) fn mutual_server_config(
     client: &Identity,
 ) -> Arc<ServerConfig> {
     let crypto = Arc::new(crypto);
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(client.as_root().into(), crypto.clone())
-            .build();
+    let verifier = WebPkiClientVerifier::builder_with_provider(client.as_root().into(), crypto.clone()).build();
     let config = ServerConfig::builder_with_provider(crypto)
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -275,9 +268,9 @@ pub(crate) fn of_a_handshake(kind: &str) -> [(String, u64); 7] {
 /// Jobs and passes of all operations.
 pub(crate) fn totals(engine: &Engine) -> (u64, u64) {
     let counters = engine.counters();
-    counters.iter().fold((0, 0), |(jobs, passes), one| {
-        (jobs + one.jobs, passes + one.passes)
-    })
+    counters
+        .iter()
+        .fold((0, 0), |(jobs, passes), one| (jobs + one.jobs, passes + one.passes))
 }
 
 /// The engine as programs get it.
@@ -307,20 +300,14 @@ pub(crate) fn engines() -> Vec<Engine> {
 }
 
 /// Runs `test` on an event loop of its own with a driver and its flusher.
-pub(crate) fn on_event_loop<F: Future>(
-    engine: &Engine,
-    test: impl FnOnce(Rc<Driver>) -> F,
-) -> F::Output {
+pub(crate) fn on_event_loop<F: Future>(engine: &Engine, test: impl FnOnce(Rc<Driver>) -> F) -> F::Output {
     without_flusher(engine, |driver| {
         spawn_local(driver.clone().flusher());
         test(driver)
     })
 }
 
-pub(crate) fn without_flusher<F: Future>(
-    engine: &Engine,
-    test: impl FnOnce(Rc<Driver>) -> F,
-) -> F::Output {
+pub(crate) fn without_flusher<F: Future>(engine: &Engine, test: impl FnOnce(Rc<Driver>) -> F) -> F::Output {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())
@@ -357,11 +344,7 @@ impl Pair {
 }
 
 /// Connects both ends, through one driver, until the server closes.
-pub(crate) fn connect(
-    driver: &Rc<Driver>,
-    server: &Arc<ServerConfig>,
-    client: Arc<ClientConfig>,
-) -> Pair {
+pub(crate) fn connect(driver: &Rc<Driver>, server: &Arc<ServerConfig>, client: Arc<ClientConfig>) -> Pair {
     connect_to(driver, server, client, "localhost")
 }
 
@@ -387,9 +370,7 @@ pub(crate) fn connect_to(
         let facts = Facts {
             version: tls.protocol_version().unwrap(),
             kind: tls.handshake_kind().unwrap(),
-            group: tls
-                .negotiated_key_exchange_group()
-                .map(|group| group.name()),
+            group: tls.negotiated_key_exchange_group().map(|group| group.name()),
             client_certificates: tls.peer_certificates().map_or(0, |chain| chain.len()),
         };
         stream.shutdown().await?;
@@ -400,9 +381,7 @@ pub(crate) fn connect_to(
 
 /// Checks signatures but no certificate chains.
 pub(crate) fn any_chain() -> Arc<Verifier> {
-    let schemes = theirs()
-        .signature_verification_algorithms
-        .supported_schemes();
+    let schemes = theirs().signature_verification_algorithms.supported_schemes();
     Arc::new(Verifier::new(None, schemes))
 }
 

@@ -48,11 +48,7 @@ impl fmt::Display for Missed {
 
 impl BackendStream {
     /// Sends `bytes`. With TLS, it takes all of them once all from before have left.
-    pub(crate) fn poll_write(
-        &mut self,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_flush(cx))?;
         let Some(tls) = &mut self.tls else {
             return self.socket.poll_send(cx, &[IoSlice::new(bytes)]);
@@ -102,9 +98,7 @@ impl Socket {
             // A pool has the addresses of a name in its place.
             Backend::Name(name) => Err(io::Error::other(format!("{name} is no address"))),
             // A leading NUL byte means the abstract namespace.
-            Backend::Abstract(name) => {
-                Ok(Self::Unix(UnixStream::connect(format!("\0{name}")).await?))
-            }
+            Backend::Abstract(name) => Ok(Self::Unix(UnixStream::connect(format!("\0{name}")).await?)),
         }
     }
 
@@ -124,11 +118,7 @@ impl PollSocket for Socket {
         }
     }
 
-    fn poll_send(
-        &mut self,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_send(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         match self {
             Self::Tcp(stream) => stream.poll_send(cx, slices),
             Self::Unix(stream) => stream.poll_send(cx, slices),

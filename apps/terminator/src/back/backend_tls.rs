@@ -47,8 +47,7 @@ impl BackendTlsConfig {
         provider.kx_groups = usual_groups(crypto);
         let provider = Arc::new(provider);
         let Authorities { roots, listed } = files.authorities;
-        let verifier =
-            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
         let verifier = verifier.build().map_err(|_| {
             let remedy = "give CA certificates (X.509, PEM)";
             Fault::new(format!("{key}.ca"), "there are no authorities", remedy)
@@ -84,12 +83,7 @@ impl BackendTlsConfig {
     }
 
     /// Returns the configuration for a connection of this worker to `address`, whose client has agreed on `alpn`.
-    pub(crate) fn config(
-        &self,
-        worker: usize,
-        address: &Backend,
-        alpn: Option<&[u8]>,
-    ) -> Arc<ClientConfig> {
+    pub(crate) fn config(&self, worker: usize, address: &Backend, alpn: Option<&[u8]>) -> Arc<ClientConfig> {
         let mut config = self.base.clone();
         if let Some(sessions) = self.sessions_with(worker, address) {
             config.resumption = Resumption::store(sessions);
@@ -107,18 +101,12 @@ impl BackendTlsConfig {
         alpn: Option<&[u8]>,
     ) -> Result<Box<ClientConnection>, TlsFailure> {
         match alpn.filter(|_| self.pass_alpn) {
-            Some(wanted) if tls.alpn_protocol() != Some(wanted) => {
-                Err(TlsFailure::no_protocol(wanted))
-            }
+            Some(wanted) if tls.alpn_protocol() != Some(wanted) => Err(TlsFailure::no_protocol(wanted)),
             _ => Ok(tls),
         }
     }
 
-    fn sessions_with(
-        &self,
-        worker: usize,
-        address: &Backend,
-    ) -> Option<Arc<ClientSessionMemoryCache>> {
+    fn sessions_with(&self, worker: usize, address: &Backend) -> Option<Arc<ClientSessionMemoryCache>> {
         let known = self.sessions.get(worker)?;
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.iter().find(|(of, _)| of == address);

@@ -133,10 +133,7 @@ async fn run(upstreams: &Upstreams) {
             stays
         });
         for (address, subject) in wanted {
-            if checking
-                .get(&address)
-                .is_none_or(|one| !one.is_of(&subject))
-            {
+            if checking.get(&address).is_none_or(|one| !one.is_of(&subject)) {
                 checking.insert(address, Checking::begin(subject, &places));
             }
         }
@@ -159,11 +156,7 @@ async fn check_for_ever(subject: Subject, places: Arc<Semaphore>) {
         upstream.checked(result.is_ok());
         let differs = result.is_ok() == upstream.is_down();
         in_sequence = if differs { in_sequence + 1 } else { 0 };
-        let enough = if upstream.is_down() {
-            wanted.rise
-        } else {
-            wanted.fall
-        };
+        let enough = if upstream.is_down() { wanted.rise } else { wanted.fall };
         if in_sequence >= enough {
             in_sequence = 0;
             upstream.set_down(result.is_err());
@@ -197,10 +190,7 @@ async fn probe(subject: &Subject) -> Result<(), String> {
     let mut sent = 0;
     while sent < header.len() {
         let rest = [IoSlice::new(&header[sent..])];
-        match poll_fn(|cx| socket.poll_send(cx, &rest))
-            .await
-            .map_err(text)?
-        {
+        match poll_fn(|cx| socket.poll_send(cx, &rest)).await.map_err(text)? {
             0 => return Err("it takes no bytes".into()),
             bytes => sent += bytes,
         }
@@ -236,10 +226,7 @@ async fn ask(backend: &mut BackendStream, path: &str, host: &str) -> Result<u16,
     );
     let mut rest = request.as_bytes();
     while !rest.is_empty() {
-        match poll_fn(|cx| backend.poll_write(cx, rest))
-            .await
-            .map_err(text)?
-        {
+        match poll_fn(|cx| backend.poll_write(cx, rest)).await.map_err(text)? {
             0 => return Err("it takes no bytes".into()),
             bytes => rest = &rest[bytes..],
         }
@@ -357,8 +344,7 @@ mod tests {
 
     #[test]
     fn interim_answers_are_passed_over() {
-        let interim =
-            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
+        let interim = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
         for end in 0..=interim.len() {
             assert_eq!(status_of(&interim[..end]), Ok(None), "{end}");
         }
@@ -366,10 +352,7 @@ mod tests {
             let whole = [interim, line.as_bytes()].concat();
             assert_eq!(status_of(&whole), Ok(Some(status)));
         }
-        assert_eq!(
-            status_of(b"HTTP/1.1 100 \n\nHTTP/1.1 204 \n"),
-            Ok(Some(204))
-        );
+        assert_eq!(status_of(b"HTTP/1.1 100 \n\nHTTP/1.1 204 \n"), Ok(Some(204)));
         // Another protocol would follow.
         assert_eq!(status_of(b"HTTP/1.1 101 \r\n\r\n\x16"), Ok(Some(101)));
         assert!(status_of(b"HTTP/1.1 100 \r\n\r\n220 mail.example\r\n").is_err());

@@ -56,9 +56,7 @@ struct Follower {
 }
 
 impl Resolver {
-    pub(crate) fn new(
-        look_up: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
-    ) -> Self {
+    pub(crate) fn new(look_up: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static) -> Self {
         Self(Arc::new(look_up))
     }
 
@@ -164,16 +162,14 @@ impl Follower {
     fn look_up(&self, host: String) {
         let (resolver, events) = (self.resolver.clone(), self.events.clone());
         let name = host.clone();
-        let started = thread::Builder::new()
-            .name("widelane-lookup".into())
-            .spawn(move || {
-                let found = (resolver.0)(&name).map_err(|error| NoAnswer {
-                    passing: is_passing(&error),
-                    reason: error.to_string(),
-                });
-                let answer = found.and_then(|found| usable(found, reaches));
-                let _ = events.send(Event::Answer(name, answer));
+        let started = thread::Builder::new().name("widelane-lookup".into()).spawn(move || {
+            let found = (resolver.0)(&name).map_err(|error| NoAnswer {
+                passing: is_passing(&error),
+                reason: error.to_string(),
             });
+            let answer = found.and_then(|found| usable(found, reaches));
+            let _ = events.send(Event::Answer(name, answer));
+        });
         if let Err(error) = started {
             let fault = NoAnswer::passing(format!("cannot start a thread: {error}"));
             let _ = self.events.send(Event::Answer(host, Err(fault)));
@@ -245,10 +241,7 @@ fn described(kind: LookupErrorKind) -> Option<(io::ErrorKind, &'static str)> {
     match kind {
         LookupErrorKind::NoName => Some((io::ErrorKind::NotFound, "there is no such name")),
         LookupErrorKind::NoData => Some((io::ErrorKind::NotFound, "the name has no address")),
-        LookupErrorKind::Again => Some((
-            io::ErrorKind::Other,
-            "no DNS server answers, or one has failed",
-        )),
+        LookupErrorKind::Again => Some((io::ErrorKind::Other, "no DNS server answers, or one has failed")),
         _ => None,
     }
 }
@@ -284,8 +277,7 @@ fn reaches(address: IpAddr) -> bool {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let connected =
-        UdpSocket::bind((own, 0)).and_then(|socket| socket.connect((address, ANY_PORT)));
+    let connected = UdpSocket::bind((own, 0)).and_then(|socket| socket.connect((address, ANY_PORT)));
     let code = connected.err().and_then(|error| error.raw_os_error());
     ![Errno::NETUNREACH, Errno::ADDRNOTAVAIL, Errno::AFNOSUPPORT]
         .iter()
@@ -353,8 +345,7 @@ mod tests {
         } else {
             println!("SKIP: this machine does not know localhost (/etc/hosts)");
         }
-        let passing =
-            |kind| described(kind).map(|(kind, text)| is_passing(&io::Error::new(kind, text)));
+        let passing = |kind| described(kind).map(|(kind, text)| is_passing(&io::Error::new(kind, text)));
         assert_eq!(passing(LookupErrorKind::NoName), Some(false));
         assert_eq!(passing(LookupErrorKind::NoData), Some(false));
         assert_eq!(passing(LookupErrorKind::Again), Some(true));
@@ -422,10 +413,7 @@ mod tests {
 
     #[test]
     fn a_backend_gets_no_more_addresses_than_it_may_have() {
-        let many: Vec<IpAddr> = (0..100)
-            .rev()
-            .map(|last| [127, 0, 0, last].into())
-            .collect();
+        let many: Vec<IpAddr> = (0..100).rev().map(|last| [127, 0, 0, last].into()).collect();
         let upstreams = Arc::new(Upstreams::default());
         let mut names = Names::new(upstreams.clone(), Resolver::new(move |_| Ok(many.clone())));
         names.follow(wanted(&["a.test"])).unwrap();

@@ -80,11 +80,7 @@ pub(crate) struct Records {
 
 impl Records {
     /// The pieces of `bytes` bytes that leave now, each to be written by itself.
-    pub(crate) fn pieces(
-        &mut self,
-        bytes: usize,
-        now: Instant,
-    ) -> impl Iterator<Item = Range<usize>> + use<> {
+    pub(crate) fn pieces(&mut self, bytes: usize, now: Instant) -> impl Iterator<Item = Range<usize>> + use<> {
         let last = self.last.replace(now);
         if last.is_none_or(|last| now.duration_since(last) >= PAUSE) {
             self.small = FIRST_WINDOW * SEGMENT;
@@ -137,11 +133,7 @@ mod tests {
         let kib: Vec<_> = limits.iter().map(|limit| limit / 1024).collect();
         assert_eq!(kib, [16, 32, 64, 128, 256, 256, 256]);
         pace.read(1000, 1000);
-        assert_eq!(
-            pace.limit(),
-            MOST_READ,
-            "a short read says nothing of the reader"
-        );
+        assert_eq!(pace.limit(), MOST_READ, "a short read says nothing of the reader");
     }
 
     #[test]
@@ -224,10 +216,7 @@ mod tests {
     fn the_first_window_goes_in_records_of_one_segment() {
         let (mut records, now) = (Records::default(), Instant::now());
         assert_eq!(lengths(&mut records, 3, now), [3]);
-        assert_eq!(
-            lengths(&mut records, 3000, now),
-            [SEGMENT, SEGMENT, 3000 - 2 * SEGMENT]
-        );
+        assert_eq!(lengths(&mut records, 3000, now), [SEGMENT, SEGMENT, 3000 - 2 * SEGMENT]);
         let left = FIRST_WINDOW * SEGMENT - 3003;
         let all = lengths(&mut records, 100_000, now);
         assert_eq!(all.iter().filter(|length| **length <= SEGMENT).count(), 8);

@@ -240,10 +240,7 @@ mod tests {
     fn a_resumed_session_showed_its_certificate_before() {
         let mut facts = facts("192.0.2.1:1", "192.0.2.2:2");
         facts.resumed = true;
-        assert_eq!(
-            ssl(&facts)[..5],
-            [CLIENT_SSL | CLIENT_CERT_SESS, 0, 0, 0, 0]
-        );
+        assert_eq!(ssl(&facts)[..5], [CLIENT_SSL | CLIENT_CERT_SESS, 0, 0, 0, 0]);
     }
 
     #[test]
@@ -289,10 +286,7 @@ mod tests {
             let suite = suite.suite();
             let ours = cipher_name(suite);
             let registry = iana_name(suite);
-            assert!(
-                names.contains(&[&registry, &ours]),
-                "{registry} is {ours} here"
-            );
+            assert!(names.contains(&[&registry, &ours]), "{registry} is {ours} here");
         }
     }
 }

@@ -117,12 +117,7 @@ impl Session {
         Err(end)
     }
 
-    fn proxy_header(
-        &self,
-        version: ProxyVersion,
-        peer: SocketAddr,
-        proxied: &ProxiedAddresses,
-    ) -> io::Result<Vec<u8>> {
+    fn proxy_header(&self, version: ProxyVersion, peer: SocketAddr, proxied: &ProxiedAddresses) -> io::Result<Vec<u8>> {
         let [client, server] = match &proxied.0 {
             Some(ends) => **ends,
             None => [peer, self.client.local_addr()?],
@@ -460,12 +455,7 @@ impl Relay<'_> {
         counter.fetch_add(bytes as u64, Relaxed);
     }
 
-    fn poll_down(
-        &mut self,
-        cx: &mut Context<'_>,
-        worker: &WorkerState,
-        now: Instant,
-    ) -> Poll<Result<(), End>> {
+    fn poll_down(&mut self, cx: &mut Context<'_>, worker: &WorkerState, now: Instant) -> Poll<Result<(), End>> {
         let mut turn = Turn::default();
         loop {
             match self.session.poll_send(cx) {
@@ -503,10 +493,7 @@ impl Relay<'_> {
                 }
                 self.moved += bytes.len() as u64;
                 self.log.sent(bytes.len());
-                worker
-                    .stats
-                    .bytes_to_clients
-                    .fetch_add(bytes.len() as u64, Relaxed);
+                worker.stats.bytes_to_clients.fetch_add(bytes.len() as u64, Relaxed);
                 for piece in self.records.pieces(bytes.len(), now) {
                     // rustls takes all of it: `relay` has lifted its limit.
                     if self.session.tls.writer().write_all(&bytes[piece]).is_err() {
@@ -579,11 +566,7 @@ fn read_backend<'a>(
 
 /// Decrypts what `tls` has received before and `received`, all of it, into `plain`. Returns how
 /// many bytes of plaintext there are, and why there will be no more.
-fn decrypt<D>(
-    tls: &mut ConnectionCommon<D>,
-    mut received: &[u8],
-    plain: &mut [u8],
-) -> (usize, Option<Stop>) {
+fn decrypt<D>(tls: &mut ConnectionCommon<D>, mut received: &[u8], plain: &mut [u8]) -> (usize, Option<Stop>) {
     let mut opened = 0;
     loop {
         if opened == plain.len() {

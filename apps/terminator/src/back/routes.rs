@@ -45,9 +45,7 @@ impl Routes {
         let tls_config = |index: usize| tls_configs.get(index).cloned().flatten();
         let default = match &listener.backend[..] {
             [] => None,
-            addresses => {
-                Some(upstreams.pool(addresses, tls_config(0), check(&listener.health_check)))
-            }
+            addresses => Some(upstreams.pool(addresses, tls_config(0), check(&listener.health_check))),
         };
         let mut routes = Self {
             exact: HashMap::new(),
@@ -59,11 +57,7 @@ impl Routes {
             let protocols = written.alpn.iter().map(|name| name.as_bytes().to_vec());
             let route = Route {
                 alpn: protocols.collect(),
-                pool: upstreams.pool(
-                    &written.backend,
-                    tls_config(1 + index),
-                    check(&written.health_check),
-                ),
+                pool: upstreams.pool(&written.backend, tls_config(1 + index), check(&written.health_check)),
             };
             if written.server_name.is_empty() {
                 routes.any.push(route.clone());
@@ -98,12 +92,8 @@ impl Routes {
 
 fn fitting<'a>(routes: &'a [Route], alpn: Option<&[u8]>) -> Option<&'a Arc<Pool>> {
     // Servers of HTTP/1.1 speak HTTP/1.0, and a route for that alone wins by its place.
-    let is_for = |listed: &Vec<u8>, alpn: &[u8]| {
-        listed == alpn || (alpn == b"http/1.0" && listed == b"http/1.1")
-    };
-    let lists = |route: &&Route| {
-        alpn.is_some_and(|alpn| route.alpn.iter().any(|listed| is_for(listed, alpn)))
-    };
+    let is_for = |listed: &Vec<u8>, alpn: &[u8]| listed == alpn || (alpn == b"http/1.0" && listed == b"http/1.1");
+    let lists = |route: &&Route| alpn.is_some_and(|alpn| route.alpn.iter().any(|listed| is_for(listed, alpn)));
     let listing = routes.iter().find(lists);
     let found = listing.or_else(|| routes.iter().find(|route| route.alpn.is_empty()));
     found.map(|route| &route.pool)
@@ -136,9 +126,7 @@ mod tests {
         let chosen = |routes: &Routes, name: &str, alpn: &str| {
             let [name, alpn] = [name, alpn].map(|text| (!text.is_empty()).then_some(text));
             let pool = routes.choose(name, alpn.map(str::as_bytes));
-            pool.map_or("none".to_owned(), |pool| {
-                pool.to_string().replace("127.0.0.1:", "")
-            })
+            pool.map_or("none".to_owned(), |pool| pool.to_string().replace("127.0.0.1:", ""))
         };
         for (name, alpn, expected) in [
             ("", "", "1"),

@@ -119,12 +119,7 @@ impl TlsFailure {
 
     /// Adds to the remedy of a failed handshake that a PROXY header came before it.
     pub(crate) fn behind(mut self, header: &[u8]) -> Self {
-        if !header.is_empty()
-            && matches!(
-                self.reason,
-                Reason::Closed | Reason::NotTls | Reason::Timeout
-            )
-        {
+        if !header.is_empty() && matches!(self.reason, Reason::Closed | Reason::NotTls | Reason::Timeout) {
             self.remedy = format!(
                 "a PROXY header of {} bytes came first: let the backend expect one at this address (nginx: \
                  `listen … ssl proxy_protocol`; before 1.23.2 it reads 107 bytes at most, which `v2-records` can \
@@ -174,14 +169,12 @@ impl TlsFailure {
                         name.to_str()
                     ),
                 ),
-                Bad::Expired | Bad::ExpiredContext { .. } => (
-                    Reason::Expired,
-                    "renew the backend's certificate".into(),
-                ),
-                Bad::NotValidYet | Bad::NotValidYetContext { .. } => (
-                    Reason::Expired,
-                    "set the clocks of both machines right".into(),
-                ),
+                Bad::Expired | Bad::ExpiredContext { .. } => {
+                    (Reason::Expired, "renew the backend's certificate".into())
+                }
+                Bad::NotValidYet | Bad::NotValidYetContext { .. } => {
+                    (Reason::Expired, "set the clocks of both machines right".into())
+                }
                 _ => (
                     Reason::Certificate,
                     "give the backend a certificate of a server (X.509 v3)".into(),
@@ -198,12 +191,9 @@ impl TlsFailure {
                 | AlertDescription::AccessDenied,
             ) => (
                 Reason::Alert,
-                "give a client certificate that the backend takes in `backend_tls.cert` and `backend_tls.key`"
-                    .into(),
+                "give a client certificate that the backend takes in `backend_tls.cert` and `backend_tls.key`".into(),
             ),
-            Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
-                (Reason::Alpn, OTHER_PROTOCOL.into())
-            }
+            Error::AlertReceived(AlertDescription::NoApplicationProtocol) => (Reason::Alpn, OTHER_PROTOCOL.into()),
             Error::AlertReceived(AlertDescription::UnrecognisedName) => (
                 Reason::Alert,
                 format!(
@@ -211,10 +201,7 @@ impl TlsFailure {
                     name.to_str()
                 ),
             ),
-            Error::AlertReceived(_) => (
-                Reason::Alert,
-                "the log of the backend says why it refuses".into(),
-            ),
+            Error::AlertReceived(_) => (Reason::Alert, "the log of the backend says why it refuses".into()),
             _ => (
                 Reason::Protocol,
                 "let both speak the same versions and cipher suites, and see whether TLS is spoken at this \
@@ -235,4 +222,5 @@ impl fmt::Display for TlsFailure {
 }
 
 const SPEAK_TLS: &str = "let the backend speak TLS at this address, or take `backend_tls` out";
-const OTHER_PROTOCOL: &str = "let the backend speak the protocols that clients agree on, or set `backend_tls.pass_alpn` to false";
+const OTHER_PROTOCOL: &str =
+    "let the backend speak the protocols that clients agree on, or set `backend_tls.pass_alpn` to false";

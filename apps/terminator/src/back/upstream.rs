@@ -274,9 +274,7 @@ impl Upstreams {
             let fault = name.fault.clone();
             fault.unwrap_or_else(|| NoAnswer::passing("no answer in time"))
         };
-        missing
-            .map(|(host, name)| (host.clone(), fault(name)))
-            .collect()
+        missing.map(|(host, name)| (host.clone(), fault(name))).collect()
     }
 
     /// The addresses that a name has now.
@@ -336,18 +334,12 @@ impl Upstreams {
 impl NoAnswer {
     pub(crate) fn passing(reason: impl Into<String>) -> Self {
         let reason = reason.into();
-        Self {
-            reason,
-            passing: true,
-        }
+        Self { reason, passing: true }
     }
 
     pub(crate) fn lasting(reason: impl Into<String>) -> Self {
         let reason = reason.into();
-        Self {
-            reason,
-            passing: false,
-        }
+        Self { reason, passing: false }
     }
 }
 
@@ -372,9 +364,7 @@ impl Registry {
                     let name = self.names.get(&written.host);
                     let found = name.map_or(&[][..], |name| &name.addresses);
                     let port = written.port;
-                    let found = found
-                        .iter()
-                        .map(|ip| Backend::Tcp(SocketAddr::new(*ip, port)));
+                    let found = found.iter().map(|ip| Backend::Tcp(SocketAddr::new(*ip, port)));
                     found.collect()
                 }
                 other => vec![other.clone()],
@@ -440,8 +430,7 @@ impl Registry {
     /// Forgets addresses and pools that are not used any more.
     fn forget(&mut self) {
         self.pools.retain(|pool| pool.strong_count() > 0);
-        self.addresses
-            .retain(|_, upstream| Arc::strong_count(upstream) > 1);
+        self.addresses.retain(|_, upstream| Arc::strong_count(upstream) > 1);
     }
 }
 
@@ -670,9 +659,7 @@ impl ConnectAttempt {
             }
             return;
         }
-        let pause = self
-            .observed
-            .and_then(|observed| upstream.health.failed(observed, now));
+        let pause = self.observed.and_then(|observed| upstream.health.failed(observed, now));
         let Some(pause) = pause else { return };
         let Some(untold) = upstream.fails.may_log_at(now) else {
             return;
@@ -723,10 +710,7 @@ impl ConnectionCount {
     fn broke_at(&self, now: u64) -> bool {
         let upstream = &self.0;
         let in_sequence = upstream.broken.fetch_add(1, Relaxed).saturating_add(1);
-        let Some(times) = in_sequence
-            .checked_sub(MOST_BROKEN - 1)
-            .filter(|times| *times > 0)
-        else {
+        let Some(times) = in_sequence.checked_sub(MOST_BROKEN - 1).filter(|times| *times > 0) else {
             return false;
         };
         let Some(pause) = upstream.health.broke(times, now) else {
@@ -816,12 +800,7 @@ mod tests {
     fn the_address_with_the_fewest_connections_comes_first_and_equal_ones_in_turn() {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1, 2, 3]);
-        let take = |turn: usize| {
-            pool.attempts(turn, LIMIT)
-                .next()
-                .expect("an address")
-                .succeeded()
-        };
+        let take = |turn: usize| pool.attempts(turn, LIMIT).next().expect("an address").succeeded();
         let first: Vec<ConnectionCount> = (0..3).map(take).collect();
         assert_eq!(first.iter().map(port).collect::<Vec<_>>(), [1, 2, 3]);
         let second = take(1);
@@ -843,9 +822,7 @@ mod tests {
         while let Some(attempt) = attempts.next() {
             observed.push(port(&attempt.counted));
             if observed.len() < 3 {
-                attempt.failed(&Missed::Socket(
-                    std::io::ErrorKind::ConnectionRefused.into(),
-                ));
+                attempt.failed(&Missed::Socket(std::io::ErrorKind::ConnectionRefused.into()));
             }
         }
         assert_eq!(observed, [1, 2, 3]);
@@ -874,17 +851,11 @@ mod tests {
             .failed_at(now, &Missed::Late);
         now = 1000;
         for pause in [2000, 4000, 8000, 16_000, 30_000] {
-            let trial = pool
-                .attempts_at(0, LIMIT, now)
-                .next_at(now)
-                .expect("an address");
+            let trial = pool.attempts_at(0, LIMIT, now).next_at(now).expect("an address");
             assert_eq!(port(&trial.counted), 1, "{now}");
             let lasts = whole_milliseconds(trial.patience);
             for later in [now, now + lasts] {
-                let other = pool
-                    .attempts_at(0, LIMIT, now)
-                    .next_at(later)
-                    .expect("an address");
+                let other = pool.attempts_at(0, LIMIT, now).next_at(later).expect("an address");
                 assert_eq!(port(&other.counted), 2, "one tries it");
                 other.succeeded();
             }
@@ -938,26 +909,16 @@ mod tests {
         let attempt = pool.attempts(0, LIMIT).next().expect("an address");
         let code = rustix::io::Errno::MFILE.raw_os_error();
         attempt.failed(&Missed::Socket(std::io::Error::from_raw_os_error(code)));
-        assert_eq!(
-            port(&pool.attempts(0, LIMIT).next().expect("an address").counted),
-            1
-        );
+        assert_eq!(port(&pool.attempts(0, LIMIT).next().expect("an address").counted), 1);
     }
 
     #[test]
     fn addresses_stay_known_while_they_are_used() {
         let upstreams = Upstreams::default();
         let before = pool(&upstreams, &[1, 2]);
-        let counted = before
-            .attempts(0, LIMIT)
-            .next()
-            .expect("an address")
-            .succeeded();
+        let counted = before.attempts(0, LIMIT).next().expect("an address").succeeded();
         let after = pool(&upstreams, &[1, 3]);
-        assert!(Arc::ptr_eq(
-            &before.upstreams.load()[0],
-            &after.upstreams.load()[0]
-        ));
+        assert!(Arc::ptr_eq(&before.upstreams.load()[0], &after.upstreams.load()[0]));
         drop(before);
         let names = || -> Vec<String> {
             let all = upstreams.in_use();
@@ -975,11 +936,7 @@ mod tests {
     fn an_address_that_flaps_is_told_of_once_in_an_interval() {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1]);
-        let next = || {
-            pool.attempts_at(0, LIMIT, 0)
-                .next_at(0)
-                .expect("an address")
-        };
+        let next = || pool.attempts_at(0, LIMIT, 0).next_at(0).expect("an address");
         for _ in 0..5 {
             next().failed_at(0, &Missed::Late);
             next().succeeded();
@@ -1006,10 +963,7 @@ mod tests {
         let left = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:98", "127.0.0.1:99"];
         assert_eq!(ports, left);
         drop(known);
-        assert!(
-            !upstreams.is_up(&before.upstreams.load()[0]),
-            "it has failed"
-        );
+        assert!(!upstreams.is_up(&before.upstreams.load()[0]), "it has failed");
         drop(counted);
     }
 
@@ -1018,10 +972,7 @@ mod tests {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1, 2]);
         let one = &pool.upstreams.load()[0].clone();
-        let first = pool
-            .attempts_at(0, LIMIT, 0)
-            .next_at(0)
-            .expect("an address");
+        let first = pool.attempts_at(0, LIMIT, 0).next_at(0).expect("an address");
         first.failed_at(0, &Missed::Late);
         assert!(!upstreams.is_up(one));
         assert_eq!(one.health.state(1000).0, State::Due);
@@ -1088,10 +1039,7 @@ mod tests {
         let counted = attempts.next().unwrap().succeeded();
         upstreams.learned("a.test", ips(&["fd00::1", "fd00::2"]));
         upstreams.learned("b.test", ips(&["10.0.0.1"]));
-        assert_eq!(
-            attempts.next().unwrap().counted.address().to_string(),
-            all[1]
-        );
+        assert_eq!(attempts.next().unwrap().counted.address().to_string(), all[1]);
         let now = ["[fd00::1]:1", "[fd00::2]:1", "10.0.0.1:1"];
         assert_eq!(addresses_in_turn(&pool), now);
         drop(attempts);
@@ -1106,9 +1054,7 @@ mod tests {
         let after = pool.upstreams.load_full();
         assert_eq!(after.len(), 4);
         let kept = before.iter().zip(after.iter());
-        assert!(
-            kept.clone().count() == 3 && kept.clone().all(|(one, other)| Arc::ptr_eq(one, other))
-        );
+        assert!(kept.clone().count() == 3 && kept.clone().all(|(one, other)| Arc::ptr_eq(one, other)));
 
         let many: Vec<IpAddr> = (0..100).map(|last| [10, 0, 1, last].into()).collect();
         upstreams.learned("b.test", many);

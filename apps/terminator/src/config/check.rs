@@ -19,11 +19,7 @@ pub(super) fn check(config: &Config) -> Result<(), Fault> {
         ));
     }
     if config.group.is_some() && config.user.is_none() {
-        return Err(Fault::new(
-            "group",
-            "a group without a user",
-            "set `user` as well",
-        ));
+        return Err(Fault::new("group", "a group without a user", "set `user` as well"));
     }
     let batching = &config.batching;
     let source = &config.limits.source;
@@ -44,17 +40,11 @@ pub(super) fn check(config: &Config) -> Result<(), Fault> {
         ("limits.source.connections", source.connections.unwrap_or(1)),
         (
             "limits.source.connections_per_second",
-            source
-                .connections_per_second
-                .map_or(1, |rate| rate as usize),
+            source.connections_per_second.map_or(1, |rate| rate as usize),
         ),
     ] {
         if value == 0 {
-            return Err(Fault::new(
-                key,
-                "0 would refuse everything",
-                "set at least 1",
-            ));
+            return Err(Fault::new(key, "0 would refuse everything", "set at least 1"));
         }
     }
     let mut seen = Vec::new();
@@ -75,9 +65,7 @@ pub(super) fn check(config: &Config) -> Result<(), Fault> {
 }
 
 fn check_listener(key: &str, listener: &Listener) -> Result<(), Fault> {
-    let fault = |name: &str, problem: &str, remedy: &str| {
-        Err(Fault::new(format!("{key}.{name}"), problem, remedy))
-    };
+    let fault = |name: &str, problem: &str, remedy: &str| Err(Fault::new(format!("{key}.{name}"), problem, remedy));
     if listener.listen.is_empty() {
         return fault("listen", "no address", "write listen = [\"0.0.0.0:443\"]");
     }
@@ -107,32 +95,16 @@ fn check_listener(key: &str, listener: &Listener) -> Result<(), Fault> {
         check_host_names(&key, &certificate.names)?;
     }
     if listener.versions.is_empty() {
-        return fault(
-            "versions",
-            "no protocol version left",
-            "write [\"1.2\", \"1.3\"]",
-        );
+        return fault("versions", "no protocol version left", "write [\"1.2\", \"1.3\"]");
     }
     if listener.tickets.count > MOST_TICKETS {
-        return fault(
-            "tickets.count",
-            "more tickets than any client keeps",
-            "set 0 to 16",
-        );
+        return fault("tickets.count", "more tickets than any client keeps", "set 0 to 16");
     }
     if !(Duration::from_secs(1)..=LONGEST_ROTATION).contains(&listener.tickets.rotation) {
-        return fault(
-            "tickets.rotation_seconds",
-            "out of range",
-            "set 1 to 21600 (six hours)",
-        );
+        return fault("tickets.rotation_seconds", "out of range", "set 1 to 21600 (six hours)");
     }
     if !(Duration::from_secs(1)..=LONGEST_SESSION).contains(&listener.tickets.session) {
-        return fault(
-            "tickets.session_seconds",
-            "out of range",
-            "set 1 to 604800 (a week)",
-        );
+        return fault("tickets.session_seconds", "out of range", "set 1 to 604800 (a week)");
     }
     for (index, protocol) in listener.alpn.iter().enumerate() {
         if protocol.is_empty() || protocol.len() > 255 {
@@ -172,9 +144,7 @@ fn check_backend(key: &str, addresses: &[Backend]) -> Result<(), Fault> {
 }
 
 fn check_backend_tls(key: &str, addresses: &[Backend], tls: &BackendTls) -> Result<(), Fault> {
-    let fault = |name: &str, problem: String, remedy: &str| {
-        Err(Fault::new(format!("{key}{name}"), problem, remedy))
-    };
+    let fault = |name: &str, problem: String, remedy: &str| Err(Fault::new(format!("{key}{name}"), problem, remedy));
     if addresses.is_empty() {
         let remedy = "write it into the section that has the backend";
         return fault("", "TLS to no backend".into(), remedy);
@@ -196,18 +166,10 @@ fn check_backend_tls(key: &str, addresses: &[Backend], tls: &BackendTls) -> Resu
     }
     match (&tls.cert, &tls.key) {
         (Some(_), None) => {
-            return fault(
-                ".cert",
-                "a certificate without a key".into(),
-                "set `key` as well",
-            );
+            return fault(".cert", "a certificate without a key".into(), "set `key` as well");
         }
         (None, Some(_)) => {
-            return fault(
-                ".key",
-                "a key without a certificate".into(),
-                "set `cert` as well",
-            );
+            return fault(".key", "a key without a certificate".into(), "set `cert` as well");
         }
         _ => {}
     }
@@ -226,11 +188,7 @@ fn check_health_check(
 ) -> Result<(), Fault> {
     let Some(check) = check else { return Ok(()) };
     let fault = |name: &str, problem: String, remedy: &str| {
-        Err(Fault::new(
-            format!("{key}.health_check{name}"),
-            problem,
-            remedy,
-        ))
+        Err(Fault::new(format!("{key}.health_check{name}"), problem, remedy))
     };
     if addresses.is_empty() {
         let remedy = "write it into the section that has the backend";
@@ -281,9 +239,8 @@ fn check_routes(key: &str, listener: &Listener) -> Result<(), Fault> {
     let mut seen = Vec::new();
     for (index, route) in listener.routes.iter().enumerate() {
         let key = format!("{key}.route[{index}]");
-        let fault = |name: &str, problem: String, remedy: &str| {
-            Err(Fault::new(format!("{key}.{name}"), problem, remedy))
-        };
+        let fault =
+            |name: &str, problem: String, remedy: &str| Err(Fault::new(format!("{key}.{name}"), problem, remedy));
         if route.backend.is_empty() {
             let remedy = "write backend = \"127.0.0.1:8080\"";
             return fault("backend", "no backend".into(), remedy);
@@ -295,13 +252,8 @@ fn check_routes(key: &str, listener: &Listener) -> Result<(), Fault> {
         let (tls, check) = (route.backend_tls.as_ref(), route.health_check.as_ref());
         check_health_check(&key, &route.backend, tls, check)?;
         if route.server_name.is_empty() && route.alpn.is_empty() {
-            let remedy =
-                "add `server_name` or `alpn`, or write its backend into `backend` of the listener";
-            return fault(
-                "backend",
-                "this route is for all connections".into(),
-                remedy,
-            );
+            let remedy = "add `server_name` or `alpn`, or write its backend into `backend` of the listener";
+            return fault("backend", "this route is for all connections".into(), remedy);
         }
         check_host_names(&format!("{key}.server_name"), &route.server_name)?;
         for (place, protocol) in route.alpn.iter().enumerate() {
@@ -314,13 +266,8 @@ fn check_routes(key: &str, listener: &Listener) -> Result<(), Fault> {
             }
         }
         // What is not listed is a case of its own.
-        let names = route
-            .server_name
-            .iter()
-            .map(|name| name.to_ascii_lowercase());
-        let names = names
-            .map(Some)
-            .chain(route.server_name.is_empty().then_some(None));
+        let names = route.server_name.iter().map(|name| name.to_ascii_lowercase());
+        let names = names.map(Some).chain(route.server_name.is_empty().then_some(None));
         for (place, name) in names.enumerate() {
             let protocols = route.alpn.iter().map(Some);
             for protocol in protocols.chain(route.alpn.is_empty().then_some(None)) {

@@ -160,15 +160,13 @@ fn text(bytes: &[u8]) -> Result<String, (Option<usize>, &'static str, &'static s
         let remedy = "convert it to UTF-8: iconv -f UTF-16 -t UTF-8 OLD.toml > NEW.toml";
         return Err((None, "it is text in UTF-16, and TOML is UTF-8", remedy));
     }
-    std::str::from_utf8(bytes)
-        .map(str::to_owned)
-        .map_err(|error| {
-            let before = &bytes[..error.valid_up_to()];
-            let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
-            let problem = "a character is not UTF-8 (perhaps Latin-1)";
-            let remedy = "convert it to UTF-8: iconv -f LATIN1 -t UTF-8 OLD.toml > NEW.toml";
-            (Some(line), problem, remedy)
-        })
+    std::str::from_utf8(bytes).map(str::to_owned).map_err(|error| {
+        let before = &bytes[..error.valid_up_to()];
+        let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+        let problem = "a character is not UTF-8 (perhaps Latin-1)";
+        let remedy = "convert it to UTF-8: iconv -f LATIN1 -t UTF-8 OLD.toml > NEW.toml";
+        (Some(line), problem, remedy)
+    })
 }
 
 /// An error of the TOML reader, with file, line and key.
@@ -186,24 +184,17 @@ fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
     };
     let problem = error.message().trim().replace('\n', " ");
     // The sections that there may be several of.
-    let several = error
-        .span()
-        .and_then(|span| text.get(span.start..)?.split(']').next());
-    let several = several
-        .filter(|_| problem == NOT_SEVERAL)
-        .and_then(|header| {
-            let name = header.strip_prefix('[')?.trim();
-            (!name.is_empty() && !name.contains(['[', '\n'])).then_some(name)
-        });
+    let several = error.span().and_then(|span| text.get(span.start..)?.split(']').next());
+    let several = several.filter(|_| problem == NOT_SEVERAL).and_then(|header| {
+        let name = header.strip_prefix('[')?.trim();
+        (!name.is_empty() && !name.contains(['[', '\n'])).then_some(name)
+    });
     let (problem, remedy) = match several {
         Some(name) => (
             format!("there may be several of these sections, and `[{name}]` is for one"),
             format!("write [[{name}]]"),
         ),
-        None => (
-            problem,
-            "correct it; packaging/widelane.toml shows every key".into(),
-        ),
+        None => (problem, "correct it; packaging/widelane.toml shows every key".into()),
     };
     ConfigError {
         place,

@@ -16,11 +16,7 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    pub(crate) fn new(
-        key: impl Into<String>,
-        problem: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
+    pub(crate) fn new(key: impl Into<String>, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             key: key.into(),
             problem: problem.into(),
@@ -49,10 +45,7 @@ pub(crate) fn is_passing(error: &io::Error) -> bool {
 /// Whether it is this process or the machine that lacks memory or descriptors, whatever the file is like.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
     let known = [Errno::NOMEM, Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
-    error.kind() == io::ErrorKind::OutOfMemory
-        || error
-            .raw_os_error()
-            .is_some_and(|code| known.contains(&code))
+    error.kind() == io::ErrorKind::OutOfMemory || error.raw_os_error().is_some_and(|code| known.contains(&code))
 }
 
 #[cfg(test)]

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::values::{
-    Backend, Network, OcspSource, ProxyVersion, listen_addresses, one_or_several, paths, seconds,
-};
+use super::values::{Backend, Network, OcspSource, ProxyVersion, listen_addresses, one_or_several, paths, seconds};
 
 /// Addresses with the same certificates and the same backends. There must be one of these sections, and may be many.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -393,12 +391,7 @@ pub(super) fn both_versions() -> Vec<TlsVersion> {
 /// ECDSA first: every client of today verifies it, and it is the shortest and cheapest. ML-DSA
 /// last: it adds ten kilobytes and more to a handshake, for which the operator should ask.
 pub(super) fn usual_preference() -> Vec<KeyKind> {
-    vec![
-        KeyKind::Ecdsa,
-        KeyKind::Ed25519,
-        KeyKind::Rsa,
-        KeyKind::MlDsa,
-    ]
+    vec![KeyKind::Ecdsa, KeyKind::Ed25519, KeyKind::Rsa, KeyKind::MlDsa]
 }
 
 /// Who takes a ticket key from memory can read all sessions of TLS 1.2 for which it made tickets.

@@ -19,8 +19,8 @@ pub(crate) use document::Environment;
 pub use document::{ConfigError, Document};
 pub(crate) use fault::{Fault, is_passing, is_shortage};
 pub use listener::{
-    BackendTls, Certificate, CheckKind, ClientAuth, ClientAuthMode, HealthCheck, KeyKind, Listener,
-    Route, Tickets, TlsVersion, UnknownNames,
+    BackendTls, Certificate, CheckKind, ClientAuth, ClientAuthMode, HealthCheck, KeyKind, Listener, Route, Tickets,
+    TlsVersion, UnknownNames,
 };
 pub use process::{Config, Drain, Limits, Metrics, PerSource};
 pub(crate) use values::is_responder;

@@ -5,11 +5,7 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 pub(super) fn line_at(text: &str, offset: usize) -> usize {
-    1 + text
-        .bytes()
-        .take(offset)
-        .filter(|&byte| byte == b'\n')
-        .count()
+    1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
 }
 
 /// The line of a key, or of the nearest table around it that exists.
@@ -64,10 +60,7 @@ pub(super) fn key_at(text: &str, span: &Range<usize>) -> Option<String> {
     }
     fn walk_table(table: &DeTable<'_>, span: &Range<usize>, path: &mut String) {
         for (key, value) in table {
-            if covers(&key.span(), span)
-                || covers(&value.span(), span)
-                || holds(value.get_ref(), span)
-            {
+            if covers(&key.span(), span) || covers(&value.span(), span) || holds(value.get_ref(), span) {
                 if !path.is_empty() {
                     path.push('.');
                 }
@@ -80,9 +73,7 @@ pub(super) fn key_at(text: &str, span: &Range<usize>) -> Option<String> {
     fn holds(value: &DeValue<'_>, span: &Range<usize>) -> bool {
         match value {
             DeValue::Table(table) => table.iter().any(|(key, value)| {
-                covers(&key.span(), span)
-                    || covers(&value.span(), span)
-                    || holds(value.get_ref(), span)
+                covers(&key.span(), span) || covers(&value.span(), span) || holds(value.get_ref(), span)
             }),
             DeValue::Array(array) => array
                 .iter()

@@ -44,20 +44,14 @@ fn the_example_in_packaging_is_accepted() {
 #[test]
 fn an_unknown_key_is_named_with_its_line() {
     let message = error(&GOOD.replace("backend =", "backedn ="));
-    assert!(
-        message.starts_with("w.toml:4: listener[0].backedn: "),
-        "{message}"
-    );
+    assert!(message.starts_with("w.toml:4: listener[0].backedn: "), "{message}");
     assert!(message.contains("unknown field `backedn`"), "{message}");
 }
 
 #[test]
 fn a_bad_value_is_named_with_line_key_and_remedy() {
     let message = error(&GOOD.replace("unix:/run/app.sock", "localhost"));
-    assert!(
-        message.starts_with("w.toml:4: listener[0].backend: "),
-        "{message}"
-    );
+    assert!(message.starts_with("w.toml:4: listener[0].backend: "), "{message}");
     assert!(message.contains("127.0.0.1:8080"), "{message}");
 }
 
@@ -80,23 +74,14 @@ fn a_mistyped_address_is_shown_with_an_example() {
 #[test]
 fn faults_between_keys_name_their_line() {
     let message = error(&GOOD.replace("[[listener.", "versions = []\n[[listener."));
-    assert!(
-        message.starts_with("w.toml:5: listener[0].versions: "),
-        "{message}"
-    );
+    assert!(message.starts_with("w.toml:5: listener[0].versions: "), "{message}");
 
     let message = error(&format!("[limits]\nconnections = 0\n{GOOD}"));
-    assert!(
-        message.starts_with("w.toml:2: limits.connections: "),
-        "{message}"
-    );
+    assert!(message.starts_with("w.toml:2: limits.connections: "), "{message}");
 
     let twice = GOOD.replace("\"127.0.0.1:8443\"", "\"127.0.0.1:1\",\n\"127.0.0.1:1\"");
     let message = error(&twice);
-    assert!(
-        message.starts_with("w.toml:4: listener[0].listen[1]: "),
-        "{message}"
-    );
+    assert!(message.starts_with("w.toml:4: listener[0].listen[1]: "), "{message}");
 }
 
 #[test]
@@ -114,16 +99,10 @@ fn client_certificates_need_an_authority_and_a_mode() {
     for (wrong, what) in [
         (r#"{ mode = "required" }"#, "missing field `ca`"),
         (r#"{ ca = "ca.pem" }"#, "missing field `mode`"),
-        (
-            r#"{ ca = "ca.pem", mode = "maybe" }"#,
-            "unknown variant `maybe`",
-        ),
+        (r#"{ ca = "ca.pem", mode = "maybe" }"#, "unknown variant `maybe`"),
     ] {
         let message = error(&with(wrong));
-        assert!(
-            message.starts_with("w.toml:5: listener[0].client_auth"),
-            "{message}"
-        );
+        assert!(message.starts_with("w.toml:5: listener[0].client_auth"), "{message}");
         assert!(message.contains(what), "{message}");
     }
 }
@@ -135,14 +114,8 @@ fn forms_of_chacha20poly1305_are_known_by_name() {
     let form = document.config().chacha20poly1305;
     assert_eq!(form, Choice::Exactly(Form::Ymm256Light));
     let message = error(&format!("chacha20poly1305 = \"1024\"\n{GOOD}"));
-    assert!(
-        message.starts_with("w.toml:1: chacha20poly1305"),
-        "{message}"
-    );
-    assert!(
-        message.contains("512-ifma, 512, 256, 256-light"),
-        "{message}"
-    );
+    assert!(message.starts_with("w.toml:1: chacha20poly1305"), "{message}");
+    assert!(message.contains("512-ifma, 512, 256, 256-light"), "{message}");
 }
 
 #[test]
@@ -190,26 +163,18 @@ fn a_text_in_another_encoding_is_read_or_named() {
     let path = folder.path().join("w.toml");
     let read = |bytes: &[u8]| {
         std::fs::write(&path, bytes).unwrap();
-        Document::read(&path)
-            .map(drop)
-            .map_err(|error| error.to_string())
+        Document::read(&path).map(drop).map_err(|error| error.to_string())
     };
     assert_eq!(read(GOOD.as_bytes()), Ok(()));
     assert_eq!(read(format!("\u{feff}{GOOD}").as_bytes()), Ok(()));
     let utf16: Vec<u8> = GOOD.encode_utf16().flat_map(u16::to_le_bytes).collect();
     for text in [utf16.clone(), [&[0xff, 0xfe], &utf16[..]].concat()] {
         let message = read(&text).unwrap_err();
-        assert!(
-            message.contains("w.toml: it is text in UTF-16"),
-            "{message}"
-        );
+        assert!(message.contains("w.toml: it is text in UTF-16"), "{message}");
     }
     let latin1 = [GOOD.as_bytes(), b"# caf\xe9\n"].concat();
     let message = read(&latin1).unwrap_err();
-    assert!(
-        message.contains("w.toml:8: a character is not UTF-8"),
-        "{message}"
-    );
+    assert!(message.contains("w.toml:8: a character is not UTF-8"), "{message}");
 }
 
 #[test]
@@ -223,9 +188,7 @@ fn one_pair_of_brackets_too_few_is_told() {
         ),
     ] {
         let message = error(&GOOD.replace(right, wrong));
-        let expected = format!(
-            "there may be several of these sections, and `[{name}]` is for one; write [[{name}]]"
-        );
+        let expected = format!("there may be several of these sections, and `[{name}]` is for one; write [[{name}]]");
         assert!(message.ends_with(&expected), "{message}");
     }
 }
@@ -239,17 +202,11 @@ fn directories_of_certificates_are_one_path_or_several() {
         let listener = &document.config().listeners[0];
         assert_eq!(
             listener.certificate_directories,
-            paths
-                .iter()
-                .map(std::path::PathBuf::from)
-                .collect::<Vec<_>>()
+            paths.iter().map(std::path::PathBuf::from).collect::<Vec<_>>()
         );
     }
     let message = error(&format!("{listener}certificates = []\n"));
-    assert!(
-        message.contains("or a directory (`certificates`)"),
-        "{message}"
-    );
+    assert!(message.contains("or a directory (`certificates`)"), "{message}");
 }
 
 #[test]
@@ -320,10 +277,7 @@ fn flags_are_named_as_flags() {
         ..Config::default()
     };
     let message = Document::from_flags(config).unwrap_err().to_string();
-    assert!(
-        message.starts_with("command line: --cert: no certificate"),
-        "{message}"
-    );
+    assert!(message.starts_with("command line: --cert: no certificate"), "{message}");
 }
 
 #[test]
@@ -338,10 +292,7 @@ fn networks_are_read_and_their_mistakes_are_named() {
     ] {
         let network = network(text).expect(text);
         assert!(network.contains(inside.parse().unwrap()), "{text} {inside}");
-        assert!(
-            !network.contains(outside.parse().unwrap()),
-            "{text} {outside}"
-        );
+        assert!(!network.contains(outside.parse().unwrap()), "{text} {outside}");
     }
     for (text, problem) in [
         ("10.0.0.1/8", "write `10.0.0.0/8`"),
@@ -391,10 +342,7 @@ fn the_access_log_has_a_place_and_a_format() {
         assert_eq!(config(&text), (target, LogFormat::Text));
     }
     for (text, expected) in [
-        (
-            "access_log = \"\"",
-            "w.toml:1: access_log: no file is named",
-        ),
+        ("access_log = \"\"", "w.toml:1: access_log: no file is named"),
         (
             "access_log_format = \"xml\"",
             "w.toml:1: access_log_format: `xml` is no format",
@@ -430,12 +378,8 @@ fn a_backend_has_one_address_or_several_and_routes_have_their_own() {
     );
     let document = Document::parse(Path::new("w.toml"), text).unwrap();
     let listener = &document.config().listeners[0];
-    let names =
-        |backend: &[Backend]| -> Vec<String> { backend.iter().map(ToString::to_string).collect() };
-    assert_eq!(
-        names(&listener.backend),
-        ["127.0.0.1:1", "unix:/run/a.sock"]
-    );
+    let names = |backend: &[Backend]| -> Vec<String> { backend.iter().map(ToString::to_string).collect() };
+    assert_eq!(names(&listener.backend), ["127.0.0.1:1", "unix:/run/a.sock"]);
     let [first, second] = &listener.routes[..] else {
         panic!("{:?}", listener.routes)
     };
@@ -452,8 +396,7 @@ fn protocols_are_written_one_by_one() {
     let offering = |list: &str| GOOD.replace("backend =", &format!("alpn = {list}\nbackend ="));
     Document::parse(Path::new("w.toml"), offering("[\"h2\", \"http/1.1\"]")).unwrap();
     let message = error(&offering("[\"h2,http/1.1\"]"));
-    let expected =
-        "w.toml:4: listener[0].alpn[0]: `h2,http/1.1` is no protocol name; write one name";
+    let expected = "w.toml:4: listener[0].alpn[0]: `h2,http/1.1` is no protocol name; write one name";
     assert!(message.starts_with(expected), "{message}");
 }
 
@@ -461,17 +404,9 @@ fn protocols_are_written_one_by_one() {
 fn names_of_a_certificate_are_host_names() {
     let named = |name: &str| format!("{GOOD}names = [\"*.a.example\",\n\"{name}\"]");
     Document::parse(Path::new("w.toml"), named("b_1.example")).unwrap();
-    for wrong in [
-        "a.example.",
-        "*",
-        "a b",
-        "https://a.example",
-        "",
-        "b\u{fc}cher.example",
-    ] {
+    for wrong in ["a.example.", "*", "a b", "https://a.example", "", "b\u{fc}cher.example"] {
         let message = error(&named(wrong));
-        let expected =
-            format!(":9: listener[0].certificate[0].names[1]: `{wrong}` is no host name");
+        let expected = format!(":9: listener[0].certificate[0].names[1]: `{wrong}` is no host name");
         assert!(message.contains(&expected), "{message}");
     }
 }
@@ -541,30 +476,20 @@ fn faults_of_backends_and_routes_are_named_with_their_line() {
         route("server_name = \"a.example\""),
     );
     Document::parse(Path::new("w.toml"), with_backend(&both)).unwrap();
-    let many: Vec<_> = (1..=65)
-        .map(|port| format!("\"127.0.0.1:{port}\""))
-        .collect();
+    let many: Vec<_> = (1..=65).map(|port| format!("\"127.0.0.1:{port}\"")).collect();
     let message = error(&with_backend(&format!("backend = [{}]", many.join(","))));
     assert!(message.contains("more than 64 addresses"), "{message}");
 }
 
 #[test]
 fn a_path_is_for_checks_over_http_only() {
-    let check = |lines: &str| {
-        with_backend(&format!(
-            "backend = \"127.0.0.1:1\"\n[listener.health_check]\n{lines}"
-        ))
-    };
+    let check = |lines: &str| with_backend(&format!("backend = \"127.0.0.1:1\"\n[listener.health_check]\n{lines}"));
     for lines in ["path = \"/healthz\"", "path = \"/\"\nkind = \"tcp\""] {
         let message = error(&check(lines));
         let expected = ":10: listener[0].health_check.path: `path` needs kind = \"http\"; ";
         assert!(message.contains(expected), "{message}");
     }
-    for lines in [
-        "kind = \"http\"\npath = \"/healthz\"",
-        "kind = \"http\"",
-        "rise = 1",
-    ] {
+    for lines in ["kind = \"http\"\npath = \"/healthz\"", "kind = \"http\"", "rise = 1"] {
         Document::parse(Path::new("w.toml"), check(lines)).unwrap();
     }
 }
@@ -582,20 +507,11 @@ fn responses_come_from_a_file_or_a_responder() {
         ("./fetch", OcspSource::File("./fetch".into())),
         ("fetch", OcspSource::Fetch),
         (responder, OcspSource::Responder(responder.into())),
-        (
-            "http://[::1]:80",
-            OcspSource::Responder("http://[::1]:80".into()),
-        ),
+        ("http://[::1]:80", OcspSource::Responder("http://[::1]:80".into())),
     ] {
         assert_eq!(source(value), Ok(Some(expected)));
     }
-    for wrong in [
-        "",
-        "https://ocsp.example.com",
-        "http://",
-        "http://a b",
-        "ldap://a/",
-    ] {
+    for wrong in ["", "https://ocsp.example.com", "http://", "http://a b", "ldap://a/"] {
         let message = source(wrong).unwrap_err().to_string();
         let place = "w.toml:7: listener[0].certificate[0].ocsp: ";
         assert!(message.starts_with(place), "{message}");
@@ -606,26 +522,17 @@ fn responses_come_from_a_file_or_a_responder() {
 fn tls_to_a_backend_needs_a_name_that_can_be_checked() {
     let with = |tls: &str| format!("{GOOD}[listener.backend_tls]\n{tls}\n");
     let message = error(&with(""));
-    assert!(
-        message.starts_with("w.toml:8: listener[0].backend_tls: "),
-        "{message}"
-    );
+    assert!(message.starts_with("w.toml:8: listener[0].backend_tls: "), "{message}");
     assert!(message.contains("set `server_name`"), "{message}");
     let named = "server_name = \"app.example\"";
     Document::parse(Path::new("w.toml"), with(named)).unwrap();
     let tcp = with("").replace("unix:/run/app.sock", "app.example:8443");
     Document::parse(Path::new("w.toml"), tcp).unwrap();
     for (wrong, expected) in [
-        (
-            "server_name = \"a b\"",
-            "server_name: `a b` is no host name",
-        ),
+        ("server_name = \"a b\"", "server_name: `a b` is no host name"),
         ("cert = \"a.pem\"\nserver_name = \"a\"", "set `key` as well"),
         ("key = \"a.key\"\nserver_name = \"a\"", "set `cert` as well"),
-        (
-            "versions = []\nserver_name = \"a\"",
-            "no protocol version left",
-        ),
+        ("versions = []\nserver_name = \"a\"", "no protocol version left"),
         ("verify = false", "unknown field `verify`"),
     ] {
         let message = error(&with(wrong));

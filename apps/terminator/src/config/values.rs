@@ -106,9 +106,8 @@ impl FromStr for Network {
     fn from_str(text: &str) -> Result<Self, String> {
         let address = || text.parse::<IpAddr>().map(IpNet::from);
         let network = text.parse().ok().or_else(|| address().ok());
-        let network: IpNet = network.ok_or_else(|| {
-            format!("`{text}` is no network; write `10.0.0.0/8`, `10.0.0.1` or `fd00::/8`")
-        })?;
+        let network: IpNet =
+            network.ok_or_else(|| format!("`{text}` is no network; write `10.0.0.0/8`, `10.0.0.1` or `fd00::/8`"))?;
         if let Some(mapped) = mapped(&network) {
             return Err(format!(
                 "`{text}` is an IPv4 network that is written as IPv6; write `{mapped}`"
@@ -164,9 +163,7 @@ impl FromStr for LogTarget {
             "off" => Ok(Self::Off),
             "stderr" => Ok(Self::Stderr),
             "-" => Ok(Self::Stdout),
-            "" => Err(
-                "no file is named; write a path, `stderr`, `-` (standard output) or `off`".into(),
-            ),
+            "" => Err("no file is named; write a path, `stderr`, `-` (standard output) or `off`".into()),
             path => Ok(Self::File(path.into())),
         }
     }
@@ -223,9 +220,7 @@ impl FromStr for LogFormat {
         match text {
             "json" => Ok(Self::Json),
             "text" => Ok(Self::Text),
-            _ => Err(format!(
-                "`{text}` is no format of the access log; write json or text"
-            )),
+            _ => Err(format!("`{text}` is no format of the access log; write json or text")),
         }
     }
 }
@@ -280,10 +275,7 @@ fn is_host_name(host: &str) -> bool {
     let name = host.strip_suffix('.').unwrap_or(host);
     let is_label = |label: &str| {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        (1..=63).contains(&label.len())
-            && label.bytes().all(fits)
-            && !label.starts_with('-')
-            && !label.ends_with('-')
+        (1..=63).contains(&label.len()) && label.bytes().all(fits) && !label.starts_with('-') && !label.ends_with('-')
     };
     let last = name.rsplit('.').next().unwrap_or_default();
     name.len() <= 253
@@ -293,9 +285,7 @@ fn is_host_name(host: &str) -> bool {
 }
 
 fn is_hexadecimal(label: &str) -> bool {
-    let digits = label
-        .strip_prefix("0x")
-        .or_else(|| label.strip_prefix("0X"));
+    let digits = label.strip_prefix("0x").or_else(|| label.strip_prefix("0X"));
     digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
@@ -320,9 +310,7 @@ impl FromStr for Backend {
             return match path.strip_prefix('@') {
                 Some("") => Err("`unix:@` names no socket; write `unix:@NAME`".into()),
                 Some(name) => Ok(Self::Abstract(name.into())),
-                None if path.is_empty() => {
-                    Err("`unix:` names no socket; write `unix:/run/app.sock`".into())
-                }
+                None if path.is_empty() => Err("`unix:` names no socket; write `unix:/run/app.sock`".into()),
                 None if path.contains('\0') => Err(format!(
                     "`{}` names no socket; write `unix:/run/app.sock`",
                     text.escape_debug()
@@ -364,38 +352,23 @@ macro_rules! read_as_text {
     )*};
 }
 
-read_as_text!(
-    Backend,
-    LogFormat,
-    LogTarget,
-    Network,
-    OcspSource,
-    ProxyVersion
-);
+read_as_text!(Backend, LogFormat, LogTarget, Network, OcspSource, ProxyVersion);
 
 /// A choice by its name: a backend, or a form of ChaCha20-Poly1305.
-pub(super) fn choice<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<T, D::Error> {
+pub(super) fn choice<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map_err(serde::de::Error::custom)
 }
 
 /// Addresses to listen on.
-pub(super) fn listen_addresses<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Vec<SocketAddr>, D::Error> {
+pub(super) fn listen_addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SocketAddr>, D::Error> {
     let example = Address("0.0.0.0:443 for all of IPv4, [::]:443 for all of IPv6");
     deserializer.deserialize_seq(Addresses(example))
 }
 
 /// The address at which Prometheus may ask.
-pub(super) fn metrics_address<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<SocketAddr>, D::Error> {
-    Address("127.0.0.1:9090")
-        .deserialize(deserializer)
-        .map(Some)
+pub(super) fn metrics_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    Address("127.0.0.1:9090").deserialize(deserializer).map(Some)
 }
 
 /// Reads an address, and shows a mistyped one with this example.
@@ -499,9 +472,7 @@ pub(super) fn paths<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Pa
     })
 }
 
-pub(super) fn optional_seconds<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Duration>, D::Error> {
+pub(super) fn optional_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     seconds(deserializer).map(Some)
 }
 
@@ -517,9 +488,7 @@ pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dura
 }
 
 /// The same, or zero.
-pub(super) fn maybe_seconds<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Duration, D::Error> {
+pub(super) fn maybe_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let value = number_of_seconds(deserializer)?;
     if value != 0.0 && !SECONDS.contains(&value) {
         return Err(serde::de::Error::custom(
@@ -531,10 +500,7 @@ pub(super) fn maybe_seconds<'de, D: Deserializer<'de>>(
 
 fn number_of_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     #[derive(Deserialize)]
-    #[serde(
-        untagged,
-        expecting = "expected a number of seconds, for example 30 or 0.5"
-    )]
+    #[serde(untagged, expecting = "expected a number of seconds, for example 30 or 0.5")]
     enum Number {
         Whole(i64),
         Fraction(f64),

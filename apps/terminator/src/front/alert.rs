@@ -102,9 +102,9 @@ fn instead(
 fn invalid(error: InvalidMessage) -> AlertDescription {
     match error {
         InvalidMessage::MessageTooLarge => AlertDescription::RecordOverflow,
-        InvalidMessage::InvalidContentType
-        | InvalidMessage::InvalidCcs
-        | InvalidMessage::InvalidEmptyPayload => AlertDescription::UnexpectedMessage,
+        InvalidMessage::InvalidContentType | InvalidMessage::InvalidCcs | InvalidMessage::InvalidEmptyPayload => {
+            AlertDescription::UnexpectedMessage
+        }
         error => error.into(),
     }
 }
@@ -178,9 +178,7 @@ fn misbehaviour(error: &PeerMisbehaved) -> AlertDescription {
         | TooManyRenegotiationRequests
         | TooManyWarningAlertsReceived
         | TooMuchEarlyDataReceived => Alert::UnexpectedMessage,
-        MissingKeyShare | MissingPskExtensionInSecondClientHello | MissingPskModesExtension => {
-            Alert::MissingExtension
-        }
+        MissingKeyShare | MissingPskExtensionInSecondClientHello | MissingPskModesExtension => Alert::MissingExtension,
         MissingBinderInPskExtension => Alert::DecodeError,
         IncorrectBinder => Alert::DecryptError,
         UnsolicitedCertExtension => Alert::UnsupportedExtension,
@@ -209,10 +207,7 @@ mod tests {
         use AlertDescription::*;
         use PeerMisbehaved as Peer;
         for (error, expected) in [
-            (
-                Peer::MessageInterleavedWithHandshakeMessage,
-                UnexpectedMessage,
-            ),
+            (Peer::MessageInterleavedWithHandshakeMessage, UnexpectedMessage),
             (Peer::TooManyWarningAlertsReceived, UnexpectedMessage),
             (Peer::MissingPskModesExtension, MissingExtension),
             (Peer::IncorrectBinder, DecryptError),
@@ -229,10 +224,7 @@ mod tests {
         assert_eq!(alert(received), None);
         let other = rustls::Error::General("another reason".into());
         assert_eq!(alert(other), Some(InternalError));
-        assert_eq!(
-            description(&ProcessFailure::Overloaded),
-            Some(InternalError)
-        );
+        assert_eq!(description(&ProcessFailure::Overloaded), Some(InternalError));
     }
 
     #[test]

@@ -13,9 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, acceptfrom_with, recv, sendmsg,
-};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, acceptfrom_with, recv, sendmsg};
 use socket2::SockRef;
 use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
@@ -71,10 +69,7 @@ impl Client {
 
     /// Ends our direction.
     pub(crate) fn shut_down(&self) -> io::Result<()> {
-        Ok(rustix::net::shutdown(
-            self.fd()?,
-            rustix::net::Shutdown::Write,
-        )?)
+        Ok(rustix::net::shutdown(self.fd()?, rustix::net::Shutdown::Write)?)
     }
 
     /// Whether the client has closed or reset the connection, as far as no bytes of it lie before that.
@@ -153,11 +148,7 @@ impl PollSocket for Client {
         self.stream()?.poll_receive(cx, bytes)
     }
 
-    fn poll_send(
-        &mut self,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_send(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         if let State::Bare(socket) = &self.0 {
             match send(socket, slices, SendFlags::empty()) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.watch()?,
@@ -180,9 +171,7 @@ impl Write for LastWords<'_> {
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match &self.0.0 {
             State::Bare(socket) => send(socket, slices, SendFlags::MORE),
-            State::Watched(stream) => {
-                stream.try_io(Interest::WRITABLE, || send(stream, slices, SendFlags::MORE))
-            }
+            State::Watched(stream) => stream.try_io(Interest::WRITABLE, || send(stream, slices, SendFlags::MORE)),
             State::Lost => Err(lost()),
         }
     }
@@ -313,11 +302,7 @@ mod tests {
                 client.watch().unwrap();
             }
             assert!(!client.has_gone());
-            assert!(
-                poll_fn(|cx| Poll::Ready(client.poll_gone(cx)))
-                    .await
-                    .is_pending()
-            );
+            assert!(poll_fn(|cx| Poll::Ready(client.poll_gone(cx))).await.is_pending());
             peer.shutdown(std::net::Shutdown::Write).unwrap();
             poll_fn(|cx| client.poll_gone(cx)).await;
             assert!(client.has_gone());
@@ -326,11 +311,7 @@ mod tests {
             peer = other;
             peer.write_all(b"more").unwrap();
             assert!(!client.has_gone());
-            assert!(
-                poll_fn(|cx| Poll::Ready(client.poll_gone(cx)))
-                    .await
-                    .is_pending()
-            );
+            assert!(poll_fn(|cx| Poll::Ready(client.poll_gone(cx))).await.is_pending());
         }
     }
 
@@ -351,11 +332,7 @@ mod tests {
             .unwrap();
         drop(peer);
         let mut bytes = [0; 8];
-        assert!(
-            poll_fn(|cx| client.poll_receive(cx, &mut bytes))
-                .await
-                .is_err()
-        );
+        assert!(poll_fn(|cx| client.poll_receive(cx, &mut bytes)).await.is_err());
         assert!(client.last_words().write(b"anybody?").is_err());
     }
 }

@@ -166,9 +166,7 @@ fn odd_name_in(message: &[u8], content: Range<usize>) -> Option<Range<usize>> {
 /// Moves over a vector, whose length has `width` bytes. `None`: it is not whole.
 fn vector(bytes: &[u8], at: &mut usize, width: usize) -> Option<Range<usize>> {
     let length = bytes.get(take(at, width))?;
-    let length = length
-        .iter()
-        .fold(0, |length, byte| length << 8 | usize::from(*byte));
+    let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
     let content = take(at, length);
     (content.end <= bytes.len()).then_some(content)
 }
@@ -211,9 +209,9 @@ mod tests {
         hello.extend([7; RANDOM]);
         hello.extend(b"\x01i\0\x02\x13\x01\x01\0");
         if !extensions.is_empty() {
-            let extensions = extensions.iter().map(|(kind, content)| {
-                [&kind.to_be_bytes()[..], &with_length(content, 2)].concat()
-            });
+            let extensions = extensions
+                .iter()
+                .map(|(kind, content)| [&kind.to_be_bytes()[..], &with_length(content, 2)].concat());
             hello.extend(with_length(&extensions.collect::<Vec<_>>().concat(), 2));
         }
         let message = [&[CLIENT_HELLO][..], &with_length(&hello, 3)].concat();
@@ -241,10 +239,7 @@ mod tests {
             (0x0303, &[versions(&[0])], None, true),
         ] {
             let bytes = hello(legacy, extensions);
-            let expected = ClientHelloSummary {
-                version,
-                lacks_groups,
-            };
+            let expected = ClientHelloSummary { version, lacks_groups };
             let (hello, end) = Hello::in_record(&bytes).unwrap();
             assert_eq!(hello.summary, expected, "{bytes:x?}");
             assert_eq!(end, bytes.len());
@@ -273,32 +268,21 @@ mod tests {
         };
         let odd = |names: &[(u8, &[u8])]| {
             let content = list(names);
-            let record = hello(
-                0x0303,
-                &[(10, &[0, 2, 0, 29]), (0, &content), (0xff02, b"")],
-            );
+            let record = hello(0x0303, &[(10, &[0, 2, 0, 29]), (0, &content), (0xff02, b"")]);
             let (hello, _) = Hello::in_record(&record).unwrap();
             let message = record[RECORD_HEADER..].to_vec();
             hello.odd_name.map(|name| {
                 let mut given = message.clone();
                 let changed = name.hide(&mut given);
                 assert_eq!(changed.restore(&given), message);
-                let differ = given
-                    .iter()
-                    .zip(&message)
-                    .filter(|(one, other)| one != other);
+                let differ = given.iter().zip(&message).filter(|(one, other)| one != other);
                 assert_eq!(differ.count(), 2);
                 let hidden = Hello::parse(&given).unwrap();
                 assert_eq!((hidden.odd_name, hidden.summary), (None, hello.summary));
                 name.text(&message)
             })
         };
-        for good in [
-            "a.example",
-            "A_b.example.",
-            "192.0.2.1",
-            "xn--nxasmq6b.test",
-        ] {
+        for good in ["a.example", "A_b.example.", "192.0.2.1", "xn--nxasmq6b.test"] {
             assert_eq!(odd(&[(0, good.as_bytes())]), None, "{good}");
         }
         for name in [
@@ -311,10 +295,7 @@ mod tests {
         ] {
             assert_eq!(odd(&[(0, name.as_bytes())]).as_deref(), Some(name));
         }
-        assert_eq!(
-            odd(&[(0, b"b\xc3\xbc\0")]).as_deref(),
-            Some("b\\xc3\\xbc\\x00")
-        );
+        assert_eq!(odd(&[(0, b"b\xc3\xbc\0")]).as_deref(), Some("b\\xc3\\xbc\\x00"));
         // As nginx serves it.
         assert_eq!(odd(&[(0, b"")]).as_deref(), Some(""));
         // These are errors, which rustls answers.

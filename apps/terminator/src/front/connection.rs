@@ -136,11 +136,9 @@ pub(crate) async fn serve(
         }
     };
     admission.handshake_done();
-    worker.stats.handshake(
-        tls.protocol_version(),
-        tls.handshake_kind(),
-        accepted.elapsed(),
-    );
+    worker
+        .stats
+        .handshake(tls.protocol_version(), tls.handshake_kind(), accepted.elapsed());
     let is_resumed = tls.handshake_kind() == Some(HandshakeKind::Resumed);
     worker.handshaker.count(is_resumed, took);
     log.complete(&tls);
@@ -189,11 +187,7 @@ pub(crate) async fn serve(
 }
 
 /// Waits for the client's first bytes.
-async fn first_bytes(
-    client: &mut Client,
-    worker: &WorkerState,
-    pending: &PendingClient,
-) -> Result<Vec<u8>, NotBegun> {
+async fn first_bytes(client: &mut Client, worker: &WorkerState, pending: &PendingClient) -> Result<Vec<u8>, NotBegun> {
     let received = pending.until(|cx| poll_bytes(client, worker, cx, <[u8]>::to_vec));
     Ok(received.await??)
 }
@@ -216,11 +210,8 @@ async fn begin(
         let rest = async {
             let mut is_enough = false;
             while !is_enough {
-                let more = pending.until(|cx| {
-                    poll_bytes(client, worker, cx, |bytes| {
-                        is_enough = opening.gather(bytes)
-                    })
-                });
+                let more =
+                    pending.until(|cx| poll_bytes(client, worker, cx, |bytes| is_enough = opening.gather(bytes)));
                 more.await??;
             }
             Ok(())
@@ -242,12 +233,10 @@ fn poll_bytes<T>(
     mut take: impl FnMut(&[u8]) -> T,
 ) -> Poll<Result<T, Failure>> {
     let mut scratch = worker.scratch.borrow_mut();
-    Poll::Ready(
-        match ready!(client.poll_receive(cx, &mut scratch[..FIRST_READ])) {
-            Ok(0) | Err(_) => Err(Failure::Closed),
-            Ok(read) => Ok(take(&scratch[..read])),
-        },
-    )
+    Poll::Ready(match ready!(client.poll_receive(cx, &mut scratch[..FIRST_READ])) {
+        Ok(0) | Err(_) => Err(Failure::Closed),
+        Ok(read) => Ok(take(&scratch[..read])),
+    })
 }
 
 /// Behind a load balancer, which first says in a PROXY header who the client is and which address it has connected
@@ -277,8 +266,7 @@ async fn behind_proxy(
                 return Err(Failure::ProxyHeader.into());
             }
         }
-        let received = pending
-            .until(|cx| poll_bytes(client, worker, cx, |more| bytes.extend_from_slice(more)));
+        let received = pending.until(|cx| poll_bytes(client, worker, cx, |more| bytes.extend_from_slice(more)));
         received.await??;
     };
     proxied.0 = header.ends.map(Box::new);
@@ -404,9 +392,7 @@ async fn handshake(
             if tls.wants_write() {
                 spoken = true;
                 opening.answered(&tls);
-                poll_fn(|cx| write_tls(client, &mut tls, cx))
-                    .await
-                    .map_err(closed)?;
+                poll_fn(|cx| write_tls(client, &mut tls, cx)).await.map_err(closed)?;
                 let expected = worker.read_ahead.expect_answer(client).await;
                 answer = Some(expected.map_err(closed)?);
             }
@@ -417,9 +403,7 @@ async fn handshake(
     }
     match look_again(client, &mut tls, speaks_first, worker).await {
         Ok(Presence::Here) => {
-            poll_fn(|cx| write_tls(client, &mut tls, cx))
-                .await
-                .map_err(closed)?;
+            poll_fn(|cx| write_tls(client, &mut tls, cx)).await.map_err(closed)?;
             Ok((tls, Presence::Here))
         }
         Ok(Presence::Gone) => Ok((tls, Presence::Gone)),
@@ -514,9 +498,7 @@ fn is_in_plain(tls: &ServerConnection, spoken: bool) -> bool {
     }
     match tls.protocol_version() {
         // A server encrypts from its own Finished on: its last flight, or its first if it resumes.
-        Some(ProtocolVersion::TLSv1_2) => {
-            tls.is_handshaking() && tls.handshake_kind() != Some(HandshakeKind::Resumed)
-        }
+        Some(ProtocolVersion::TLSv1_2) => tls.is_handshaking() && tls.handshake_kind() != Some(HandshakeKind::Resumed),
         // It encrypts right after ServerHello, for which keys were agreed on.
         _ => tls.negotiated_key_exchange_group().is_none(),
     }
@@ -634,9 +616,7 @@ mod tests {
     use super::*;
 
     /// The size of the future that an asynchronous function of seven arguments returns.
-    fn size_of_future<A, B, C, D, E, G, H, F: Future>(
-        _: impl FnOnce(A, B, C, D, E, G, H) -> F,
-    ) -> usize {
+    fn size_of_future<A, B, C, D, E, G, H, F: Future>(_: impl FnOnce(A, B, C, D, E, G, H) -> F) -> usize {
         size_of::<F>()
     }
 

@@ -106,12 +106,7 @@ struct Pace {
 impl Gate {
     /// `wait`: how long handshakes may wait in calm, zero for a gate that is always open. `patience`: how long a
     /// client may wait at most. `lanes`: how many handshakes fill a pass.
-    pub(crate) fn new(
-        wait: Duration,
-        patience: Duration,
-        lanes: usize,
-        stats: Arc<Stats>,
-    ) -> Rc<Self> {
+    pub(crate) fn new(wait: Duration, patience: Duration, lanes: usize, stats: Arc<Stats>) -> Rc<Self> {
         let target = nanos(wait);
         let overload = || RefCell::new(Overload::new(0, target, nanos(patience)));
         Rc::new(Self {
@@ -149,9 +144,7 @@ impl Gate {
         };
         defence.borrow_mut().arrived();
         if self.line.borrow().is_empty() && self.has_place() {
-            let queued = self
-                .queued_since()
-                .map(|since| self.now().saturating_sub(since));
+            let queued = self.queued_since().map(|since| self.now().saturating_sub(since));
             if queued.is_some_and(|queued| queued > self.target) && client.has_gone() {
                 return Err(self.gave_up(defence, queued.unwrap_or_default()));
             }
@@ -269,10 +262,7 @@ impl Gate {
     /// How many connections the kernel is to queue for a listening socket.
     pub(crate) fn backlog(&self) -> i32 {
         let most = match self.is_overloaded.get() {
-            true => batching::worth_queueing(
-                self.cost(),
-                self.target.saturating_mul(Overload::QUEUED_TARGETS),
-            ),
+            true => batching::worth_queueing(self.cost(), self.target.saturating_mul(Overload::QUEUED_TARGETS)),
             false => return BACKLOG,
         };
         i32::try_from(most).unwrap_or(BACKLOG).min(BACKLOG)
@@ -285,9 +275,7 @@ impl Gate {
         }
         loop {
             let wanted = self.backlog();
-            if wanted != queued
-                && (wanted == BACKLOG || wanted.abs_diff(queued) > queued.unsigned_abs() / 4)
-            {
+            if wanted != queued && (wanted == BACKLOG || wanted.abs_diff(queued) > queued.unsigned_abs() / 4) {
                 return wanted;
             }
             self.changed.notified().await;
@@ -300,8 +288,7 @@ impl Gate {
             return;
         };
         loop {
-            let is_idle =
-                self.line.borrow().is_empty() || self.under_way.get() >= self.most_under_way();
+            let is_idle = self.line.borrow().is_empty() || self.under_way.get() >= self.most_under_way();
             match is_idle {
                 true if self.is_overloaded.get() => {
                     let interval = Duration::from_nanos(Overload::INTERVAL);
@@ -335,9 +322,7 @@ impl Gate {
             self.told(turn, line.len(), worker);
         }
         if overload.is_on() {
-            line.age(now.saturating_sub(self.late()), |waiter| {
-                waiter.turn(State::Late)
-            });
+            line.age(now.saturating_sub(self.late()), |waiter| waiter.turn(State::Late));
             let lost = now.saturating_sub(overload.patience());
             while line.oldest().is_some_and(|since| since < lost) {
                 let Some((_, waiter)) = line.pop_oldest() else {
@@ -404,8 +389,7 @@ impl Gate {
     }
 
     fn is_full(&self) -> bool {
-        self.is_overloaded.get()
-            && self.line.borrow().fresh() + self.expected.get() >= self.most_waiting()
+        self.is_overloaded.get() && self.line.borrow().fresh() + self.expected.get() >= self.most_waiting()
     }
 
     /// How many can be served in time.
@@ -518,11 +502,7 @@ impl<'a> Waiting<'a> {
         });
         let place = gate.line.borrow_mut().push(since, source, waiter.clone());
         gate.work.notify_one();
-        Self {
-            gate,
-            place,
-            waiter,
-        }
+        Self { gate, place, waiter }
     }
 
     /// Leaves the line, with the place that was granted.
@@ -623,9 +603,7 @@ mod tests {
         busy: Rc<tokio::sync::Mutex<()>>,
     ) -> Result<Duration, Failure> {
         let since = Instant::now();
-        let permit = gate
-            .enter(SOURCE, &mut client, Instant::now() + PATIENCE)
-            .await?;
+        let permit = gate.enter(SOURCE, &mut client, Instant::now() + PATIENCE).await?;
         let waited = since.elapsed();
         let turn = busy.lock().await;
         sleep(Duration::from_millis(1)).await;
@@ -656,9 +634,9 @@ mod tests {
             let (gate, listener) = (gate(WAIT), listener());
             let busy = Rc::default();
             let clients: Vec<_> = (0..200).map(|_| connect(&listener)).collect();
-            let tasks = clients.into_iter().map(|(peer, client)| {
-                spawn_local(shake(gate.clone(), peer, client, Rc::clone(&busy)))
-            });
+            let tasks = clients
+                .into_iter()
+                .map(|(peer, client)| spawn_local(shake(gate.clone(), peer, client, Rc::clone(&busy))));
             let tasks: Vec<_> = tasks.collect();
             let mut waits = Vec::new();
             for task in tasks {
@@ -765,10 +743,7 @@ mod tests {
                 }
             });
             sleep(WAIT * 6).await;
-            gate.look(
-                &mut gate.defence.as_ref().expect("a defence").borrow_mut(),
-                0,
-            );
+            gate.look(&mut gate.defence.as_ref().expect("a defence").borrow_mut(), 0);
             drop(peer);
             assert_eq!(waiting.await.expect("no panic"), Err(Failure::GaveUp));
             drop(held);
@@ -895,11 +870,7 @@ mod tests {
             let (peer, client) = near();
             let served = shake(gate.clone(), peer, client, Rc::default()).await;
             assert!(served.is_ok());
-            assert!(
-                seen().gone >= 1 && seen().wait(100).is_some(),
-                "{:?}",
-                seen()
-            );
+            assert!(seen().gone >= 1 && seen().wait(100).is_some(), "{:?}", seen());
             let defence = gate.defence.as_ref().expect("a defence");
             let patience = u64::from(WAIT.subsec_nanos()) * 20;
             defence.borrow_mut().gave_up(patience);
@@ -918,9 +889,7 @@ mod tests {
             let (gate, listener) = (gate(WAIT), listener());
             overload(&gate, &listener).await;
             let defence = gate.defence.as_ref().expect("a defence");
-            defence
-                .borrow_mut()
-                .gave_up(u64::from(WAIT.subsec_nanos()) * 20);
+            defence.borrow_mut().gave_up(u64::from(WAIT.subsec_nanos()) * 20);
             let held: Vec<_> = (0..64).map(|_| gate.permit()).collect();
             let (peer, mut client) = connect(&listener);
             let answer = gate

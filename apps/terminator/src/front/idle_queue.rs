@@ -53,10 +53,7 @@ impl IdleQueue {
     pub(crate) fn enter(self: &Rc<Self>, kind: Kind, admission: Admission) -> PendingClient {
         let place = (kind, self.next.get());
         self.next.set(place.1 + 1);
-        let waiting = Waiting {
-            admission,
-            waker: None,
-        };
+        let waiting = Waiting { admission, waker: None };
         self.waiting.borrow_mut().insert(place, waiting);
         PendingClient {
             list: self.clone(),
@@ -80,10 +77,7 @@ impl IdleQueue {
 
 impl PendingClient {
     /// Waits until `receive` is done with what the client sends.
-    pub(crate) async fn until<T>(
-        &self,
-        mut receive: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Result<T, Evicted> {
+    pub(crate) async fn until<T>(&self, mut receive: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Result<T, Evicted> {
         let received = poll_fn(|cx| match receive(cx) {
             Poll::Ready(received) => Poll::Ready(Ok(received)),
             Poll::Pending => self.poll_evicted(cx).map(|()| Err(Evicted)),
@@ -92,11 +86,7 @@ impl PendingClient {
     }
 
     /// Counts the connection to its source, which was not known before.
-    pub(crate) fn attribute(
-        &self,
-        site: &Site,
-        source: IpAddr,
-    ) -> Result<Result<(), Refusal>, Evicted> {
+    pub(crate) fn attribute(&self, site: &Site, source: IpAddr) -> Result<Result<(), Refusal>, Evicted> {
         let mut waiting = self.list.waiting.borrow_mut();
         let waiting = waiting.get_mut(&self.place).ok_or(Evicted)?;
         Ok(waiting.admission.attribute(site, source))

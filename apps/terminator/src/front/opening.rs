@@ -12,9 +12,7 @@ use std::task::{Context, Poll, ready};
 use rustls::{HandshakeKind, InvalidMessage, ServerConnection};
 
 use crate::front::client::Client;
-use crate::front::client_hello::{
-    CLIENT_HELLO, ClientHelloSummary, HANDSHAKE, Hello, RECORD_HEADER,
-};
+use crate::front::client_hello::{CLIENT_HELLO, ClientHelloSummary, HANDSHAKE, Hello, RECORD_HEADER};
 use crate::front::transcript::Changed;
 use crate::io::{PollSocket, read_tls};
 use crate::worker_state::WorkerState;
@@ -93,11 +91,7 @@ impl Opening {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            if self
-                .buffered
-                .as_ref()
-                .is_some_and(|buffered| buffered.is_ready())
-            {
+            if self.buffered.as_ref().is_some_and(|buffered| buffered.is_ready()) {
                 return Poll::Ready(self.give(tls));
             }
             if self.stage != Stage::Awaited {
@@ -148,12 +142,7 @@ impl Opening {
     /// The bytes that rustls may have as they are. If there are none, it may have what is buffered.
     fn sort<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         match self.stage {
-            Stage::Over
-                if self
-                    .buffered
-                    .as_ref()
-                    .is_none_or(|buffered| !buffered.is_ready()) =>
-            {
+            Stage::Over if self.buffered.as_ref().is_none_or(|buffered| !buffered.is_ready()) => {
                 return bytes;
             }
             Stage::Awaited if self.buffered.is_none() => {
@@ -287,10 +276,7 @@ impl Opening {
 
     /// What rustls would get of bytes that come in these pieces, and what was changed.
     #[doc(hidden)]
-    pub(crate) fn passed<'a>(
-        &mut self,
-        pieces: impl Iterator<Item = &'a [u8]>,
-    ) -> (Vec<u8>, Option<Changed>) {
+    pub(crate) fn passed<'a>(&mut self, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Option<Changed>) {
         let mut passed = Vec::new();
         for piece in pieces {
             passed.extend_from_slice(self.sort(piece));
@@ -313,8 +299,7 @@ impl Buffered {
 }
 
 /// What rustls says of a message that is longer still.
-pub(crate) const TOO_LONG: rustls::Error =
-    rustls::Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge);
+pub(crate) const TOO_LONG: rustls::Error = rustls::Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge);
 /// What rustls takes in one call during a handshake.
 pub(crate) const FIRST_READ: usize = 4096;
 /// What rustls takes in a record that is not encrypted.
@@ -434,12 +419,7 @@ mod tests {
         };
         let message = hello(b"-a", 100);
         let change = b"\x14\x03\x03\0\x01\x01";
-        let bytes = [
-            &change[..],
-            b"\x17\x03\x03\0\x03abc",
-            &records(&message, 60),
-        ]
-        .concat();
+        let bytes = [&change[..], b"\x17\x03\x03\0\x03abc", &records(&message, 60)].concat();
         let (given, changed) = opening.passed(bytes.chunks(8));
         let at = bytes.len() - records(&message, 60).len();
         assert_eq!(given[..at], bytes[..at]);

@@ -51,9 +51,7 @@ fn parse_line(bytes: &[u8]) -> Result<Option<ProxyHeader>, Malformed> {
         return Ok(Some(ProxyHeader { length, ends: None }));
     }
     // Digits without zeros before them (section 2.1); `ppp` also takes a sign.
-    let is_number = |word: &[u8]| {
-        word.iter().all(u8::is_ascii_digit) && (word.len() == 1 || !word.starts_with(b"0"))
-    };
+    let is_number = |word: &[u8]| word.iter().all(u8::is_ascii_digit) && (word.len() == 1 || !word.starts_with(b"0"));
     let words = line[..end].rsplit(|byte| *byte == b' ');
     if !words.take(2).all(is_number) {
         return Err(Malformed("its ports are no numbers".into()));
@@ -159,8 +157,7 @@ mod tests {
     /// Headers as the specification's examples and proxies send them.
     fn good() -> Vec<(Vec<u8>, Option<[SocketAddr; 2]>)> {
         let v4 = b"\x21\x11\0\x0c\xc0\0\x02\x01\xc0\0\x02\x02\x01\x02\x01\xbb";
-        let with_records =
-            b"\x21\x11\0\x11\xc0\0\x02\x01\xc0\0\x02\x02\x01\x02\x01\xbb\x04\0\x02ab";
+        let with_records = b"\x21\x11\0\x11\xc0\0\x02\x01\xc0\0\x02\x02\x01\x02\x01\xbb\x04\0\x02ab";
         let mut v6 = b"\x21\x21\0\x24".to_vec();
         v6.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
         v6.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
@@ -176,10 +173,7 @@ mod tests {
             (v2(b"\x20\xff\0\0"), None),
             (v2(b"\x20\x21\0\x02ab"), None),
             (v2(b"\x21\0\0\x03\x04\0\0"), None),
-            (
-                b"PROXY TCP4 192.0.2.1 192.0.2.2 258 443\r\n".to_vec(),
-                expected,
-            ),
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 258 443\r\n".to_vec(), expected),
             (
                 b"PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\n".to_vec(),
                 ends("[2001:db8::1]:1", "[2001:db8::2]:2"),
@@ -240,10 +234,7 @@ mod tests {
             (&v2(b"\x21\x11\0\x0b"), "addresses that do not fit"),
             (&v2(b"\x21\x12\0\x0caaaabbbbccdd"), "UDP"),
             (&v2(b"\x21\x11\0\x0eaaaabbbbccdd\x04\0"), "torn record"),
-            (
-                &v2(b"\x21\x11\0\x11aaaabbbbccdd\x04\0\x03ab"),
-                "long record",
-            ),
+            (&v2(b"\x21\x11\0\x11aaaabbbbccdd\x04\0\x03ab"), "long record"),
             (&long, "too long"),
             (&long[..FIXED], "too long, as its first bytes say"),
             (&v2(b"\x20\0\xff\xff"), "too long without addresses"),

@@ -113,10 +113,7 @@ mod tests {
         assert_eq!(tries(&mut record, 1000, 1), 1000, "all near");
         let far = tries(&mut record, 10_000, usize::MAX);
         assert!(far <= 200, "{far} reads in vain");
-        assert!(
-            far >= 100,
-            "{far} tries: whether they stay far must be seen"
-        );
+        assert!(far >= 100, "{far} tries: whether they stay far must be seen");
         let near = tries(&mut record, 10_000, 1);
         assert!(near >= 9_000, "{near} tries after they have come near");
     }

@@ -14,8 +14,8 @@
 use std::borrow::Cow;
 
 use rustls::crypto::cipher::{
-    AeadKey, Iv, MessageDecrypter, MessageEncrypter, OutboundChunks, OutboundOpaqueMessage,
-    OutboundPlainMessage, Tls13AeadAlgorithm, UnsupportedOperationError,
+    AeadKey, Iv, MessageDecrypter, MessageEncrypter, OutboundChunks, OutboundOpaqueMessage, OutboundPlainMessage,
+    Tls13AeadAlgorithm, UnsupportedOperationError,
 };
 use rustls::crypto::tls13::{Hkdf, HkdfExpander, OkmBlock, OutputLengthError};
 use rustls::crypto::{ActiveKeyExchange, hmac};
@@ -90,9 +90,7 @@ fn shortened(info: &[&[u8]]) -> Option<Vec<u8>> {
     // Most labels are shorter or differ early, and nothing is copied for them.
     let length: usize = info.iter().map(|part| part.len()).sum();
     let mut bytes = info.iter().copied().flatten().skip(LABEL_AT);
-    if length <= LABEL_AT + LABEL.len() + 1 + NONCE
-        || LABEL.iter().any(|byte| bytes.next() != Some(byte))
-    {
+    if length <= LABEL_AT + LABEL.len() + 1 + NONCE || LABEL.iter().any(|byte| bytes.next() != Some(byte)) {
         return None;
     }
     let info = info.concat();
@@ -121,11 +119,7 @@ impl Tls13AeadAlgorithm for Protection {
         self.0.key_len()
     }
 
-    fn extract_keys(
-        &self,
-        key: AeadKey,
-        iv: Iv,
-    ) -> Result<ConnectionTrafficSecrets, UnsupportedOperationError> {
+    fn extract_keys(&self, key: AeadKey, iv: Iv) -> Result<ConnectionTrafficSecrets, UnsupportedOperationError> {
         self.0.extract_keys(key, iv)
     }
 
@@ -140,11 +134,7 @@ struct Encrypter {
 }
 
 impl MessageEncrypter for Encrypter {
-    fn encrypt(
-        &mut self,
-        message: OutboundPlainMessage<'_>,
-        sequence: u64,
-    ) -> Result<OutboundOpaqueMessage, Error> {
+    fn encrypt(&mut self, message: OutboundPlainMessage<'_>, sequence: u64) -> Result<OutboundOpaqueMessage, Error> {
         if message.typ != ContentType::Handshake {
             return self.inner.encrypt(message, sequence);
         }
@@ -273,10 +263,7 @@ mod tests {
 
     fn ticket(nonce: &[u8], rest: &[u8]) -> Vec<u8> {
         let nonce = [&[nonce.len() as u8], nonce].concat();
-        message(
-            NEW_SESSION_TICKET,
-            &[b"lifeage_", &nonce[..], rest].concat(),
-        )
+        message(NEW_SESSION_TICKET, &[b"lifeage_", &nonce[..], rest].concat())
     }
 
     #[test]
@@ -333,13 +320,7 @@ mod tests {
     #[test]
     fn the_key_of_a_ticket_is_derived_from_the_same_bytes() {
         let label = |label: &[u8], context: &[u8]| {
-            [
-                &[0, 32, label.len() as u8],
-                label,
-                &[context.len() as u8],
-                context,
-            ]
-            .concat()
+            [&[0, 32, label.len() as u8], label, &[context.len() as u8], context].concat()
         };
         let nonce: Vec<u8> = (0..32).collect();
         let expected = label(LABEL, &nonce[..8]);

@@ -119,11 +119,7 @@ pub(crate) fn open(
 ///
 /// Only the first `regular` workers always accept. Each of the others shares the sockets of one of
 /// them, so that no connection waits for a worker that does not accept.
-fn listen(
-    address: SocketAddr,
-    Accepting { regular, all }: Accepting,
-    inherited: &Inherited,
-) -> io::Result<Sockets> {
+fn listen(address: SocketAddr, Accepting { regular, all }: Accepting, inherited: &Inherited) -> io::Result<Sockets> {
     let (bound, mut of_workers) = match inherited.0.get(&address) {
         Some(passed) => (address, share_out(passed, regular)?),
         None => {
@@ -170,11 +166,7 @@ fn share_out(passed: &[TcpListener], workers: usize) -> io::Result<Vec<Vec<TcpLi
 /// With `SO_REUSEPORT` each worker has its own queue, which the kernel fills by a hash of the
 /// client's address. So workers need no lock, and a connection wakes only one of them.
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )?;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     if address.is_ipv6() {
@@ -200,9 +192,7 @@ fn listen_fault(key: &str, address: SocketAddr, error: &io::Error, inherited: &I
     match passed.find(|passed| passed.port() == address.port()) {
         Some(passed) if error.kind() == io::ErrorKind::AddrInUse => Fault::new(
             key,
-            format!(
-                "cannot listen on {address}: the service manager has passed a socket for {passed}"
-            ),
+            format!("cannot listen on {address}: the service manager has passed a socket for {passed}"),
             format!("write {passed} here, or {address} as ListenStream= in the socket unit"),
         )
         .because_of(error),
@@ -218,10 +208,7 @@ pub(crate) fn bind_fault(key: &str, address: SocketAddr, error: &io::Error) -> F
             privileges::current()
         ),
         io::ErrorKind::AddrInUse => {
-            format!(
-                "stop what listens there (`ss -ltnp 'sport = :{}'`)",
-                address.port()
-            )
+            format!("stop what listens there (`ss -ltnp 'sport = :{}'`)", address.port())
         }
         io::ErrorKind::AddrNotAvailable => "use an address of this machine".into(),
         _ => "correct the address".into(),
@@ -259,11 +246,7 @@ mod tests {
             let shares = share_out(&sockets, workers).unwrap();
             assert_eq!(shares.len(), workers);
             assert!(shares.iter().all(|share| !share.is_empty()));
-            let mut taken: Vec<_> = shares
-                .iter()
-                .flatten()
-                .map(|s| s.local_addr().unwrap())
-                .collect();
+            let mut taken: Vec<_> = shares.iter().flatten().map(|s| s.local_addr().unwrap()).collect();
             taken.sort();
             taken.dedup();
             expected.sort();

@@ -217,18 +217,11 @@ mod tests {
         let mut held: Vec<Place> = (0..5)
             .map(|_| sources.place(one, PlaceOf::Handshake, 5).expect("a place"))
             .collect();
-        assert!(
-            sources.place(one, PlaceOf::Handshake, 5).is_none(),
-            "a sixth place"
-        );
+        assert!(sources.place(one, PlaceOf::Handshake, 5).is_none(), "a sixth place");
         let other = sources.source(address("192.0.2.2"), &LIMITS);
         assert!(sources.place(other, PlaceOf::Handshake, 5).is_some());
         sources.give_back(held.pop().expect("a place"));
-        held.push(
-            sources
-                .place(one, PlaceOf::Handshake, 5)
-                .expect("the place given back"),
-        );
+        held.push(sources.place(one, PlaceOf::Handshake, 5).expect("the place given back"));
         assert!(sources.place(one, PlaceOf::Handshake, 5).is_none());
         for place in held {
             sources.give_back(place);
@@ -242,23 +235,14 @@ mod tests {
     #[test]
     fn a_source_that_shares_one_cell_has_the_other() {
         let sources = Sources::new();
-        let one = Source {
-            first: 1,
-            second: 2,
-        };
+        let one = Source { first: 1, second: 2 };
         while let Some(place) = sources.place(one, PlaceOf::Handshake, 5) {
             // Held for good.
             let _ = place;
         }
-        let shares_one = Source {
-            first: 2,
-            second: 3,
-        };
+        let shares_one = Source { first: 2, second: 3 };
         assert!(sources.place(shares_one, PlaceOf::Handshake, 5).is_some());
-        let shares_both = Source {
-            first: 2,
-            second: 1,
-        };
+        let shares_both = Source { first: 2, second: 1 };
         assert!(sources.place(shares_both, PlaceOf::Handshake, 5).is_none());
     }
 
@@ -306,25 +290,17 @@ mod tests {
                 .filter(|step| ask(start + step * 10 * SECOND / steps))
                 .count() as u64;
             let slack = 2;
-            assert!(
-                count.abs_diff(10 * rate) <= slack,
-                "{count} at {rate} a second"
-            );
+            assert!(count.abs_diff(10 * rate) <= slack, "{count} at {rate} a second");
         }
     }
 
     #[test]
     fn no_rate_is_no_limit() {
         let sources = Sources::new();
-        let limits = SourceLimits {
-            rate: None,
-            ..LIMITS
-        };
+        let limits = SourceLimits { rate: None, ..LIMITS };
         let source = sources.source(address("192.0.2.1"), &limits);
         assert!((0..1000).all(|_| sources.within_rate(source, &limits)));
-        let allowed = (0..1000)
-            .filter(|_| sources.within_rate(source, &LIMITS))
-            .count();
+        let allowed = (0..1000).filter(|_| sources.within_rate(source, &LIMITS)).count();
         assert!(allowed < 1000, "{allowed} at a rate of 5 a second");
     }
 

@@ -16,8 +16,7 @@ use crate::front::{short_nonces, transcript};
 /// The suite for a server's configuration.
 pub(crate) fn for_server(suite: SupportedCipherSuite) -> SupportedCipherSuite {
     // rustls keeps suites for ever (`&'static`), and each reload asks for them again.
-    static MADE: LazyLock<Mutex<HashMap<usize, SupportedCipherSuite>>> =
-        LazyLock::new(Mutex::default);
+    static MADE: LazyLock<Mutex<HashMap<usize, SupportedCipherSuite>>> = LazyLock::new(Mutex::default);
     let place = match suite {
         SupportedCipherSuite::Tls12(suite) => ptr::from_ref(suite).addr(),
         SupportedCipherSuite::Tls13(suite) => ptr::from_ref(suite).addr(),
@@ -33,23 +32,19 @@ fn make(suite: SupportedCipherSuite) -> SupportedCipherSuite {
         confidentiality_limit: theirs.confidentiality_limit,
     };
     match suite {
-        SupportedCipherSuite::Tls13(suite) => {
-            SupportedCipherSuite::Tls13(Box::leak(Box::new(Tls13CipherSuite {
-                common: common(&suite.common),
-                hkdf_provider: short_nonces::hkdf(suite.hkdf_provider),
-                aead_alg: short_nonces::aead(suite.aead_alg),
-                quic: suite.quic,
-            })))
-        }
-        SupportedCipherSuite::Tls12(suite) => {
-            SupportedCipherSuite::Tls12(Box::leak(Box::new(Tls12CipherSuite {
-                common: common(&suite.common),
-                prf_provider: suite.prf_provider,
-                kx: suite.kx,
-                sign: suite.sign,
-                aead_alg: suite.aead_alg,
-            })))
-        }
+        SupportedCipherSuite::Tls13(suite) => SupportedCipherSuite::Tls13(Box::leak(Box::new(Tls13CipherSuite {
+            common: common(&suite.common),
+            hkdf_provider: short_nonces::hkdf(suite.hkdf_provider),
+            aead_alg: short_nonces::aead(suite.aead_alg),
+            quic: suite.quic,
+        }))),
+        SupportedCipherSuite::Tls12(suite) => SupportedCipherSuite::Tls12(Box::leak(Box::new(Tls12CipherSuite {
+            common: common(&suite.common),
+            prf_provider: suite.prf_provider,
+            kx: suite.kx,
+            sign: suite.sign,
+            aead_alg: suite.aead_alg,
+        }))),
     }
 }
 

@@ -43,11 +43,7 @@ impl Facts {
         let mut names = Vec::new();
         let mut addresses = Vec::new();
         let alternative = certificate.subject_alternative_name();
-        for name in alternative
-            .iter()
-            .flatten()
-            .flat_map(|one| &one.value.general_names)
-        {
+        for name in alternative.iter().flatten().flat_map(|one| &one.value.general_names) {
             match name {
                 GeneralName::DNSName(name) => names.push((*name).to_owned()),
                 GeneralName::IPAddress(address) => addresses.push(address.to_vec()),
@@ -56,8 +52,7 @@ impl Facts {
         }
         let common = certificate.subject().iter_common_name().next();
         let common = common.map(|name| name.as_str());
-        let has_unknown_names =
-            alternative.is_err() || names.is_empty() && matches!(common, Some(Err(_)));
+        let has_unknown_names = alternative.is_err() || names.is_empty() && matches!(common, Some(Err(_)));
         if names.is_empty() {
             names.extend(common.and_then(Result::ok).map(str::to_owned));
         }
@@ -113,22 +108,19 @@ pub(crate) fn next_update(der: &[u8]) -> Option<i64> {
 
 /// The first address over HTTP at which a certificate says that its status can be asked.
 fn responder(certificate: &X509Certificate<'_>) -> Option<String> {
-    let places = certificate.extensions().iter().filter_map(|extension| {
-        match extension.parsed_extension() {
+    let places = certificate
+        .extensions()
+        .iter()
+        .filter_map(|extension| match extension.parsed_extension() {
             ParsedExtension::AuthorityInfoAccess(places) => Some(&places.accessdescs),
             _ => None,
+        });
+    places.flatten().find_map(|place| match &place.access_location {
+        GeneralName::URI(address) if place.access_method.as_bytes() == OCSP && is_responder(address) => {
+            Some((*address).to_owned())
         }
-    });
-    places
-        .flatten()
-        .find_map(|place| match &place.access_location {
-            GeneralName::URI(address)
-                if place.access_method.as_bytes() == OCSP && is_responder(address) =>
-            {
-                Some((*address).to_owned())
-            }
-            _ => None,
-        })
+        _ => None,
+    })
 }
 
 /// What the library that verifies certificates and lists finds wrong with one, in words.
@@ -138,26 +130,17 @@ pub(crate) fn told(error: &webpki::Error) -> &'static str {
         Error::BadDer | Error::BadDerTime | Error::TrailingData(_) => "it is damaged",
         Error::CertExpired { .. } => "it has expired",
         Error::CertNotValidYet { .. } => "it is not valid yet, by this machine's clock",
-        Error::InvalidSignatureForPublicKey | Error::UnknownIssuer => {
-            "the issuer has not signed it"
-        }
-        Error::ExtensionValueInvalid | Error::MalformedExtensions => {
-            "one of its extensions is damaged"
-        }
-        Error::UnsupportedCriticalExtension => {
-            "it has a critical extension, which is not understood"
-        }
+        Error::InvalidSignatureForPublicKey | Error::UnknownIssuer => "the issuer has not signed it",
+        Error::ExtensionValueInvalid | Error::MalformedExtensions => "one of its extensions is damaged",
+        Error::UnsupportedCriticalExtension => "it has a critical extension, which is not understood",
         Error::UnsupportedCertVersion => "it is not of X.509 version 3",
         Error::UnsupportedCrlVersion => "it is not a list of version 2",
         Error::UnsupportedDeltaCrl => "it is a delta list, which is not read",
         Error::UnsupportedIndirectCrl => "it is an indirect list, which is not read",
-        Error::UnsupportedCrlIssuingDistributionPoint
-        | Error::UnsupportedRevocationReasonsPartitioning => {
+        Error::UnsupportedCrlIssuingDistributionPoint | Error::UnsupportedRevocationReasonsPartitioning => {
             "it is for a part of the certificates, in a form that is not read"
         }
-        Error::EmptyEkuExtension | Error::RequiredEkuNotFoundContext(_) => {
-            "it is for another purpose"
-        }
+        Error::EmptyEkuExtension | Error::RequiredEkuNotFoundContext(_) => "it is for another purpose",
         _ => "it is damaged, or of a form that is not read",
     }
 }

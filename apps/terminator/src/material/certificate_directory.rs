@@ -24,8 +24,7 @@ pub(crate) fn list(key: &str, directory: &Path) -> Result<Vec<Certificate>, Faul
         let remedy = "name a directory; one certificate is a section [[listener.certificate]]";
         return Err(Fault::new(key, problem, remedy));
     }
-    let files =
-        ticket_files::files(directory).map_err(|error| unreadable(key, directory, &error))?;
+    let files = ticket_files::files(directory).map_err(|error| unreadable(key, directory, &error))?;
     // As the operator knows them. What Kubernetes mounts is elsewhere after each update.
     let names = files.iter().filter_map(|file| file.file_name());
     let files: Vec<PathBuf> = names.map(|name| directory.join(name)).collect();
@@ -40,8 +39,7 @@ pub(crate) fn list(key: &str, directory: &Path) -> Result<Vec<Certificate>, Faul
             places.into_iter().find(|place| known.contains(place))
         };
         let text = read_file(key, file)?;
-        let contents =
-            widelane_pem::contents(&text).map_err(|fault| pem_fault(key, file, fault))?;
+        let contents = widelane_pem::contents(&text).map_err(|fault| pem_fault(key, file, fault))?;
         if contents.certificates == 0 && contents.keys > 0 {
             tracing::warn!(file = %file.display(), "not served: it has a private key and no certificate");
             continue;
@@ -60,8 +58,7 @@ pub(crate) fn list(key: &str, directory: &Path) -> Result<Vec<Certificate>, Faul
             }
             None if contents.keys > 0 => file.clone(),
             None => {
-                let chain =
-                    widelane_pem::chain(&text).map_err(|fault| pem_fault(key, file, fault))?;
+                let chain = widelane_pem::chain(&text).map_err(|fault| pem_fault(key, file, fault))?;
                 let first = Facts::of(&chain[0].value);
                 // cert-manager puts the issuer's beside the server's own.
                 if first.is_some_and(|facts| facts.is_authority) {
@@ -86,9 +83,7 @@ pub(crate) fn list(key: &str, directory: &Path) -> Result<Vec<Certificate>, Faul
     for file in files.iter().filter(|file| !used.contains(*file)) {
         let why = match ending(file) {
             "key" | "ocsp" => "not used: there is no certificate of that name",
-            _ => {
-                "not read: names of certificates end in .pem, .crt, .cer or .cert, those of keys in .key"
-            }
+            _ => "not read: names of certificates end in .pem, .crt, .cer or .cert, those of keys in .key",
         };
         tracing::warn!(file = %file.display(), "{why}");
     }
@@ -199,10 +194,7 @@ mod tests {
     fn a_certificate_without_a_key_is_no_smaller_directory() {
         let place = Place(TempDir::new().unwrap());
         let message = place.list().unwrap_err();
-        assert!(
-            message.starts_with("there is no certificate in "),
-            "{message}"
-        );
+        assert!(message.starts_with("there is no certificate in "), "{message}");
         let (cert, key) = pair(false);
         place.write("a.pem", format!("{cert}{key}"));
         place.write("b.crt", &cert);
@@ -212,12 +204,7 @@ mod tests {
             "{message}"
         );
         place.write("b.crt", "nothing");
-        assert!(
-            place
-                .list()
-                .unwrap_err()
-                .contains("b.crt has no certificate")
-        );
+        assert!(place.list().unwrap_err().contains("b.crt has no certificate"));
         let file = list("c", &place.0.path().join("a.pem")).unwrap_err();
         assert!(file.problem.contains("is no directory"), "{}", file.problem);
     }

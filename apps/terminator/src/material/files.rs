@@ -101,11 +101,7 @@ fn read_listener(key: &str, listener: &Listener, user: Option<u32>) -> Result<Fi
         certificates,
         client_ca: Authorities::none(),
         client_crl: Vec::new(),
-        ticket_keys: ticket_files::read(
-            &format!("{key}.tickets.keys"),
-            &listener.tickets.keys,
-            user,
-        )?,
+        ticket_keys: ticket_files::read(&format!("{key}.tickets.keys"), &listener.tickets.keys, user)?,
         backend_tls: None,
         route_tls: Vec::new(),
     };
@@ -151,10 +147,7 @@ fn read_client_files(key: &str, tls: &BackendTls) -> Result<ClientFiles, Fault> 
         (Some(cert), Some(private)) => Some(Identity::read(At::section(key), cert, private)?),
         _ => None,
     };
-    Ok(ClientFiles {
-        authorities,
-        identity,
-    })
+    Ok(ClientFiles { authorities, identity })
 }
 
 /// All that can be used. A machine's store may have a relic among hundreds.
@@ -191,15 +184,9 @@ fn read_authorities(key: &str, path: &Path) -> Result<Authorities, Fault> {
         let anchor = anchor_from_trusted_cert(&one.value).map_err(|error| {
             let reason = told(&error);
             let problem = unusable("authority", place, path, one.line, reason);
-            Fault::new(
-                key,
-                problem,
-                "remove it, or give a CA certificate (X.509, PEM)",
-            )
+            Fault::new(key, problem, "remove it, or give a CA certificate (X.509, PEM)")
         })?;
-        if let Some(problem) =
-            Facts::of(&one.value).and_then(|facts| facts.invalid_at(UnixTime::now()))
-        {
+        if let Some(problem) = Facts::of(&one.value).and_then(|facts| facts.invalid_at(UnixTime::now())) {
             tracing::warn!(
                 file = %path.display(),
                 "authority {} (line {}) {problem}: what it has signed is still taken; remove it if it is not to be",
@@ -215,8 +202,7 @@ fn read_authorities(key: &str, path: &Path) -> Result<Authorities, Fault> {
 
 fn read_lists(key: &str, path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Fault> {
     let text = read_file(key, path)?;
-    let found =
-        widelane_pem::revocation_lists(&text).map_err(|fault| pem_fault(key, path, fault))?;
+    let found = widelane_pem::revocation_lists(&text).map_err(|fault| pem_fault(key, path, fault))?;
     for (place, Placed { line, value }) in found.iter().enumerate() {
         BorrowedCertRevocationList::from_der(value).map_err(|error| {
             let problem = unusable("revocation list", place, path, *line, told(&error));

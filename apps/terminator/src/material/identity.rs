@@ -90,9 +90,7 @@ impl Identity {
         if self.facts.is_for_pss {
             return Err(Fault::new(
                 self.at.cert,
-                format!(
-                    "the certificate in {cert} has an RSA key that is for PSS alone (id-RSASSA-PSS)"
-                ),
+                format!("the certificate in {cert} has an RSA key that is for PSS alone (id-RSASSA-PSS)"),
                 "use one for an ordinary RSA key (rsaEncryption), which signs PSS as well",
             ));
         }
@@ -113,9 +111,8 @@ impl Identity {
         let Some(public) = key.public_key() else {
             return Ok(CertifiedKey::new(self.chain, key));
         };
-        let is_of = |der: &CertificateDer<'_>| {
-            Facts::of(der).is_some_and(|facts| is_same_key(&facts.public_key, &public))
-        };
+        let is_of =
+            |der: &CertificateDer<'_>| Facts::of(der).is_some_and(|facts| is_same_key(&facts.public_key, &public));
         match self.chain.iter().position(is_of) {
             Some(0) => Ok(CertifiedKey::new(self.chain, key)),
             Some(place) => Err(Fault::new(
@@ -157,14 +154,8 @@ fn is_same_key(one: &[u8], other: &[u8]) -> bool {
 /// The name of a kind of key (SubjectPublicKeyInfo) that is in use elsewhere, and that nothing here signs with.
 fn unknown_kind(public_key: &[u8]) -> Option<&'static str> {
     let (_, info) = SubjectPublicKeyInfo::from_der(public_key).ok()?;
-    let curve = info
-        .algorithm
-        .parameters
-        .as_ref()
-        .and_then(|one| one.as_oid().ok());
-    let names = [Some(info.algorithm.algorithm), curve]
-        .into_iter()
-        .flatten();
+    let curve = info.algorithm.parameters.as_ref().and_then(|one| one.as_oid().ok());
+    let names = [Some(info.algorithm.algorithm), curve].into_iter().flatten();
     names.map(|name| name.to_id_string()).find_map(|name| {
         let known = |(prefix, _): &&(&str, &str)| name.starts_with(prefix);
         UNKNOWN_KINDS.iter().find(known).map(|(_, kind)| *kind)
@@ -173,22 +164,14 @@ fn unknown_kind(public_key: &[u8]) -> Option<&'static str> {
 
 /// Looks at a chain, tells what clients will not like, and refuses what no client can take. What is
 /// in the first certificate.
-fn look_at(
-    key: &str,
-    path: &Path,
-    chain: &[Placed<CertificateDer<'static>>],
-) -> Result<Facts, Fault> {
+fn look_at(key: &str, path: &Path, chain: &[Placed<CertificateDer<'static>>]) -> Result<Facts, Fault> {
     let file = path.display();
     let mut all = Vec::new();
     for (place, one) in chain.iter().enumerate() {
         let facts = Facts::of(&one.value).ok_or_else(|| {
             Fault::new(
                 key,
-                format!(
-                    "certificate {} of {file} (line {}) is damaged",
-                    place + 1,
-                    one.line
-                ),
+                format!("certificate {} of {file} (line {}) is damaged", place + 1, one.line),
                 "write this file anew",
             )
         })?;
@@ -240,24 +223,17 @@ fn is_for_hosts(name: &str) -> bool {
 /// The first certificate that is not the issuer of the one before it.
 fn out_of_order(chain: &[Facts]) -> Option<usize> {
     let pairs = chain.windows(2);
-    let place = pairs
-        .into_iter()
-        .position(|pair| pair[0].issuer != pair[1].subject);
+    let place = pairs.into_iter().position(|pair| pair[0].issuer != pair[1].subject);
     place.map(|place| place + 1)
 }
 
 /// The message with the chain has a length of three bytes, and clients have limits of their own.
-fn check_length(
-    key: &str,
-    path: &Path,
-    chain: &[Placed<CertificateDer<'static>>],
-) -> Result<(), Fault> {
+fn check_length(key: &str, path: &Path, chain: &[Placed<CertificateDer<'static>>]) -> Result<(), Fault> {
     let of_each = |one: &Placed<CertificateDer<'static>>| one.value.len() + FRAME;
     let length: usize = chain.iter().map(of_each).sum();
     let file = path.display();
     if length > LONGEST {
-        let problem =
-            format!("the chain in {file} has {length} bytes, and TLS has no room for them");
+        let problem = format!("the chain in {file} has {length} bytes, and TLS has no room for them");
         return Err(Fault::new(
             key,
             problem,
@@ -310,9 +286,7 @@ mod tests {
         let authority = |name: &str| {
             let mut params = CertificateParams::default();
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-            params
-                .distinguished_name
-                .push(rcgen::DnType::CommonName, name);
+            params.distinguished_name.push(rcgen::DnType::CommonName, name);
             params
         };
         let new = || KeyPair::generate().unwrap();
@@ -333,18 +307,13 @@ mod tests {
         let read = Identity::read(At::section("c"), &path("a.pem"), &path("a.key"));
         let certified = read.and_then(|identity| identity.certify(&default_provider()));
         let message = |fault: Fault| format!("{}: {}; {}", fault.key, fault.problem, fault.remedy);
-        certified
-            .map(|certified| certified.cert.len())
-            .map_err(message)
+        certified.map(|certified| certified.cert.len()).map_err(message)
     }
 
     #[track_caller]
     fn refused(cert: &str, key: &str, words: [&str; 3]) {
         let message = certified(cert, key).unwrap_err();
-        assert!(
-            words.iter().all(|words| message.contains(words)),
-            "{message}"
-        );
+        assert!(words.iter().all(|words| message.contains(words)), "{message}");
     }
 
     #[test]
@@ -374,20 +343,12 @@ mod tests {
         refused(
             &format!("{leaf}{nothing}"),
             &key,
-            [
-                "c.cert: certificate 2 of",
-                &format!("(line {line}) is damaged"),
-                "anew",
-            ],
+            ["c.cert: certificate 2 of", &format!("(line {line}) is damaged"), "anew"],
         );
         refused(&leaf, &leaf, ["c.key:", "a.key has no private key", "PEM"]);
         refused(&key, &key, ["c.cert:", "a.pem has no certificate", "PEM"]);
         let bad = "-----BEGIN PRIVATE KEY-----\nMAoCAQAwAAQDAQID\n-----END PRIVATE KEY-----\n";
-        refused(
-            &leaf,
-            bad,
-            ["c.key: the key in", "a.key cannot be used", "give an RSA"],
-        );
+        refused(&leaf, bad, ["c.key: the key in", "a.key cannot be used", "give an RSA"]);
     }
 
     /// A client may refuse it; a server need not.
@@ -409,11 +370,7 @@ mod tests {
     #[test]
     fn kinds_of_keys_that_nothing_here_signs_with_are_named() {
         let cert = include_str!("identity/ed448.pem");
-        refused(
-            cert,
-            cert,
-            ["c.key: the key in", "it is a key of Ed448", "give an RSA"],
-        );
+        refused(cert, cert, ["c.key: the key in", "it is a key of Ed448", "give an RSA"]);
         let [_, _, leaf, _] = chain();
         let found = widelane_pem::chain(leaf.as_bytes()).unwrap();
         let facts = Facts::of(&found[0].value).unwrap();
@@ -422,13 +379,7 @@ mod tests {
 
     #[test]
     fn a_star_is_for_the_first_label_alone() {
-        for name in [
-            "a.test",
-            "*.a.test",
-            "xn--bcher-kva.test",
-            "a_b.test",
-            "a.test.",
-        ] {
+        for name in ["a.test", "*.a.test", "xn--bcher-kva.test", "a_b.test", "a.test."] {
             assert!(is_for_hosts(name), "{name}");
         }
         for name in ["*", "*.", "f*.a.test", "a.*.test", "*.*.test", ""] {
@@ -453,10 +404,7 @@ mod tests {
         let place = |order: [&String; 3]| {
             let text = order.map(String::as_str).concat();
             let found = widelane_pem::chain(text.as_bytes()).unwrap();
-            let facts: Vec<_> = found
-                .iter()
-                .map(|one| Facts::of(&one.value).unwrap())
-                .collect();
+            let facts: Vec<_> = found.iter().map(|one| Facts::of(&one.value).unwrap()).collect();
             out_of_order(&facts)
         };
         assert_eq!(place([&leaf, &middle, &root]), None);
@@ -474,10 +422,6 @@ mod tests {
         let check = |chain: &[_]| check_length("c", Path::new("a.pem"), chain);
         assert!(check(&[one(LONGEST - 2 * FRAME - 1), one(1)]).is_ok());
         let fault = check(&[one(LONGEST - 2 * FRAME), one(1)]).unwrap_err();
-        assert!(
-            fault.problem.contains("TLS has no room"),
-            "{}",
-            fault.problem
-        );
+        assert!(fault.problem.contains("TLS has no room"), "{}", fault.problem);
     }
 }

@@ -45,8 +45,7 @@ impl FilesInUse {
             all.staples.extend_from_slice(&one.staples);
         }
         all.certificates.sort();
-        all.certificates
-            .dedup_by(|one, other| one.file == other.file);
+        all.certificates.dedup_by(|one, other| one.file == other.file);
         all.ticket_keys.sort();
         all.ticket_keys.dedup();
         all.staples.sort_by(|one, other| one.file.cmp(&other.file));
@@ -84,9 +83,7 @@ impl TicketKeyFile {
                 file: source.file.display().to_string(),
                 name: key.name(),
                 role,
-                written: written.map_or(0, |since| {
-                    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-                }),
+                written: written.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX)),
             })
         });
         files.collect()

@@ -15,10 +15,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::client::verify_server_name;
 use rustls::server::ParsedCertificate;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, ExtendedKeyPurpose,
-    SignatureScheme,
-};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, ExtendedKeyPurpose, SignatureScheme};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
 use webpki::{CertRevocationList, OwnedCertRevocationList};
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -72,26 +69,13 @@ impl<V: ?Sized> Pinned<V> {
             return Err(error);
         };
         let seconds = |at: i64| u64::try_from(at).unwrap_or(0);
-        let [not_before, not_after] = [
-            certificate.validity().not_before,
-            certificate.validity().not_after,
-        ]
-        .map(|at| {
-            UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds(at.timestamp())))
-        });
+        let [not_before, not_after] = [certificate.validity().not_before, certificate.validity().not_after]
+            .map(|at| UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds(at.timestamp()))));
         if now < not_before {
-            return Err(CertificateError::NotValidYetContext {
-                time: now,
-                not_before,
-            }
-            .into());
+            return Err(CertificateError::NotValidYetContext { time: now, not_before }.into());
         }
         if now > not_after {
-            return Err(CertificateError::ExpiredContext {
-                time: now,
-                not_after,
-            }
-            .into());
+            return Err(CertificateError::ExpiredContext { time: now, not_after }.into());
         }
         let Ok(usage) = certificate.extended_key_usage() else {
             return Err(CertificateError::BadEncoding.into());
@@ -102,11 +86,7 @@ impl<V: ?Sized> Pinned<V> {
         });
         if !is_allowed {
             let presented = Vec::new();
-            return Err(CertificateError::InvalidPurposeContext {
-                required,
-                presented,
-            }
-            .into());
+            return Err(CertificateError::InvalidPurposeContext { required, presented }.into());
         }
         let issuer = certificate.issuer().as_raw();
         let is_revoked = self.lists.iter().any(|list| {
@@ -129,8 +109,7 @@ macro_rules! signatures_as_inside {
             certificate: &CertificateDer<'_>,
             signed: &DigitallySignedStruct,
         ) -> Result<HandshakeSignatureValid, Error> {
-            self.inner
-                .verify_tls12_signature(message, certificate, signed)
+            self.inner.verify_tls12_signature(message, certificate, signed)
         }
 
         fn verify_tls13_signature(
@@ -139,8 +118,7 @@ macro_rules! signatures_as_inside {
             certificate: &CertificateDer<'_>,
             signed: &DigitallySignedStruct,
         ) -> Result<HandshakeSignatureValid, Error> {
-            self.inner
-                .verify_tls13_signature(message, certificate, signed)
+            self.inner.verify_tls13_signature(message, certificate, signed)
         }
 
         fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -168,12 +146,10 @@ impl ClientCertVerifier for Pinned<dyn ClientCertVerifier> {
         others: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.inner
-            .verify_client_cert(own, others, now)
-            .or_else(|error| {
-                self.take(error, own, ExtendedKeyPurpose::ClientAuth, now)?;
-                Ok(ClientCertVerified::assertion())
-            })
+        self.inner.verify_client_cert(own, others, now).or_else(|error| {
+            self.take(error, own, ExtendedKeyPurpose::ClientAuth, now)?;
+            Ok(ClientCertVerified::assertion())
+        })
     }
 
     signatures_as_inside!();

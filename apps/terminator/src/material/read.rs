@@ -47,21 +47,13 @@ pub(crate) fn unreadable(key: &str, path: &Path, error: &io::Error) -> Fault {
                 |folder| folder.display().to_string()
             )
         ),
-        io::ErrorKind::NotFound => {
-            "correct the path (in Kubernetes: mount the Secret that has the file)".into()
-        }
+        io::ErrorKind::NotFound => "correct the path (in Kubernetes: mount the Secret that has the file)".into(),
         _ if path.is_dir() => {
-            "name a file; for all certificates in a directory, set `certificates` of the listener"
-                .into()
+            "name a file; for all certificates in a directory, set `certificates` of the listener".into()
         }
         _ => "correct the path".into(),
     };
-    Fault::new(
-        key,
-        format!("cannot read {}: {error}", path.display()),
-        remedy,
-    )
-    .because_of(error)
+    Fault::new(key, format!("cannot read {}: {error}", path.display()), remedy).because_of(error)
 }
 
 pub(crate) fn read_key(key: &str, path: &Path) -> Result<Zeroizing<PrivateKeyDer<'static>>, Fault> {

@@ -29,9 +29,7 @@ use rustls::client::danger::HandshakeSignatureValid;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::time_provider::TimeProvider;
-use rustls::{
-    DigitallySignedStruct, DistinguishedName, HandshakeKind, ServerConfig, SignatureScheme,
-};
+use rustls::{DigitallySignedStruct, DistinguishedName, HandshakeKind, ServerConfig, SignatureScheme};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
@@ -80,10 +78,7 @@ impl Session {
             }
         }
         let outer = CURRENT.replace(Some(mem::take(self)));
-        let _leave = Leave {
-            session: self,
-            outer,
-        };
+        let _leave = Leave { session: self, outer };
         step()
     }
 
@@ -116,8 +111,7 @@ impl Session {
         match self.0.as_deref() {
             None => (now, &[]),
             Some(SessionState {
-                resumed: Some(origin),
-                ..
+                resumed: Some(origin), ..
             }) => (origin.began, &origin.chain),
             Some(SessionState { shown, .. }) => (now, shown),
         }
@@ -194,9 +188,7 @@ impl Tickets {
     }
 
     fn seconds_left(&self, began: u64, now: u64) -> u64 {
-        self.longest
-            .as_secs()
-            .saturating_sub(now.saturating_sub(began))
+        self.longest.as_secs().saturating_sub(now.saturating_sub(began))
     }
 }
 
@@ -247,9 +239,7 @@ impl Tickets {
         let kept = Kept::decode(&kept).ok_or(TicketRefusal::Key)?;
         let now = self.clock.current_time().ok_or(TicketRefusal::Age)?;
         let ahead = kept.began.saturating_sub(now.as_secs());
-        if ahead > self.keys.clock_skew().as_secs()
-            || self.seconds_left(kept.began, now.as_secs()) == 0
-        {
+        if ahead > self.keys.clock_skew().as_secs() || self.seconds_left(kept.began, now.as_secs()) == 0 {
             return Err(TicketRefusal::Age);
         }
         if !self.verify(&kept.chain, now) {
@@ -277,11 +267,7 @@ struct Kept<'a> {
 
 impl<'a> Kept<'a> {
     /// `None`: it would be too long for a ticket, or rustls' part does not have the certificates.
-    fn encode(
-        began: u64,
-        chain: &[CertificateDer<'_>],
-        plain: &[u8],
-    ) -> Option<Zeroizing<Vec<u8>>> {
+    fn encode(began: u64, chain: &[CertificateDer<'_>], plain: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let length = 9 + 8 * chain.len() + plain.len();
         if length > LONGEST_PLAINTEXT {
             return None;
@@ -414,11 +400,7 @@ struct Generation {
 
 impl Keys {
     /// Keys of this process alone.
-    pub(crate) fn new(
-        client_auth: Option<ClientAuthMode>,
-        rotation: Duration,
-        now: Instant,
-    ) -> Result<Self, NoKey> {
+    pub(crate) fn new(client_auth: Option<ClientAuthMode>, rotation: Duration, now: Instant) -> Result<Self, NoKey> {
         let first = TicketKey::generate()?;
         Ok(Self::with(client_auth, Some(rotation), now, vec![first]))
     }
@@ -467,8 +449,7 @@ impl Keys {
         if !late {
             keys.extend(old.keys.first().cloned());
         }
-        self.generation
-            .store(Some(Arc::new(Generation { since, keys })));
+        self.generation.store(Some(Arc::new(Generation { since, keys })));
         Some(since + rotation)
     }
 
@@ -486,8 +467,7 @@ impl Keys {
         if self.generation.load().is_none() {
             return;
         }
-        self.generation
-            .store(Some(Arc::new(Generation { since, keys })));
+        self.generation.store(Some(Arc::new(Generation { since, keys })));
     }
 
     /// Erases the keys for ever: their listener is gone or has new ones.
@@ -530,8 +510,7 @@ impl Keys {
         let fresh = |generation: &Option<Arc<Generation>>| {
             let since = generation.as_ref().map(|one| one.since);
             let age = since.map(|since| now.saturating_duration_since(since));
-            age.zip(self.rotation)
-                .is_none_or(|(age, rotation)| age < rotation)
+            age.zip(self.rotation).is_none_or(|(age, rotation)| age < rotation)
         };
         let generation = self.generation.load();
         if fresh(&generation) {
@@ -585,9 +564,7 @@ impl TicketKeys {
                 self.pending.push((keys.clone(), files.to_vec()));
                 keys.clone()
             }
-            (None, Some(rotation)) => {
-                Arc::new(Keys::new(scope.client_auth, rotation, Instant::now())?)
-            }
+            (None, Some(rotation)) => Arc::new(Keys::new(scope.client_auth, rotation, Instant::now())?),
             (None, None) => Arc::new(Keys::shared(scope.client_auth, files.to_vec())),
         };
         self.scopes.insert(scope, keys.clone());
@@ -606,10 +583,7 @@ impl TicketKeys {
             keys.replace(files);
         }
         for (scope, keys) in before.scopes {
-            let kept = self
-                .scopes
-                .get(&scope)
-                .is_some_and(|next| Arc::ptr_eq(next, &keys));
+            let kept = self.scopes.get(&scope).is_some_and(|next| Arc::ptr_eq(next, &keys));
             if !kept {
                 keys.retire();
             }
@@ -621,11 +595,7 @@ impl TicketKeys {
 pub(crate) async fn roll_in_time(mut keys: watch::Receiver<Vec<Arc<Keys>>>) {
     loop {
         let now = Instant::now();
-        let rolled: Vec<_> = keys
-            .borrow_and_update()
-            .iter()
-            .map(|keys| keys.roll(now))
-            .collect();
+        let rolled: Vec<_> = keys.borrow_and_update().iter().map(|keys| keys.roll(now)).collect();
         let next = rolled.into_iter().flatten().min();
         let timer = async {
             match next {

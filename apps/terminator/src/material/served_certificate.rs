@@ -107,11 +107,7 @@ mod tests {
         assert_eq!(shown(NOW + 99), Some(first.clone()));
         assert_eq!(shown(NOW + 100), None, "it has expired");
         assert_eq!(shown(NOW), Some(first.clone()), "the clock was set back");
-        assert_eq!(
-            certificate.certified(&Clock(None)).ocsp,
-            None,
-            "there is no clock"
-        );
+        assert_eq!(certificate.certified(&Clock(None)).ocsp, None, "there is no clock");
         let [one, other] = [1, 2].map(|_| certificate.certified(&Clock(Some(NOW))));
         assert!(Arc::ptr_eq(&one, &other), "it is made once");
 

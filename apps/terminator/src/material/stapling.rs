@@ -72,8 +72,7 @@ pub(crate) fn store(document: &Document) -> Option<Store> {
 pub(crate) fn prepare(document: &Document, account: Option<&Account>) {
     let listeners = document.config().listeners.iter();
     let mut certificates = listeners.flat_map(|listener| &listener.certificates);
-    let is_fetched =
-        |one: &Certificate| matches!(one.ocsp, Some(OcspSource::Fetch | OcspSource::Responder(_)));
+    let is_fetched = |one: &Certificate| matches!(one.ocsp, Some(OcspSource::Fetch | OcspSource::Responder(_)));
     if certificates.any(is_fetched)
         && let Some(store) = store(document)
     {

@@ -22,11 +22,7 @@ use crate::material::ticket_key::{KeyBytes, KeySource, TicketKey};
 
 /// The keys in the files and directories of a listener. The first encrypts, all decrypt. The files
 /// may belong to root, to the user of this process, and to `user`, which it will be.
-pub(crate) fn read(
-    key: &str,
-    paths: &[PathBuf],
-    user: Option<u32>,
-) -> Result<Vec<Arc<TicketKey>>, Fault> {
+pub(crate) fn read(key: &str, paths: &[PathBuf], user: Option<u32>) -> Result<Vec<Arc<TicketKey>>, Fault> {
     let mut found: Vec<(KeyBytes, Arc<TicketKey>)> = Vec::new();
     for path in paths {
         let fault = |problem: String, remedy: String| Fault::new(key, problem, remedy);
@@ -152,11 +148,7 @@ impl TicketDirectory {
         self.rotate_by(&mut Clock, least_age)
     }
 
-    fn rotate_by(
-        &self,
-        clock: &mut impl Waiting,
-        least_age: Duration,
-    ) -> Result<(), TicketFilesError> {
+    fn rotate_by(&self, clock: &mut impl Waiting, least_age: Duration) -> Result<(), TicketFilesError> {
         let _lock = self.lock()?;
         let path = |file: &str| self.0.join(file);
         let current = self.read(CURRENT)?.ok_or_else(|| TicketFilesError {
@@ -174,10 +166,7 @@ impl TicketDirectory {
         let age = next.age();
         if age.is_none() && !least_age.is_zero() {
             return Err(TicketFilesError {
-                problem: format!(
-                    "{} is from the future by this machine's clock",
-                    path(NEXT).display()
-                ),
+                problem: format!("{} is from the future by this machine's clock", path(NEXT).display()),
                 remedy: "set the clock, or --min-age 0".into(),
             });
         }
@@ -192,8 +181,7 @@ impl TicketDirectory {
                 remedy: "copy it there and wait, or set --min-age 0".into(),
             });
         }
-        let step =
-            |result: io::Result<()>| result.map_err(|error| failed("write", &self.0, &error));
+        let step = |result: io::Result<()>| result.map_err(|error| failed("write", &self.0, &error));
         let draft = path(DRAFT);
         let _ = fs::remove_file(&draft);
         step(fs::hard_link(path(CURRENT), &draft))?;
@@ -227,12 +215,7 @@ impl TicketDirectory {
     }
 
     /// Writes a new key, whole or not at all, as if at the time `written`.
-    fn write(
-        &self,
-        file: &str,
-        like: Option<&fs::Metadata>,
-        written: SystemTime,
-    ) -> Result<(), TicketFilesError> {
+    fn write(&self, file: &str, like: Option<&fs::Metadata>, written: SystemTime) -> Result<(), TicketFilesError> {
         let draft = self.0.join(DRAFT);
         let write = || {
             let _ = fs::remove_file(&draft);
@@ -379,11 +362,7 @@ fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Says what is in a directory beside files, which is not read. Hidden names are for others.
 pub(crate) fn tell_strangers(directory: &Path) {
-    for entry in fs::read_dir(place(directory))
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
+    for entry in fs::read_dir(place(directory)).into_iter().flatten().flatten() {
         let path = entry.path();
         let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
         if !is_hidden && fs::metadata(&path).is_ok_and(|seen| !seen.is_file()) {
@@ -416,12 +395,7 @@ fn read_file(path: &Path) -> io::Result<KeyFile> {
 }
 
 /// Refuses files that others than the owner can use, and owners that are not trusted with the keys.
-fn check_access(
-    key: &str,
-    path: &Path,
-    metadata: &fs::Metadata,
-    user: Option<u32>,
-) -> Result<(), Fault> {
+fn check_access(key: &str, path: &Path, metadata: &fs::Metadata, user: Option<u32>) -> Result<(), Fault> {
     let (owner, own) = (metadata.uid(), geteuid().as_raw());
     if owner != 0 && owner != own && Some(owner) != user {
         return Err(Fault::new(
@@ -430,11 +404,7 @@ fn check_access(
                 "{} belongs to user {owner}, who knows the ticket keys and can change them",
                 path.display()
             ),
-            format!(
-                "chown {} {}, and make new keys",
-                user.unwrap_or(own),
-                path.display()
-            ),
+            format!("chown {} {}, and make new keys", user.unwrap_or(own), path.display()),
         ));
     }
     let mode = metadata.mode();
@@ -493,10 +463,7 @@ fn unreadable(key: &str, path: &Path, error: &io::Error) -> Fault {
 fn failed(what: &str, path: &Path, error: &io::Error) -> TicketFilesError {
     let remedy = match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            format!(
-                "call it as the owner of the keys ({})",
-                crate::privileges::current()
-            )
+            format!("call it as the owner of the keys ({})", crate::privileges::current())
         }
         io::ErrorKind::NotFound => "correct the path; the directory above must exist".into(),
         _ => "try again".into(),
@@ -517,8 +484,7 @@ const DRAFT: &str = ".new.key";
 const APART: Duration = Duration::from_secs(2);
 /// In a directory that Kubernetes mounts, a link to that of the moment.
 pub(crate) const KUBERNETES_DATA: &str = "..data";
-const GIVE_KEYS: &str =
-    "give files of 48 or 80 random bytes (nginx) or lines of base64 of as many (HAProxy)";
+const GIVE_KEYS: &str = "give files of 48 or 80 random bytes (nginx) or lines of base64 of as many (HAProxy)";
 /// Reading or writing by others, writing by the group.
 const READ_BY_OTHERS: u32 = 0o026;
 const LONGEST_FILE: usize = 16 * 1024;
@@ -620,10 +586,7 @@ mod tests {
         assert_ne!(seconds()[0], seconds()[1]);
         let written = |file| fs::metadata(path.join(file)).unwrap().modified().unwrap();
         let now = clock.now();
-        assert!(
-            FILES.iter().all(|file| written(file) <= now),
-            "none is from the future"
-        );
+        assert!(FILES.iter().all(|file| written(file) <= now), "none is from the future");
     }
 
     #[test]
@@ -638,16 +601,10 @@ mod tests {
         // After its first step.
         fs::remove_file(path.join(PREVIOUS)).unwrap();
         fs::hard_link(path.join(CURRENT), path.join(PREVIOUS)).unwrap();
-        assert_eq!(
-            names(std::slice::from_ref(&path)),
-            [current.clone(), next.clone()]
-        );
+        assert_eq!(names(std::slice::from_ref(&path)), [current.clone(), next.clone()]);
         // After its second one.
         fs::rename(path.join(NEXT), path.join(CURRENT)).unwrap();
-        assert_eq!(
-            names(std::slice::from_ref(&path)),
-            [next.clone(), current.clone()]
-        );
+        assert_eq!(names(std::slice::from_ref(&path)), [next.clone(), current.clone()]);
         // A draft that was not finished is in the way of no later one.
         put(&path.join(DRAFT), b"half");
         rotate(&directory);
@@ -682,17 +639,11 @@ mod tests {
         put(&path.join(NEXT), b"torn!");
         let before = fs::read(path.join(CURRENT)).unwrap();
         let error = directory.rotate(Duration::ZERO).unwrap_err().to_string();
-        assert!(
-            error.contains("next.key") && error.contains("5 bytes"),
-            "{error}"
-        );
+        assert!(error.contains("next.key") && error.contains("5 bytes"), "{error}");
         assert_eq!(fs::read(path.join(CURRENT)).unwrap(), before);
         fs::remove_file(path.join(CURRENT)).unwrap();
         let error = directory.rotate(Duration::ZERO).unwrap_err().to_string();
-        assert!(
-            error.contains("no ") && error.contains("current.key"),
-            "{error}"
-        );
+        assert!(error.contains("no ") && error.contains("current.key"), "{error}");
     }
 
     #[test]
@@ -762,11 +713,7 @@ mod tests {
             "{text}"
         );
         let keys = read("tickets.keys", &[path], Some(12_345));
-        assert_eq!(
-            keys.unwrap().len(),
-            2,
-            "root's, and of the user that it becomes"
-        );
+        assert_eq!(keys.unwrap().len(), 2, "root's, and of the user that it becomes");
     }
 
     #[test]
@@ -780,10 +727,7 @@ mod tests {
         put(&path("a"), &bytes);
         fs::set_permissions(path("a"), fs::Permissions::from_mode(0o644)).unwrap();
         let text = fault(&paths);
-        assert!(
-            text.contains("mode 0644") && text.contains("chmod 600"),
-            "{text}"
-        );
+        assert!(text.contains("mode 0644") && text.contains("chmod 600"), "{text}");
         fs::set_permissions(path("a"), fs::Permissions::from_mode(0o440)).unwrap();
         assert_eq!(names(&paths).len(), 1);
         put(&path("b"), &bytes);
@@ -795,10 +739,7 @@ mod tests {
         assert!(text.contains("two different ticket keys"), "{text}");
         put(&path("b"), &bytes[..50]);
         let text = fault(&paths);
-        assert!(
-            text.contains("50 bytes") && text.contains("48 or 80"),
-            "{text}"
-        );
+        assert!(text.contains("50 bytes") && text.contains("48 or 80"), "{text}");
         put(&path("b"), &vec![b'\n'; LONGEST_FILE + 1]);
         assert!(fault(&paths).contains("too long"));
     }

@@ -14,8 +14,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use aws_lc_rs::cipher::{
-    AES_128, AES_256, DecryptionContext, PaddedBlockDecryptingKey, PaddedBlockEncryptingKey,
-    UnboundCipherKey,
+    AES_128, AES_256, DecryptionContext, PaddedBlockDecryptingKey, PaddedBlockEncryptingKey, UnboundCipherKey,
 };
 use aws_lc_rs::iv::FixedLength;
 use aws_lc_rs::{constant_time, hmac, rand};
@@ -125,13 +124,7 @@ impl TicketKey {
     fn tag(&self, vector: &[u8], encrypted: &[u8], rule: u8) -> Option<hmac::Tag> {
         let length = u16::try_from(encrypted.len()).ok()?;
         let mut context = hmac::Context::with_key(&self.mac);
-        for part in [
-            &self.name,
-            vector,
-            &length.to_be_bytes(),
-            encrypted,
-            &[rule],
-        ] {
+        for part in [&self.name, vector, &length.to_be_bytes(), encrypted, &[rule]] {
             context.update(part);
         }
         Some(context.sign())
@@ -169,11 +162,7 @@ impl KeyBytes {
         let text = std::str::from_utf8(widelane_pem::without_mark(file)).ok();
         let text = text.filter(|text| text.as_bytes().iter().all(is_base64));
         let text = text.ok_or_else(not_base64)?;
-        let lines: Vec<&str> = text
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty())
-            .collect();
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let mut keys = Vec::new();
         for (index, line) in lines.iter().enumerate() {
             let mut bytes = Zeroizing::new(vec![0; LONG + 1]);
@@ -326,11 +315,7 @@ mod tests {
                     from = own.end;
                     continue;
                 }
-                let ends = if from < own.start {
-                    until.min(own.start)
-                } else {
-                    until
-                };
+                let ends = if from < own.start { until.min(own.start) } else { until };
                 let length = chunk.len().min(ends - from);
                 let Ok(read) = memory.read_at(&mut chunk[..length], from as u64) else {
                     break;
@@ -343,12 +328,8 @@ mod tests {
                     }
                     let from = 64 * place;
                     let until = chunk.len().min(from + block.len() + 31);
-                    let is_it =
-                        |bytes: &[u8]| bytes.iter().zip(masked).all(|(a, b)| *a == b ^ MASK);
-                    found += chunk[from..until]
-                        .windows(32)
-                        .filter(|one| is_it(one))
-                        .count();
+                    let is_it = |bytes: &[u8]| bytes.iter().zip(masked).all(|(a, b)| *a == b ^ MASK);
+                    found += chunk[from..until].windows(32).filter(|one| is_it(one)).count();
                 }
                 // The next chunk begins before what could be cut in two.
                 from += if read == ends - from {
@@ -429,17 +410,12 @@ mod tests {
             let (names, encrypted) = head.split_at(NAME + BLOCK);
             let aes = hex(&bytes[aes]);
             let vector = hex(&names[NAME..]);
-            let plain = openssl(
-                &["enc", "-d", cipher, "-K", &aes, "-iv", &vector],
-                encrypted,
-            );
+            let plain = openssl(&["enc", "-d", cipher, "-K", &aes, "-iv", &vector], encrypted);
             assert_eq!(plain.unwrap(), b"a session");
             let length = u16::try_from(encrypted.len()).unwrap().to_be_bytes();
             let covered = [names, &length, encrypted, &[2]].concat();
             let mac = format!("hexkey:{}", hex(&bytes[mac]));
-            let arguments = [
-                "dgst", "-sha256", "-mac", "HMAC", "-macopt", &mac, "-binary",
-            ];
+            let arguments = ["dgst", "-sha256", "-mac", "HMAC", "-macopt", &mac, "-binary"];
             assert_eq!(openssl(&arguments, &covered).unwrap(), tag);
         }
     }
@@ -462,11 +438,7 @@ mod tests {
         let four = format!("\n{}\r\n", lines.join("\r\n\r\n"));
         let expected = [all[2].clone(), all[3].clone(), all[1].clone()];
         assert_eq!(keys(four.as_bytes()), expected, "the last three");
-        let mixed = format!(
-            "{}\n{}\n",
-            lines[0],
-            Base64::encode_string(&bytes(SHORT, 9))
-        );
+        let mixed = format!("{}\n{}\n", lines[0], Base64::encode_string(&bytes(SHORT, 9)));
         assert_eq!(keys(mixed.as_bytes()), [bytes(LONG, 1), bytes(SHORT, 9)]);
     }
 
@@ -477,10 +449,7 @@ mod tests {
         for (file, reason) in [
             (&b""[..], "it is empty"),
             (b"\n\n", "it is empty"),
-            (
-                &bytes(47, 1),
-                "it has 47 bytes, which are neither 48 nor 80",
-            ),
+            (&bytes(47, 1), "it has 47 bytes, which are neither 48 nor 80"),
             (&bytes(81, 0xf0), "it has 81 bytes"),
             (hex(&bytes(24, 1)).as_bytes(), "it is text of 48 characters"),
             (hex(&bytes(40, 1)).as_bytes(), "it is text of 80 characters"),
@@ -492,10 +461,7 @@ mod tests {
             ),
             (&[0; LONG], "all its bytes are the same"),
             (b"-----BEGIN CERTIFICATE-----", "nor lines of base64"),
-            (
-                format!("{line}\n{short}\n").as_bytes(),
-                "key 2 of it has 47",
-            ),
+            (format!("{line}\n{short}\n").as_bytes(), "key 2 of it has 47"),
             (
                 format!("{line}\n{}\n", &line[..90]).as_bytes(),
                 "key 2 of it is not base64",
@@ -512,10 +478,7 @@ mod tests {
         let raw = KeyBytes::parse(&bytes(LONG, 1)).unwrap().remove(0);
         let secret = format!("{:02x}{:02x}{:02x}", raw.0[16], raw.0[17], raw.0[18]);
         for text in [format!("{raw:?}"), format!("{:?}", key(&bytes(LONG, 1)))] {
-            assert!(
-                text.contains(&raw.name()) && !text.contains(&secret),
-                "{text}"
-            );
+            assert!(text.contains(&raw.name()) && !text.contains(&secret), "{text}");
         }
     }
 }

@@ -5,9 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::config::{
-    ClientAuth, ClientAuthMode, Fault, KeyKind, Listener, TlsVersion, UnknownNames,
-};
+use crate::config::{ClientAuth, ClientAuthMode, Fault, KeyKind, Listener, TlsVersion, UnknownNames};
 use crate::crypto::Crypto;
 use crate::front::suites;
 use crate::material::files::Files;
@@ -18,8 +16,7 @@ use crate::observe::reason;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
-    ClientHello, NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError,
-    WebPkiClientVerifier,
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
@@ -106,25 +103,17 @@ fn restrict(key: &str, listener: &Listener, crypto: &Crypto) -> Result<CryptoPro
     let mut provider = crypto.provider.clone();
     let suites = match &listener.cipher_suites[..] {
         [] => {
-            provider
-                .cipher_suites
-                .sort_by_key(|suite| suite_rank(suite.suite()));
+            provider.cipher_suites.sort_by_key(|suite| suite_rank(suite.suite()));
             provider.cipher_suites
         }
-        names => pick(
-            key,
-            "cipher_suites",
-            names,
-            &provider.cipher_suites,
-            |suite| iana_name(suite.suite()),
-        )?,
+        names => pick(key, "cipher_suites", names, &provider.cipher_suites, |suite| {
+            iana_name(suite.suite())
+        })?,
     };
     provider.cipher_suites = suites.into_iter().map(suites::for_server).collect();
     provider.kx_groups = match &listener.groups[..] {
         [] => usual_groups(crypto),
-        names => pick(key, "groups", names, &crypto.groups, |group| {
-            group_name(group.name())
-        })?,
+        names => pick(key, "groups", names, &crypto.groups, |group| group_name(group.name()))?,
     };
     Ok(provider)
 }
@@ -187,18 +176,10 @@ fn unusable(
             format!("add one, for example {suite}"),
         )
     } else if !groups.any(|one| one.usable_for_version(version.version)) {
-        (
-            "groups",
-            "none of these is",
-            "add one, for example X25519".to_owned(),
-        )
+        ("groups", "none of these is", "add one, for example X25519".to_owned())
     } else if !certificates.iter().any(fits) {
         let remedy = "allow more of them, or use another certificate".to_owned();
-        (
-            "cipher_suites",
-            "no certificate has a key for those",
-            remedy,
-        )
+        ("cipher_suites", "no certificate has a key for those", remedy)
     } else {
         return None;
     };
@@ -257,9 +238,7 @@ pub(crate) fn group_name(group: NamedGroup) -> String {
 }
 
 fn is_tls13(suite: CipherSuite) -> bool {
-    suite
-        .as_str()
-        .is_some_and(|name| name.starts_with("TLS13_"))
+    suite.as_str().is_some_and(|name| name.starts_with("TLS13_"))
 }
 
 fn suite_rank(suite: CipherSuite) -> u8 {
@@ -279,10 +258,8 @@ fn client_verifier(
     files: &Files,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
-    let builder = WebPkiClientVerifier::builder_with_provider(
-        Arc::new(files.client_ca.roots.clone()),
-        provider.clone(),
-    );
+    let builder =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(files.client_ca.roots.clone()), provider.clone());
     let builder = match wanted.mode {
         ClientAuthMode::Optional => builder.allow_unauthenticated(),
         ClientAuthMode::Required => builder,
@@ -423,10 +400,7 @@ impl Names {
         let has_some = !others.hosts.is_empty() || !others.addresses.is_empty();
         has_some
             && others.hosts.iter().all(|host| self.hosts.contains(host))
-            && others
-                .addresses
-                .iter()
-                .all(|one| self.addresses.contains(one))
+            && others.addresses.iter().all(|one| self.addresses.contains(one))
     }
 }
 
@@ -483,8 +457,7 @@ impl BySni {
                 }
             }
         }
-        let is_hidden =
-            |(one, _): &&(Arc<ServedCertificate>, _)| !shown.contains(&Arc::as_ptr(one));
+        let is_hidden = |(one, _): &&(Arc<ServedCertificate>, _)| !shown.contains(&Arc::as_ptr(one));
         all.iter().filter(is_hidden).map(|(_, file)| file).collect()
     }
 

@@ -128,9 +128,7 @@ impl Watch {
     /// How long to wait for events. `None`: for ever.
     pub(crate) fn patience(&self, now: Instant) -> Option<Duration> {
         let settled = self.settling.settled(now);
-        let look = self
-            .wanted
-            .then(|| self.next_look.saturating_duration_since(now));
+        let look = self.wanted.then(|| self.next_look.saturating_duration_since(now));
         settled.into_iter().chain(look).min()
     }
 
@@ -142,9 +140,7 @@ impl Watch {
         let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
         let mut reader = Reader::new(inotify, &mut buffer);
         while let Ok(event) = reader.next() {
-            let name = event
-                .file_name()
-                .map(|name| OsStr::from_bytes(name.to_bytes()));
+            let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
             let known = self.directories.contains_key(&event.wd());
             let ends = ReadFlags::IGNORED | ReadFlags::UNMOUNT;
             self.lost |= known && event.events().intersects(ends);
@@ -206,12 +202,9 @@ impl Settling {
             self.open.clear();
         } else if what.contains(ReadFlags::MODIFY) {
             self.open.insert(file, now);
-        } else if what.intersects(
-            ReadFlags::CLOSE_WRITE
-                | ReadFlags::MOVED_FROM
-                | ReadFlags::MOVED_TO
-                | ReadFlags::DELETE,
-        ) {
+        } else if what
+            .intersects(ReadFlags::CLOSE_WRITE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO | ReadFlags::DELETE)
+        {
             self.open.remove(&file);
         }
     }
@@ -604,9 +597,6 @@ mod tests {
         let mut settling = Settling::default();
         settling.event(file.clone(), ReadFlags::MODIFY, at(0));
         settling.event(file, ReadFlags::DELETE, at(1));
-        assert!(
-            settling.settled(at(1)).is_some(),
-            "what is gone is not waited for"
-        );
+        assert!(settling.settled(at(1)).is_some(), "what is gone is not waited for");
     }
 }

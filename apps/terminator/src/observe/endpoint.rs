@@ -46,9 +46,7 @@ impl Endpoint {
         let Some(socket) = self.socket.take() else {
             return Ok(());
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("widelane-metrics".into())
@@ -219,18 +217,10 @@ fn respond(request: &Request, registry: &Registry, shared: &Shared) -> String {
                 (Err(_), _) => ("500 Internal Server Error", PLAIN, "not encodable\n".into()),
             }
         }
-        Request::Health if shared.is_draining() => {
-            ("503 Service Unavailable", PLAIN, "draining\n".into())
-        }
+        Request::Health if shared.is_draining() => ("503 Service Unavailable", PLAIN, "draining\n".into()),
         Request::Health => ("200 OK", PLAIN, "ok\n".into()),
-        Request::Unknown | Request::Head(_) => {
-            ("404 Not Found", PLAIN, "ask /metrics or /healthz\n".into())
-        }
-        Request::OtherMethod => (
-            "405 Method Not Allowed",
-            PLAIN,
-            "only GET and HEAD\n".into(),
-        ),
+        Request::Unknown | Request::Head(_) => ("404 Not Found", PLAIN, "ask /metrics or /healthz\n".into()),
+        Request::OtherMethod => ("405 Method Not Allowed", PLAIN, "only GET and HEAD\n".into()),
         Request::Malformed => ("400 Bad Request", PLAIN, "this is not HTTP/1\n".into()),
     };
     let length = body.len();
@@ -282,18 +272,9 @@ mod tests {
                 "GET http://a:9090/metrics HTTP/1.1\r\nHost: a:9090\r\n\r\n",
                 Some(Request::Metrics(Format::Classic)),
             ),
-            (
-                "GET HTTP://a/healthz?now=1 HTTP/1.1\r\n\r\n",
-                Some(Request::Health),
-            ),
-            (
-                "GET http://a?/metrics HTTP/1.1\r\n\r\n",
-                Some(Request::Unknown),
-            ),
-            (
-                "GET http://metrics HTTP/1.1\r\n\r\n",
-                Some(Request::Unknown),
-            ),
+            ("GET HTTP://a/healthz?now=1 HTTP/1.1\r\n\r\n", Some(Request::Health)),
+            ("GET http://a?/metrics HTTP/1.1\r\n\r\n", Some(Request::Unknown)),
+            ("GET http://metrics HTTP/1.1\r\n\r\n", Some(Request::Unknown)),
             ("GET /healthz/ HTTP/1.1\r\n\r\n", Some(Request::Unknown)),
             ("POST /metrics HTTP/1.1\r\n\r\n", Some(Request::OtherMethod)),
             ("GET /metrics\r\n\r\n", Some(Request::Malformed)),
@@ -302,11 +283,7 @@ mod tests {
             // Malformed ones may be known to be so before their end.
             if expected != Some(Request::Malformed) {
                 for length in 0..text.len() {
-                    assert_eq!(
-                        parse(&text.as_bytes()[..length]),
-                        None,
-                        "{length} of {text}"
-                    );
+                    assert_eq!(parse(&text.as_bytes()[..length]), None, "{length} of {text}");
                 }
             }
         }

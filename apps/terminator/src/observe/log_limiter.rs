@@ -30,9 +30,7 @@ impl LogLimiter {
 }
 
 fn may_log(next: &impl Number, left_out: &impl Number, now: u64) -> Option<u64> {
-    let may = update(next, |next| {
-        (next <= now).then(|| now.saturating_add(INTERVAL))
-    });
+    let may = update(next, |next| (next <= now).then(|| now.saturating_add(INTERVAL)));
     if may.is_none() {
         update(left_out, |before| Some(before.saturating_add(1)));
         return None;

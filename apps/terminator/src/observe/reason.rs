@@ -6,8 +6,8 @@
 use std::fmt::Debug;
 
 use rustls::{
-    AlertDescription, CertRevocationListError, CertificateError, Error, ExtendedKeyPurpose,
-    InvalidMessage, PeerIncompatible,
+    AlertDescription, CertRevocationListError, CertificateError, Error, ExtendedKeyPurpose, InvalidMessage,
+    PeerIncompatible,
 };
 use rustls_pki_types::UnixTime;
 use time::OffsetDateTime;
@@ -22,13 +22,9 @@ pub(crate) fn of(error: &Error) -> String {
         Error::InvalidCertRevocationList(error) => revocation_list(error),
         Error::NoCertificatesPresented => "it shows no certificate".into(),
         Error::AlertReceived(alert) => received(*alert),
-        Error::DecryptError => {
-            "what it has encrypted cannot be decrypted, or its Finished message is wrong".into()
-        }
+        Error::DecryptError => "what it has encrypted cannot be decrypted, or its Finished message is wrong".into(),
         Error::PeerSentOversizedRecord => "it sends a record that is longer than TLS allows".into(),
-        Error::NoApplicationProtocol => {
-            "it offers application protocols (ALPN), and none that is spoken here".into()
-        }
+        Error::NoApplicationProtocol => "it offers application protocols (ALPN), and none that is spoken here".into(),
         Error::PeerIncompatible(why) => incompatible(why),
         Error::PeerMisbehaved(why) => format!("it breaks the protocol: {}", words(why)),
         Error::InvalidMessage(why) => malformed(why),
@@ -61,9 +57,7 @@ fn certificate(error: &CertificateError) -> String {
             format!("its certificate is not valid before {}", day(*not_before))
         }
         Bad::Revoked => "its certificate is revoked".into(),
-        Bad::UnhandledCriticalExtension => {
-            "its certificate has a critical extension that is not known here".into()
-        }
+        Bad::UnhandledCriticalExtension => "its certificate has a critical extension that is not known here".into(),
         Bad::UnknownIssuer => "its certificate is not signed by an authority in `ca`, or it does not send the \
                                certificates between (unknown issuer)"
             .into(),
@@ -75,9 +69,7 @@ fn certificate(error: &CertificateError) -> String {
             "the revocation list for its certificate is overdue, since {}",
             day(*next_update)
         ),
-        Bad::BadSignature => {
-            "a signature is wrong: of its certificate, or by the key that belongs to it".into()
-        }
+        Bad::BadSignature => "a signature is wrong: of its certificate, or by the key that belongs to it".into(),
         Bad::UnsupportedSignatureAlgorithmContext { .. }
         | Bad::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
             "its certificate is signed by an algorithm that is not taken (like SHA-1 or MD5)".into()
@@ -146,9 +138,7 @@ fn malformed(why: &InvalidMessage) -> String {
         InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion => {
             "what it sends is no record of TLS".into()
         }
-        InvalidMessage::HandshakePayloadTooLarge => {
-            "it sends a message that is longer than 65,515 bytes".into()
-        }
+        InvalidMessage::HandshakePayloadTooLarge => "it sends a message that is longer than 65,515 bytes".into(),
         other => format!("it sends a malformed message: {}", words(other)),
     }
 }
@@ -182,9 +172,7 @@ fn purpose(purpose: &ExtendedKeyPurpose) -> String {
 
 /// rustls has the name of a certificate as `DnsName("a.example")` and the like.
 fn plain_name(presented: &str) -> &str {
-    let inner = presented
-        .split_once('(')
-        .and_then(|(_, rest)| rest.strip_suffix(')'));
+    let inner = presented.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
     inner.unwrap_or(presented).trim_matches('"')
 }
 
@@ -288,10 +276,7 @@ mod tests {
         }
         let names = CertificateError::NotValidForNameContext {
             expected: "a.example".try_into().unwrap(),
-            presented: vec![
-                "DnsName(\"b.example\")".into(),
-                "IpAddress(192.0.2.1)".into(),
-            ],
+            presented: vec!["DnsName(\"b.example\")".into(), "IpAddress(192.0.2.1)".into()],
         };
         assert_eq!(
             certificate(&names),

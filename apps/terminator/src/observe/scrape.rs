@@ -24,22 +24,15 @@ pub(crate) struct Scrape(pub(crate) Arc<Shared>);
 
 impl Scrape {
     fn sum(&self, field: impl Fn(&Stats) -> &AtomicU64) -> u64 {
-        self.0
-            .stats
-            .iter()
-            .map(|stats| field(stats).load(Relaxed))
-            .sum()
+        self.0.stats.iter().map(|stats| field(stats).load(Relaxed)).sum()
     }
 
     fn handshakes(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let kinds = [("1.3", "no"), ("1.3", "yes"), ("1.2", "no"), ("1.2", "yes")];
-        let good = kinds
-            .into_iter()
-            .enumerate()
-            .map(|(index, (version, resumed))| {
-                let labels = [("result", "ok"), ("version", version), ("resumed", resumed)];
-                (labels, self.sum(|stats| &stats.handshakes[index]))
-            });
+        let good = kinds.into_iter().enumerate().map(|(index, (version, resumed))| {
+            let labels = [("result", "ok"), ("version", version), ("resumed", resumed)];
+            (labels, self.sum(|stats| &stats.handshakes[index]))
+        });
         let failed = Failure::ALL.into_iter().map(|why| {
             let labels = [("result", why.name()), ("version", ""), ("resumed", "")];
             (labels, self.sum(|stats| &stats.failures[why as usize]))
@@ -57,9 +50,7 @@ impl Scrape {
         let mut buckets = Vec::with_capacity(BUCKETS + 1);
         let mut count = 0;
         for index in 0..=BUCKETS {
-            let bound = BOUNDS_US
-                .get(index)
-                .map_or(f64::INFINITY, |&bound| bound as f64 / 1e6);
+            let bound = BOUNDS_US.get(index).map_or(f64::INFINITY, |&bound| bound as f64 / 1e6);
             let inside = self.sum(|stats| &counts(stats).0[index]);
             count += inside;
             buckets.push((bound, inside));
@@ -75,9 +66,7 @@ impl Scrape {
         let connects = all.iter().flat_map(|one| {
             let [ok, failed, timeout] = [&one.connected, &one.refused, &one.timed_out];
             let results = [("ok", ok), ("failed", failed), ("timeout", timeout)];
-            results.map(|(result, count)| {
-                by_result("backend", &one.address, result, count.load(Relaxed))
-            })
+            results.map(|(result, count)| by_result("backend", &one.address, result, count.load(Relaxed)))
         });
         counters(
             encoder,
@@ -174,11 +163,7 @@ impl Scrape {
     fn ticket_keys(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let files = self.0.files.load();
         let times_of_keys = files.ticket_keys.iter().map(|key| {
-            let labels = [
-                ("name", &key.name[..]),
-                ("role", key.role),
-                ("file", &key.file),
-            ];
+            let labels = [("name", &key.name[..]), ("role", key.role), ("file", &key.file)];
             let labels = labels.map(|(label, value)| (label, value.to_owned()));
             (labels, key.written)
         });
@@ -252,8 +237,7 @@ impl Scrape {
             ),
         ];
         for (name, help, value) in of_responses {
-            let values =
-                staples().filter_map(|(label, staple)| Some((label, value(&staple.last()?))));
+            let values = staples().filter_map(|(label, staple)| Some((label, value(&staple.last()?))));
             gauges(encoder, name, help, values)?;
         }
         Ok(())
@@ -270,10 +254,7 @@ fn by_result(
     result: &str,
     count: u64,
 ) -> ([(&'static str, String); 2], u64) {
-    (
-        [(label, name.to_string()), ("result", result.to_owned())],
-        count,
-    )
+    ([(label, name.to_string()), ("result", result.to_owned())], count)
 }
 
 impl Collector for Scrape {
@@ -349,11 +330,7 @@ impl Collector for Scrape {
                 "Workers to which more handshakes come than they can finish, so that the newest go first",
                 self.0.overloaded_workers() as i64,
             ),
-            (
-                "widelane_draining",
-                "1 while stopping",
-                i64::from(self.0.is_draining()),
-            ),
+            ("widelane_draining", "1 while stopping", i64::from(self.0.is_draining())),
             (
                 "widelane_reload_current",
                 "0 if new files or a new configuration were refused, so that those from before are in use",
@@ -377,16 +354,12 @@ impl Collector for Scrape {
             "widelane_handshake_duration_seconds",
             "Time from accept to the end of the handshake",
         );
-        self.histogram(&mut encoder, took, |stats| {
-            (&stats.durations, &stats.duration_sum_us)
-        })?;
+        self.histogram(&mut encoder, took, |stats| (&stats.durations, &stats.duration_sum_us))?;
         let waited = (
             "widelane_handshake_wait_seconds",
             "Time for which handshakes waited for their turn on a worker",
         );
-        self.histogram(&mut encoder, waited, |stats| {
-            (&stats.waits, &stats.wait_sum_us)
-        })?;
+        self.histogram(&mut encoder, waited, |stats| (&stats.waits, &stats.wait_sum_us))?;
         let refusals = Refusal::ALL.map(|why| {
             let count = self.sum(|stats| &stats.refusals[why as usize]);
             ([("limit", why.name())], count)

@@ -109,20 +109,13 @@ pub(crate) fn classic(page: &str) -> String {
         .map(|(name, _)| name)
         .collect();
     let mut out = String::with_capacity(page.len());
-    for line in page
-        .lines()
-        .filter(|line| *line != END && !line.starts_with(UNIT))
-    {
+    for line in page.lines().filter(|line| *line != END && !line.starts_with(UNIT)) {
         let found = [HELP, TYPE]
             .into_iter()
             .find_map(|what| Some((what, declared(line, what)?)));
         let written = match found {
             Some((what, (name, rest))) => {
-                let ending = if counters.contains(&name) {
-                    "_total"
-                } else {
-                    ""
-                };
+                let ending = if counters.contains(&name) { "_total" } else { "" };
                 let rest = match (what, &rest[..]) {
                     (TYPE, "unknown") => "untyped",
                     (_, rest) => rest,
@@ -162,18 +155,9 @@ mod tests {
             (&["application/openmetrics-text; version=2.0.0"], Classic),
             (&["application/openmetrics-text;q=0"], Classic),
             (&["application/openmetrics-text;q=0.5, text/plain"], Classic),
-            (
-                &["text/plain;q=0.5, application/openmetrics-text;q=0.6"],
-                OpenMetrics,
-            ),
-            (
-                &["text/plain;q=0.5", "application/openmetrics-text;q=0.6"],
-                OpenMetrics,
-            ),
-            (
-                &["application/openmetrics-text;q=0.3, text/*;q=0.2, */*"],
-                OpenMetrics,
-            ),
+            (&["text/plain;q=0.5, application/openmetrics-text;q=0.6"], OpenMetrics),
+            (&["text/plain;q=0.5", "application/openmetrics-text;q=0.6"], OpenMetrics),
+            (&["application/openmetrics-text;q=0.3, text/*;q=0.2, */*"], OpenMetrics),
             (&["application/openmetrics-text;q=0.3, */*;q=0.4"], Classic),
             (&["x/y;a=\",application/openmetrics-text,\""], Classic),
             (&["application/openmetrics-text;q=2"], Classic),

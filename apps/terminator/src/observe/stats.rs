@@ -118,12 +118,7 @@ named! {
 }
 
 impl Stats {
-    pub(crate) fn handshake(
-        &self,
-        version: Option<ProtocolVersion>,
-        kind: Option<HandshakeKind>,
-        took: Duration,
-    ) {
+    pub(crate) fn handshake(&self, version: Option<ProtocolVersion>, kind: Option<HandshakeKind>, took: Duration) {
         let tls12 = usize::from(version == Some(ProtocolVersion::TLSv1_2));
         let resumed = usize::from(kind == Some(HandshakeKind::Resumed));
         self.handshakes[2 * tls12 + resumed].fetch_add(1, Relaxed);
@@ -162,7 +157,7 @@ fn add(histogram: &[AtomicU64; BUCKETS + 1], sum_us: &AtomicU64, took: Duration)
 
 /// Upper bounds in microseconds: from a loopback's 250 us to the default handshake limit.
 pub(crate) const BOUNDS_US: [u64; BUCKETS] = [
-    250, 500, 1_000, 2_000, 3_000, 5_000, 7_500, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
-    1_000_000, 2_500_000, 5_000_000, 10_000_000,
+    250, 500, 1_000, 2_000, 3_000, 5_000, 7_500, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
+    2_500_000, 5_000_000, 10_000_000,
 ];
 pub(crate) const BUCKETS: usize = 17;

@@ -99,10 +99,7 @@ pub fn listener(backend: Backend, certificates: Vec<Certificate>) -> Listener {
 
 /// One listener with a certificate of this kind for `a.example`.
 pub fn simple(files: &Files, kind: Kind, backend: Backend) -> Config {
-    config(vec![listener(
-        backend,
-        vec![files.certificate(kind, &["a.example"])],
-    )])
+    config(vec![listener(backend, vec![files.certificate(kind, &["a.example"])])])
 }
 
 pub fn config(listeners: Vec<Listener>) -> Config {
@@ -160,11 +157,7 @@ impl Crowd {
             })
         };
         let threads = (0..threads).map(|_| again()).collect();
-        Self {
-            stop,
-            done,
-            threads,
-        }
+        Self { stop, done, threads }
     }
 
     pub fn done(&self) -> usize {
@@ -252,16 +245,11 @@ pub fn metrics(server: &Server) -> String {
 /// One series of the metrics page, by its name with labels.
 pub fn metric(server: &Server, series: &str) -> u64 {
     let page = metrics(server);
-    let line = page.lines().find(|line| {
-        line.strip_prefix(series)
-            .is_some_and(|rest| rest.starts_with(' '))
-    });
+    let line = page
+        .lines()
+        .find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')));
     let line = line.unwrap_or_else(|| panic!("no {series} in\n{page}"));
-    line.rsplit(' ')
-        .next()
-        .expect("a value")
-        .parse()
-        .expect("a number")
+    line.rsplit(' ').next().expect("a value").parse().expect("a number")
 }
 
 /// Handshakes that failed so.
@@ -290,8 +278,5 @@ pub fn get(address: SocketAddr, path: &str) -> (String, String) {
     let mut response = String::new();
     client.read_to_string(&mut response).expect("a response");
     let (head, body) = response.split_once("\r\n\r\n").expect("a head");
-    (
-        head.lines().next().expect("a status").to_owned(),
-        body.to_owned(),
-    )
+    (head.lines().next().expect("a status").to_owned(), body.to_owned())
 }

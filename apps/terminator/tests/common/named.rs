@@ -96,8 +96,5 @@ pub fn connects(server: &Server, backend: &Backend, result: &str) -> u64 {
 }
 
 pub fn gauge(server: &Server, name: &str, backend: &Backend) -> u64 {
-    metric(
-        server,
-        &format!(r#"widelane_backend_{name}{{backend="{backend}"}}"#),
-    )
+    metric(server, &format!(r#"widelane_backend_{name}{{backend="{backend}"}}"#))
 }

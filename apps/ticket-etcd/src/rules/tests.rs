@@ -55,9 +55,7 @@ impl Store {
 
     /// The transaction.
     fn write(&mut self, write: Write, lease: Option<i64>, now: u64) {
-        let holds = self
-            .holder
-            .is_some_and(|(of, until)| Some(of) == lease && now < until);
+        let holds = self.holder.is_some_and(|(of, until)| Some(of) == lease && now < until);
         let revision = self.keys.as_ref().map_or(0, |(revision, _)| *revision);
         if !holds || revision != write.revision || write.turn && now < self.fresh_until {
             return;
@@ -144,9 +142,7 @@ fn all_can_decrypt(instances: &[Instance], at: Instant) -> Result<(), String> {
         let is_first = |key: &&Entry| key.bytes.as_bytes() == first.bytes.as_bytes();
         for (other, (known, has_set)) in all.iter().enumerate() {
             if *has_set && !known.keys.iter().any(is_first) {
-                return Err(format!(
-                    "{other} does not know the key with which {one} encrypts"
-                ));
+                return Err(format!("{other} does not know the key with which {one} encrypts"));
             }
         }
     }
@@ -268,13 +264,7 @@ proptest! {
     }
 }
 
-fn passing(
-    instances: &mut [Instance],
-    store: &mut Store,
-    start: Instant,
-    from: u64,
-    seconds: u64,
-) -> u64 {
+fn passing(instances: &mut [Instance], store: &mut Store, start: Instant, from: u64, seconds: u64) -> u64 {
     for now in from + 1..=from + seconds {
         for instance in instances.iter_mut() {
             instance.keep_alive(store, now);
@@ -306,10 +296,7 @@ fn all_encrypt_with_the_same_key_soon_and_it_changes_with_each_rotation() {
     }
     assert_eq!(all.iter().filter(|one| one.member.holds).count(), 1);
     // The one that writes is ahead by 60 seconds; the others see it.
-    let ahead: Vec<_> = all
-        .iter()
-        .map(|one| one.member.ahead.unwrap_or(0))
-        .collect();
+    let ahead: Vec<_> = all.iter().map(|one| one.member.ahead.unwrap_or(0)).collect();
     assert!(
         (-61..=-59).contains(&ahead[1]) && (-121..=-119).contains(&ahead[2]),
         "{ahead:?}"
@@ -343,12 +330,7 @@ fn without_etcd_nothing_changes_for_two_rotations_and_then_its_keys_are_erased()
     let (first, known, _) = all[0].names(start + Duration::from_secs(now));
     assert!(first.is_some() && own.is_subset(&known));
     let now = passing(&mut all, &mut store, start, now, ROTATION);
-    assert!(
-        all[0]
-            .names(start + Duration::from_secs(now))
-            .1
-            .is_disjoint(&own)
-    );
+    assert!(all[0].names(start + Duration::from_secs(now)).1.is_disjoint(&own));
 }
 
 #[test]
@@ -367,10 +349,7 @@ fn a_damaged_value_is_put_right_by_the_holder_alone() {
     let other = 1 - holder;
     all[other].read(&mut store, start, now);
     assert!(matches!(all[other].pending, Some(Act::Nothing)));
-    assert_eq!(
-        all[other].member.problem,
-        Some(Problem::Unreadable(Unreadable::Seal))
-    );
+    assert_eq!(all[other].member.problem, Some(Problem::Unreadable(Unreadable::Seal)));
     let now = passing(&mut all, &mut store, start, now, 2);
     assert!(all.iter().all(|one| one.member.problem.is_none()));
     assert_eq!(all[0].member.set(start).unwrap().0.generation, generation);
@@ -384,10 +363,7 @@ fn a_damaged_value_is_put_right_by_the_holder_alone() {
     // Not even if it has the lease already, from a time without a value.
     stranger[0].lease = store.claim(now);
     passing(&mut stranger, &mut store, start, now, 3);
-    assert!(
-        store.keys.unwrap().1.is_err() && store.holder.is_none(),
-        "it resigns"
-    );
+    assert!(store.keys.unwrap().1.is_err() && store.holder.is_none(), "it resigns");
 }
 
 #[test]
@@ -434,11 +410,7 @@ fn an_entry_that_does_not_expire_is_told_of_and_does_not_stop_the_changes() {
         all_can_decrypt(&all, start + Duration::from_secs(later)).unwrap();
     }
     assert_eq!(told, [true; 2]);
-    assert!(
-        (6..=10).contains(&seen.len()),
-        "{} keys in 20 rotations",
-        seen.len()
-    );
+    assert!((6..=10).contains(&seen.len()), "{} keys in 20 rotations", seen.len());
     let now = all[0].names(start + Duration::from_secs(last)).1;
     assert!(now.is_disjoint(&keys));
 }
@@ -454,13 +426,7 @@ fn keys_that_nobody_may_change_are_not_used_for_ever() {
     let now = passing(&mut all, &mut store, start, now, 1);
     let problem = Some(Problem::HolderWithoutLease);
     assert!(all.iter().all(|one| one.member.problem == problem));
-    let now = passing(
-        &mut all,
-        &mut store,
-        start,
-        now,
-        4 * ROTATION + WRONG_CLOCK + 100,
-    );
+    let now = passing(&mut all, &mut store, start, now, 4 * ROTATION + WRONG_CLOCK + 100);
     for one in &all {
         let (_, known, has_set) = one.names(start + Duration::from_secs(now));
         assert!(!has_set && known.is_disjoint(&keys));

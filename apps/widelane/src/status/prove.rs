@@ -16,12 +16,7 @@ use widelane_status_tool::{Living, Server, StatusError, now, only_server};
 use widelane_text::{escaped, json_line, thousands};
 
 /// Switches the lanes of a server off and on, and says what a handshake takes.
-pub(crate) fn run(
-    pid: Option<u32>,
-    length: Duration,
-    share: f64,
-    json: bool,
-) -> Result<(), Failure> {
+pub(crate) fn run(pid: Option<u32>, length: Duration, share: f64, json: bool) -> Result<(), Failure> {
     let plan = Plan::new(length, share).map_err(|error| Failure::Usage(error.to_string()))?;
     let pid = pid.map_or_else(only, Ok)?;
     let server = Server::of(pid).map_err(|error| Failure::from_error(&error))?;
@@ -145,18 +140,14 @@ impl Named {
 
 /// The only server that there is to prove.
 fn only() -> Result<u32, Failure> {
-    let found = only_server()
-        .map_err(|error| Failure::Failed(format!("processes cannot be listed: {error}")))?;
+    let found = only_server().map_err(|error| Failure::Failed(format!("processes cannot be listed: {error}")))?;
     found.map_err(|several| {
         let names: Vec<_> = several
             .iter()
             .map(|(pid, name)| format!("{pid} {}", escaped(name)))
             .collect();
         Failure::Failed(match names.is_empty() {
-            true => {
-                "no process that this user may look at has loaded the provider; see widelane setup"
-                    .into()
-            }
+            true => "no process that this user may look at has loaded the provider; see widelane setup".into(),
             false => format!(
                 "several servers have loaded the provider; name one: {}",
                 names.join(", ")
@@ -192,11 +183,7 @@ fn said(named: &Named, proof: &Proof) -> String {
         Counted::Signatures => "handshakes, counted by their signatures,",
         _ => "handshakes, counted by their key exchanges,",
     };
-    let counted = format!(
-        "{} {kinds} in {} blocks",
-        count(proof.handshakes),
-        proof.blocks
-    );
+    let counted = format!("{} {kinds} in {} blocks", count(proof.handshakes), proof.blocks);
     let cannot_tell = |why: &str| format!("{server}: cannot be told: {why}\n");
     let figures = proof.with.zip(proof.without).zip(proof.quotient);
     let Some(((with, without), quotient)) = figures else {
@@ -408,11 +395,7 @@ mod tests {
             ..proof()
         };
         let text = said(&named(&[1, 2, 3]), &costs);
-        assert!(
-            text.starts_with(
-                "nginx\\u{1b} 1 (3 processes): 171 µs (168 to 175) of CPU a handshake"
-            )
-        );
+        assert!(text.starts_with("nginx\\u{1b} 1 (3 processes): 171 µs (168 to 175) of CPU a handshake"));
         assert!(text.contains("Lanes cost 0.10 of a CPU"), "{text}");
         assert!(
             text.contains("includes 1,200 key exchanges without a signature"),
@@ -471,23 +454,12 @@ mod tests {
         let same = text(Verdict::Same, with);
         assert!(same.contains("No difference is seen") && same.contains("0.98 to 1.02 times"));
         for (verdict, with, words) in [
-            (
-                Verdict::TooFew,
-                None,
-                "signatures, in 12 blocks are too few",
-            ),
+            (Verdict::TooFew, None, "signatures, in 12 blocks are too few"),
             (Verdict::Unused, with, "no handshake used lanes"),
-            (
-                Verdict::NotHeeded,
-                with,
-                "in lanes in the blocks without them",
-            ),
+            (Verdict::NotHeeded, with, "in lanes in the blocks without them"),
         ] {
             let text = text(verdict, with);
-            assert!(
-                text.contains("cannot be told") && text.contains(words),
-                "{text}"
-            );
+            assert!(text.contains("cannot be told") && text.contains(words), "{text}");
         }
     }
 
@@ -495,10 +467,7 @@ mod tests {
     fn json_has_the_figures() {
         let text = json_line(&Json::of(&named(&[7]), &proof()));
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(
-            (&json["verdict"], &json["blocks"]),
-            (&"differ".into(), &12.into())
-        );
+        assert_eq!((&json["verdict"], &json["blocks"]), (&"differ".into(), &12.into()));
         assert_eq!(json["cpu_us_without_lanes"][2], 388.4);
         assert_eq!(json["pairs_us"][0][1], 379.0);
     }

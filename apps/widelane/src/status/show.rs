@@ -9,9 +9,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use widelane_cli::failure::Failure;
 use widelane_status_tool::proof::noted;
-use widelane_status_tool::{
-    Asked, Facts, Operation, Overload, Process, Report, State, Totals, now,
-};
+use widelane_status_tool::{Asked, Facts, Operation, Overload, Process, Report, State, Totals, now};
 use widelane_text::{escaped, json_line, label};
 
 /// A paragraph for each process.
@@ -111,9 +109,7 @@ pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
         ("jobs", "Jobs answered", |totals| totals.jobs),
         ("alone", "Jobs that ran one by one", |totals| totals.alone),
         ("passes", "Passes", |totals| totals.passes),
-        ("lanes_filled", "Jobs in passes", |totals| {
-            totals.lanes_filled
-        }),
+        ("lanes_filled", "Jobs in passes", |totals| totals.lanes_filled),
         ("failed", "Jobs without an answer", |totals| totals.failed),
     ];
     let families = counters.map(|counter| (counter, Family::<Labels, Counter>::default()));
@@ -121,10 +117,7 @@ pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
     let overloaded = Family::<Labels, Gauge>::default();
     let [overloads, dropped] = std::array::from_fn(|_| Family::<Labels, Counter>::default());
     for process in processes {
-        let own = vec![
-            ("pid", process.pid.to_string()),
-            ("name", label(&process.name)),
-        ];
+        let own = vec![("pid", process.pid.to_string()), ("name", label(&process.name))];
         let mut labels = own.clone();
         labels.push(("state", state_name(&process.state).to_owned()));
         if let Some(facts) = facts(&process.state) {
@@ -180,11 +173,7 @@ pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
         "Workers, or listening sockets of a server with the provider, that are under overload",
         overloaded,
     );
-    registry.register(
-        "overloads",
-        "Times that one of them has come under overload",
-        overloads,
-    );
+    registry.register("overloads", "Times that one of them has come under overload", overloads);
     registry.register(
         "dropped",
         "Clients that were not served under overload, by the reason",
@@ -223,8 +212,7 @@ fn overloaded(overload: &Overload) -> String {
         overload.gone,
         overload.refused,
         match waits {
-            [Some(half), Some(most)] =>
-                format!("; waits in it: half below {half} ms, 99 of 100 below {most} ms"),
+            [Some(half), Some(most)] => format!("; waits in it: half below {half} ms, 99 of 100 below {most} ms"),
             _ => String::new(),
         }
     )
@@ -257,12 +245,7 @@ fn counted(text: &mut String, report: &Report) {
         );
     }
     for reason in &report.reasons {
-        let _ = writeln!(
-            text,
-            "  {:>8} times: {}",
-            reason.count,
-            escaped(&reason.text)
-        );
+        let _ = writeln!(text, "  {:>8} times: {}", reason.count, escaped(&reason.text));
     }
     if report.unlisted > 0 {
         let _ = writeln!(text, "  {:>8} times: {OTHER}", report.unlisted);
@@ -291,28 +274,20 @@ fn described(facts: &Facts) -> String {
 fn explained(state: &State) -> String {
     match state {
         State::Inherited(_) => "loaded by its parent, nothing done yet".into(),
-        State::Uncounted => {
-            "loaded, and not counted: an older version of the provider, or no memory for its page, \
+        State::Uncounted => "loaded, and not counted: an older version of the provider, or no memory for its page, \
              as its log says"
-                .into()
-        }
+            .into(),
         State::Damaged(bad) => format!("loaded, and its page cannot be read: {bad}"),
-        State::NotAllowed => {
-            "loaded; this user may not read its figures: it takes root, or the same user where \
+        State::NotAllowed => "loaded; this user may not read its figures: it takes root, or the same user where \
              kernel.yama.ptrace_scope is 0"
-                .into()
-        }
-        State::NoProvider => {
-            "handshakes could be suspended, but OpenSSL has not loaded the provider: does \
+            .into(),
+        State::NoProvider => "handshakes could be suspended, but OpenSSL has not loaded the provider: does \
              OPENSSL_CONF reach this process?"
-                .into()
-        }
+            .into(),
         State::NoSharedLibssl => "nothing to do here: no shared libssl".into(),
-        State::NotPreloaded => {
-            "LD_PRELOAD names the library that suspends handshakes, and the program has not loaded \
+        State::NotPreloaded => "LD_PRELOAD names the library that suspends handshakes, and the program has not loaded \
              it: it is linked statically, or has gained rights"
-                .into()
-        }
+            .into(),
         _ => "loaded".into(),
     }
 }
@@ -533,10 +508,7 @@ mod tests {
             "  provider 0.1.0, OpenSSL 3.0.2, backend n/a, suspends handshakes: yes"
         );
         assert_eq!(lines[2], "  who computes what:");
-        assert_eq!(
-            lines[3],
-            "    x25519-derive: lanes (avx2), 1.6 × OpenSSL\\u{1b}"
-        );
+        assert_eq!(lines[3], "    x25519-derive: lanes (avx2), 1.6 × OpenSSL\\u{1b}");
         assert!(text.contains("\n  who computes what: as in 7\n"), "{text}");
         assert_eq!(
             lines[4],
@@ -631,10 +603,7 @@ mod tests {
     #[test]
     fn json_has_an_object_a_process() {
         let text = json(&processes()).unwrap();
-        let lines: Vec<serde_json::Value> = text
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 4);
         let first = &lines[0];
         assert_eq!(first["state"], "counts");
@@ -649,11 +618,7 @@ mod tests {
         // The figures of its parent are not its own.
         assert!(first.get("proof").is_none());
         assert!(lines[1].get("operations").is_none() && lines[1]["openssl"] == "3.0.2");
-        assert!(
-            lines[2]["why"].as_str().unwrap().contains("page"),
-            "{}",
-            lines[2]
-        );
+        assert!(lines[2]["why"].as_str().unwrap().contains("page"), "{}", lines[2]);
         assert_eq!(lines[3]["state"], "no-shared-libssl");
     }
 

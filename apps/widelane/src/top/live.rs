@@ -44,20 +44,18 @@ pub(super) fn live(args: &Args, options: Options, colour: bool) -> Result<(), Fa
 /// Takes snapshots on a thread of its own, so that keys are answered while a server is not.
 fn sample(options: Options, interval: Duration) -> Result<Receiver<Snapshot>, Failure> {
     let (sender, receiver) = mpsc::sync_channel(1);
-    thread::Builder::new()
-        .name("widelane-top".to_owned())
-        .spawn(move || {
-            let mut monitor = Monitor::new(options);
-            // The first picture comes soon: until then the screen is empty.
-            let mut wait = interval.min(FIRST);
-            loop {
-                thread::sleep(wait);
-                if sender.send(monitor.snapshot()).is_err() {
-                    break;
-                }
-                wait = interval;
+    thread::Builder::new().name("widelane-top".to_owned()).spawn(move || {
+        let mut monitor = Monitor::new(options);
+        // The first picture comes soon: until then the screen is empty.
+        let mut wait = interval.min(FIRST);
+        loop {
+            thread::sleep(wait);
+            if sender.send(monitor.snapshot()).is_err() {
+                break;
             }
-        })?;
+            wait = interval;
+        }
+    })?;
     Ok(receiver)
 }
 

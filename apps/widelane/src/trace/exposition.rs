@@ -16,11 +16,8 @@ pub(super) struct Exposition {
 impl Exposition {
     /// Listens from now on.
     pub(super) fn open(address: SocketAddr) -> Result<Self, Failure> {
-        let listener = TcpListener::bind(address).map_err(|error| {
-            Failure::Failed(format!(
-                "cannot listen at {address} for Prometheus: {error}"
-            ))
-        })?;
+        let listener = TcpListener::bind(address)
+            .map_err(|error| Failure::Failed(format!("cannot listen at {address} for Prometheus: {error}")))?;
         let text = Arc::new(Mutex::new(String::new()));
         let shown = Arc::clone(&text);
         let answering = move || {
@@ -30,9 +27,7 @@ impl Exposition {
                 let _ = answer(client, &text);
             }
         };
-        thread::Builder::new()
-            .name("prometheus".to_owned())
-            .spawn(answering)?;
+        thread::Builder::new().name("prometheus".to_owned()).spawn(answering)?;
         Ok(Self { text })
     }
 

@@ -86,9 +86,7 @@ struct Sums {
 
 impl Sums {
     fn of(counts: &[Count], cpu: u64) -> Self {
-        let entries = counts
-            .iter()
-            .map(|count| (key(count), (count.calls, count.total)));
+        let entries = counts.iter().map(|count| (key(count), (count.calls, count.total)));
         Self {
             counts: entries.collect(),
             cpu,

@@ -55,9 +55,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         None => None,
     };
     let clock = Clock::now();
-    output::complain(
-        "widelane: shows what users send and receive in secret; keep the output as safe as that\n",
-    );
+    output::complain("widelane: shows what users send and receive in secret; keep the output as safe as that\n");
     while let Some(events) = session.events(Duration::MAX)? {
         let mut text = String::new();
         for event in events {
@@ -83,8 +81,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             };
             if let Some((path, file)) = &mut file {
                 let time = clock.real(call.start + call.wall);
-                let written =
-                    file.write(time, (call.pid, call.object), sender, &data, carried(&call));
+                let written = file.write(time, (call.pid, call.object), sender, &data, carried(&call));
                 written.map_err(|error| cannot_write(path, &error))?;
             }
             let cut = data.len().min(args.length);
@@ -141,14 +138,7 @@ fn line(call: &Call, clock: Clock, sender: Sender, data: &[u8], missing: u64) ->
     }))
 }
 
-fn block(
-    call: &Call,
-    clock: Clock,
-    sender: Sender,
-    data: &[u8],
-    missing: u64,
-    args: &Args,
-) -> String {
+fn block(call: &Call, clock: Clock, sender: Sender, data: &[u8], missing: u64, args: &Args) -> String {
     let style = if args.hex { Style::Hex } else { Style::Text };
     let seconds = clock.seconds(call.start + call.wall);
     let comm = escaped(&thread_name(&call.comm));

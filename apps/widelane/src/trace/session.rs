@@ -93,11 +93,7 @@ impl Session {
     }
 
     /// Takes events until `period` has passed. Returns false at the end.
-    pub(super) fn take_for(
-        &mut self,
-        period: Duration,
-        mut take: impl FnMut(&Event),
-    ) -> Result<bool, Failure> {
+    pub(super) fn take_for(&mut self, period: Duration, mut take: impl FnMut(&Event)) -> Result<bool, Failure> {
         let due = Instant::now().checked_add(period);
         let left = || due.map(|due| due.saturating_duration_since(Instant::now()));
         loop {
@@ -152,11 +148,10 @@ impl Session {
         }
         let chosen = self.filter.processes(&Proc::here()).unwrap_or_default();
         match chosen.len() {
-            0 => ": none is as --pid, --comm, --exe and --cgroup say; waits for one to start"
-                .to_owned(),
-            chosen => format!(
-                ": of {chosen} that are chosen, none has a TLS library that is known; waits for one to load it"
-            ),
+            0 => ": none is as --pid, --comm, --exe and --cgroup say; waits for one to start".to_owned(),
+            chosen => {
+                format!(": of {chosen} that are chosen, none has a TLS library that is known; waits for one to load it")
+            }
         }
     }
 

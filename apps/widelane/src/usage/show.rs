@@ -54,19 +54,11 @@ pub(crate) fn table(picture: &Picture<'_>, limit: usize) -> String {
     for row in picture.rows.iter().take(most) {
         let _ = match &row.key {
             Key::Process(pid) => write!(text, "{pid:>7}  {:<15}", escaped(&row.name)),
-            Key::Thread(thread) => write!(
-                text,
-                "{:>7} {:>7}  {:<15}",
-                thread.pid,
-                thread.tid,
-                escaped(&row.name)
-            ),
+            Key::Thread(thread) => write!(text, "{:>7} {:>7}  {:<15}", thread.pid, thread.tid, escaped(&row.name)),
             Key::Group(name) => write!(text, "{:<44}", escaped(name)),
         };
         let percent = |part: Duration| 100.0 * part.as_secs_f64() / picture.elapsed.as_secs_f64();
-        let cpu = row
-            .cpu
-            .map_or("n/a".to_owned(), |cpu| format!("{:.1}", percent(cpu)));
+        let cpu = row.cpu.map_or("n/a".to_owned(), |cpu| format!("{:.1}", percent(cpu)));
         let _ = write!(text, " {cpu:>6}");
         for state in states {
             let _ = write!(text, " {:>6.1}", percent(row.live[*state as usize]));
@@ -75,12 +67,7 @@ pub(crate) fn table(picture: &Picture<'_>, limit: usize) -> String {
             let _ = write!(text, " {:>6}", row.sampled.map_or("n/a".to_owned(), share));
         }
         let finding = &row.finding;
-        let _ = writeln!(
-            text,
-            "  {:<8}  {}",
-            finding.verdict.name(),
-            escaped(&finding.why)
-        );
+        let _ = writeln!(text, "  {:<8}  {}", finding.verdict.name(), escaped(&finding.why));
     }
     if picture.rows.is_empty() {
         text.push_str("no process\n");
@@ -275,10 +262,7 @@ fn kinds(sampled: Sampled) -> [(&'static str, u64); 3] {
 fn labels(row: &Row, by: By) -> Labels {
     let mut labels = match &row.key {
         Key::Process(pid) => vec![("pid", pid.to_string())],
-        Key::Thread(thread) => vec![
-            ("pid", thread.pid.to_string()),
-            ("tid", thread.tid.to_string()),
-        ],
+        Key::Thread(thread) => vec![("pid", thread.pid.to_string()), ("tid", thread.tid.to_string())],
         Key::Group(name) => {
             let what = match by {
                 By::Cgroup => "cgroup",
@@ -353,11 +337,7 @@ mod tests {
         let picture = picture(&rows);
         let mut sums = Sums::default();
         sums.add(&picture);
-        for text in [
-            table(&picture, 0),
-            json(&picture).unwrap(),
-            sums.text().unwrap(),
-        ] {
+        for text in [table(&picture, 0), json(&picture).unwrap(), sums.text().unwrap()] {
             assert_eq!(widelane_text::printable(&text), text);
         }
         assert!(text.ends_with("… and 1 more\n"), "{text}");
@@ -379,14 +359,8 @@ mod tests {
             ..picture(&rows)
         };
         let text = table(&picture, 0);
-        assert!(
-            text.contains("CPU    512  16-31  MASKS   CODE  USE"),
-            "{text}"
-        );
-        assert!(
-            text.contains("50.0   10.0   20.0   30.0     75  wide"),
-            "{text}"
-        );
+        assert!(text.contains("CPU    512  16-31  MASKS   CODE  USE"), "{text}");
+        assert!(text.contains("50.0   10.0   20.0   30.0     75  wide"), "{text}");
         let value: serde_json::Value = serde_json::from_str(&json(&picture).unwrap()).unwrap();
         assert_eq!(value["rows"][0]["live_ms"]["high"].as_f64(), Some(200.0));
         assert_eq!(value["rows"][0]["samples"]["wide"].as_u64(), Some(3));
@@ -400,10 +374,7 @@ mod tests {
         assert_eq!(text.matches('\n').count(), 1);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let row = &value["rows"][0];
-        assert_eq!(
-            (row["pid"].as_u64(), row["name"].as_str()),
-            (Some(7), Some("a\"b"))
-        );
+        assert_eq!((row["pid"].as_u64(), row["name"].as_str()), (Some(7), Some("a\"b")));
         assert_eq!(row["live_ms"]["undivided"].as_f64(), Some(250.0));
         assert_eq!(row["verdict"].as_str(), Some("possible"));
     }
@@ -411,10 +382,7 @@ mod tests {
     #[test]
     fn prometheus_sums_grow_and_forget_the_idle() {
         let mut sums = Sums::default();
-        let rows = [
-            row(7, "a", 250, Verdict::Wide),
-            row(8, "b", 1, Verdict::Copies),
-        ];
+        let rows = [row(7, "a", 250, Verdict::Wide), row(8, "b", 1, Verdict::Copies)];
         sums.add(&picture(&rows));
         sums.add(&picture(&rows[..1]));
         let text = sums.text().unwrap();

@@ -48,13 +48,7 @@ pub fn serve(config: &Path) -> Process {
 /// `widelane serve` with these files of a certificate and its key.
 pub fn serve_by_flags(certificate: &Path, key: &Path) -> Command {
     let mut command = widelane();
-    command.args([
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--backend",
-        "127.0.0.1:9",
-    ]);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--backend", "127.0.0.1:9"]);
     command.arg("--cert").arg(certificate).arg("--key").arg(key);
     command
 }
@@ -77,10 +71,7 @@ impl Process {
                 }
             }
         });
-        Self {
-            child,
-            log: receiver,
-        }
+        Self { child, log: receiver }
     }
 
     pub fn line_with(&mut self, text: &str) -> String {
@@ -96,10 +87,7 @@ impl Process {
 
     pub fn listening(&mut self) -> SocketAddr {
         let line = self.line_with("listening");
-        let address = line
-            .split("address=")
-            .nth(1)
-            .and_then(|rest| rest.split(' ').next());
+        let address = line.split("address=").nth(1).and_then(|rest| rest.split(' ').next());
         address
             .and_then(|text| text.parse().ok())
             .unwrap_or_else(|| panic!("no address in {line}"))
@@ -198,9 +186,7 @@ impl AsRef<Path> for Site {
 /// What the metrics endpoint tells.
 pub fn page(metrics: SocketAddr) -> String {
     let mut stream = TcpStream::connect(metrics).expect("the endpoint");
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
-        .expect("sent");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("sent");
     let mut page = String::new();
     stream.read_to_string(&mut page).expect("a page");
     page
@@ -227,7 +213,5 @@ pub fn handshake(socket: TcpStream, trusted: &Path) -> io::Result<Tls> {
 
 pub fn entries(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).expect("a directory");
-    entries
-        .map(|entry| entry.expect("an entry").path())
-        .collect()
+    entries.map(|entry| entry.expect("an entry").path()).collect()
 }

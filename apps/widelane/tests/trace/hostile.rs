@@ -5,9 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{
-    Client, Running, Tracer, alone, compile, eventually, kernels, make_certificate, openssl_server,
-};
+use crate::support::{Client, Running, Tracer, alone, compile, eventually, kernels, make_certificate, openssl_server};
 
 /// A name that would erase the screen stays a name: in the table and in JSON.
 #[test]
@@ -32,10 +30,7 @@ fn names_with_control_characters_steer_no_terminal() {
         };
         Client::to(port).run(&[]);
         let lines = tracer.lines();
-        assert!(
-            lines.iter().any(|line| line.contains("evil")),
-            "{view:?}: {lines:#?}"
-        );
+        assert!(lines.iter().any(|line| line.contains("evil")), "{view:?}: {lines:#?}");
         let control = |line: &String| line.chars().any(char::is_control);
         assert!(!lines.iter().any(control), "{view:?}: {lines:#?}");
     }

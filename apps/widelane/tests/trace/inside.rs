@@ -7,8 +7,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::{
-    Client, Nginx, Running, Tracer, alone, eventually, free_port, installed, listening, load,
-    make_certificate, probed_bytes,
+    Client, Nginx, Running, Tracer, alone, eventually, free_port, installed, listening, load, make_certificate,
+    probed_bytes,
 };
 
 #[test]
@@ -47,9 +47,7 @@ fn handshakes_inside_reads_are_told() {
     assert_eq!(first["version"], "TLSv1.3", "{first}");
     assert_eq!(first["group"], "x25519", "{first}");
     let functions = first["functions"].as_array().unwrap();
-    let signs = functions
-        .iter()
-        .filter(|one| one["name"] == "rsa-2048 sign");
+    let signs = functions.iter().filter(|one| one["name"] == "rsa-2048 sign");
     assert_eq!(signs.count(), 1, "{first}");
     assert_eq!(second["version"], "TLSv1.2", "{second}");
     assert_eq!(second["group"], "secp256r1", "{second}");

@@ -19,8 +19,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 use support::{
-    Client, Nginx, Running, Tracer, alone, eventually, free_port, load, passes, probed_bytes,
-    scrape, shown_by_top,
+    Client, Nginx, Running, Tracer, alone, eventually, free_port, load, passes, probed_bytes, scrape, shown_by_top,
 };
 
 /// A tracer of some processes, or what is missing here.
@@ -126,11 +125,7 @@ fn short_connections_leave_no_memory_behind() {
     }
     assert!(!grew(&memory), "KiB: {memory:?}");
     let (lines, complaints) = tracer.finish();
-    assert_eq!(
-        lines.len(),
-        1000 + 3000 * (memory.len() - 1),
-        "{complaints}"
-    );
+    assert_eq!(lines.len(), 1000 + 3000 * (memory.len() - 1), "{complaints}");
 }
 
 /// From a server in use to what Widelane would change for it.
@@ -138,14 +133,7 @@ fn short_connections_leave_no_memory_behind() {
 fn a_server_in_use_is_advised() {
     let _alone = alone();
     let nginx = nginx!();
-    let tracer = tracer!(
-        "advise",
-        "--json",
-        "--duration",
-        "60",
-        "--pid",
-        nginx.pids()
-    );
+    let tracer = tracer!("advise", "--json", "--duration", "60", "--pid", nginx.pids());
     // Long enough for some dozens of looks at what waits.
     load(nginx.port, 3000);
     let lines = tracer.objects();
@@ -157,10 +145,7 @@ fn a_server_in_use_is_advised() {
     let done = line["handshakes"].as_u64().unwrap();
     assert!((1500..=3000).contains(&done), "{line}");
     assert_eq!(line["failed"], 0, "{line}");
-    assert_eq!(
-        (&line["way_in"], &line["setup"]),
-        (&"setup".into(), &"nginx".into())
-    );
+    assert_eq!((&line["way_in"], &line["setup"]), (&"setup".into(), &"nginx".into()));
     assert_eq!(line["kinds"][0]["signature"], "rsa-2048", "{line}");
     assert_eq!(line["kinds"][0]["count"], done, "{line}");
     assert!(line["looks"].as_u64().unwrap() > 0, "{line}");
@@ -196,14 +181,7 @@ fn a_server_that_nobody_uses_is_not_advised() {
     let _alone = alone();
     let nginx = nginx!();
     let output = under_test::widelane()
-        .args([
-            "trace",
-            "advise",
-            "--duration",
-            "0.2",
-            "--pid",
-            &nginx.pids(),
-        ])
+        .args(["trace", "advise", "--duration", "0.2", "--pid", &nginx.pids()])
         .output()
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
@@ -248,9 +226,7 @@ fn calls_are_shown_inside_those_that_made_them() {
     let of_library = u64::from(outer.is_some());
     assert_eq!(depth("SSL_do_handshake"), Some(of_library), "{lines:#?}");
     assert_eq!(depth("EVP_PKEY_derive"), Some(of_library + 1), "{lines:#?}");
-    let asked = lines
-        .iter()
-        .filter(|line| line["function"] == "SSL_get_error");
+    let asked = lines.iter().filter(|line| line["function"] == "SSL_get_error");
     for line in asked {
         let error = line["error"].as_str().unwrap_or_default();
         assert!(error.starts_with("SSL_ERROR_"), "{line}");
@@ -282,10 +258,7 @@ fn times_are_counted_in_the_kernel() {
         number("mean_us") > 10.0 && number("p50_us") <= number("p99_us"),
         "{sign}"
     );
-    assert!(
-        number("total_us") >= 60.0 * number("mean_us") * 0.99,
-        "{sign}"
-    );
+    assert!(number("total_us") >= 60.0 * number("mean_us") * 0.99, "{sign}");
 }
 
 #[test]
@@ -299,10 +272,7 @@ fn times_are_served_for_prometheus() {
     eventually("the sums are there", || {
         let text = scrape(port);
         let is_it = |line: &&str| line.contains("_count{") && line.contains("\"SSL_do_handshake\"");
-        let done = text
-            .lines()
-            .filter(is_it)
-            .find(|line| line.contains("\"ok\""));
+        let done = text.lines().filter(is_it).find(|line| line.contains("\"ok\""));
         done.is_some_and(|line| line.ends_with(" 20"))
     });
     assert!(scrape(port).starts_with("HTTP/1.1 200 OK\r\n"));
@@ -325,22 +295,13 @@ fn plain_text_is_shown_only_by_name_and_without_bodies_if_asked() {
     nginx.get("/");
     let (lines, complaints) = tracer.finish();
     assert!(complaints.contains("in secret"), "{complaints}");
-    let texts: Vec<_> = lines
-        .iter()
-        .map(|line| line["text"].as_str().unwrap())
-        .collect();
+    let texts: Vec<_> = lines.iter().map(|line| line["text"].as_str().unwrap()).collect();
     assert!(texts[0].starts_with("GET / HTTP/1.1\r\n"), "{texts:?}");
     // What stands for the cookie is as long as the cookie, which counts as not shown all the same.
     assert!(texts[0].contains("Cookie: ...\r\n"), "{texts:?}");
     assert_eq!(lines[0]["not_shown"], " id=1\r\n".len(), "{}", lines[0]);
-    assert!(
-        texts.iter().any(|text| text.starts_with("HTTP/1.1 200")),
-        "{texts:?}"
-    );
-    assert!(
-        !texts.iter().any(|text| text.contains("secret body")),
-        "{texts:?}"
-    );
+    assert!(texts.iter().any(|text| text.starts_with("HTTP/1.1 200")), "{texts:?}");
+    assert!(!texts.iter().any(|text| text.contains("secret body")), "{texts:?}");
     let file = fs::read(&capture).unwrap();
     assert_eq!(file[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
     let has = |text: &[u8]| file.windows(text.len()).any(|window| window == text);
@@ -359,10 +320,7 @@ fn why_nothing_is_traced_is_said() {
     let sleeps = Running::start(Command::new("sleep").arg("60"));
     let pid = sleeps.pid();
     for (arguments, expected) in [
-        (
-            ["--pid", &pid],
-            "of 1 that are chosen, none has a TLS library",
-        ),
+        (["--pid", &pid], "of 1 that are chosen, none has a TLS library"),
         (["--exe", link.to_str().unwrap()], "none has a TLS library"),
         (["--comm", "no-such-name"], "none is as --pid, --comm"),
     ] {
@@ -407,10 +365,7 @@ fn operations_of_a_pass_are_counted() {
     // The trace begins and ends in the middle of a round.
     assert!(count(8) > 3 && count(8).abs_diff(count(3)) <= 1, "{line}");
     assert!(count(8).abs_diff(count(1)) <= 1, "{line}");
-    assert_eq!(
-        count(8) + count(3) + count(1),
-        line["calls"].as_u64().unwrap()
-    );
+    assert_eq!(count(8) + count(3) + count(1), line["calls"].as_u64().unwrap());
     let operations = 8 * count(8) + 3 * count(3) + count(1);
     assert_eq!(line["operations"].as_u64().unwrap(), operations);
 }
@@ -524,25 +479,13 @@ fn mistakes_are_named() {
             .output()
             .unwrap();
         let complaint = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(
-            output.status.code(),
-            Some(status),
-            "{arguments:?}: {complaint}"
-        );
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {complaint}");
         assert!(complaint.contains(said), "{arguments:?}: {complaint}");
     };
-    wrong(
-        &["handshakes", "--pid", "4294967295"],
-        1,
-        "no process 4294967295",
-    );
+    wrong(&["handshakes", "--pid", "4294967295"], 1, "no process 4294967295");
     wrong(&["handshakes", "--pid", "nginx"], 2, "--pid");
     wrong(&["handshakes", "--slow", "5"], 2, "5ms");
-    wrong(
-        &["latency", "--functions", "/missing.toml"],
-        1,
-        "/missing.toml",
-    );
+    wrong(&["latency", "--functions", "/missing.toml"], 1, "/missing.toml");
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("functions.toml");
     fs::write(
@@ -550,9 +493,5 @@ fn mistakes_are_named() {
         "[[function]]\nlibrary = \"x\"\nsymbol = \"f\"\nrole = \"dance\"\n",
     )
     .unwrap();
-    wrong(
-        &["latency", "--functions", table.to_str().unwrap()],
-        1,
-        "dance",
-    );
+    wrong(&["latency", "--functions", table.to_str().unwrap()], 1, "dance");
 }

@@ -5,9 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use widelane_trace::{Image, Place, Table, Tells};
 
-use crate::support::{
-    Client, Running, Tracer, alone, free_port, listening, load, scrape, shown_by_top,
-};
+use crate::support::{Client, Running, Tracer, alone, free_port, listening, load, scrape, shown_by_top};
 
 /// `widelane serve` with one worker.
 struct Terminator {
@@ -63,12 +61,7 @@ fn the_terminator_s_handshakes_are_as_many_as_it_counts() {
     let session = folder.path().join("session");
     let session = session.to_str().unwrap();
     let client = Client::to(server.port);
-    client.run(&[
-        "-groups",
-        "X25519",
-        "-ciphersuites",
-        "TLS_AES_128_GCM_SHA256",
-    ]);
+    client.run(&["-groups", "X25519", "-ciphersuites", "TLS_AES_128_GCM_SHA256"]);
     client.run(&["-tls1_2", "-curves", "P-256", "-sess_out", session]);
     client.run(&["-tls1_2", "-sess_in", session]);
     // Keys that no peer and we have in common: an alert.
@@ -86,10 +79,7 @@ fn the_terminator_s_handshakes_are_as_many_as_it_counts() {
             (&"widelane".into(), &"server".into())
         );
         assert!(line["wall_us"].as_f64().unwrap() > 0.0, "{line}");
-        assert!(
-            line["cpu_us"].is_null() && line["waiting_us"].is_null(),
-            "{line}"
-        );
+        assert!(line["cpu_us"].is_null() && line["waiting_us"].is_null(), "{line}");
     }
     let [first, second, resumed, refused, loaded @ ..] = &lines[..] else {
         panic!("{lines:#?}");
@@ -104,26 +94,17 @@ fn the_terminator_s_handshakes_are_as_many_as_it_counts() {
     assert_eq!(first["resumed"], false);
     let (version, _, group) = agreed(second);
     assert_eq!((&*version, &*group), ("TLSv1.2", "secp256r1"));
-    assert_eq!(
-        (&second["resumed"], &resumed["resumed"]),
-        (&false.into(), &true.into())
-    );
+    assert_eq!((&second["resumed"], &resumed["resumed"]), (&false.into(), &true.into()));
     assert_eq!(refused["result"], "alert");
     // One handshake alone, and many at the same time: each has a signature and a key exchange.
     for line in std::iter::once(first).chain(loaded) {
         let functions = line["functions"].as_array().unwrap();
         let name = |function: &Value| function["name"].as_str().unwrap().to_owned();
-        let signs: Vec<_> = functions
-            .iter()
-            .filter(|one| name(one).ends_with(" sign"))
-            .collect();
+        let signs: Vec<_> = functions.iter().filter(|one| name(one).ends_with(" sign")).collect();
         let [sign] = signs[..] else { panic!("{line}") };
         assert_eq!(sign["count"], 1, "{line}");
         assert!(sign["us"].as_f64().unwrap() > 0.0, "{line}");
-        assert!(
-            functions.iter().any(|one| name(one) == "x25519 derive"),
-            "{line}"
-        );
+        assert!(functions.iter().any(|one| name(one) == "x25519 derive"), "{line}");
     }
 }
 
@@ -166,10 +147,7 @@ fn passes_are_as_many_as_the_engine_counts() {
     let (jobs, passes, filled) = (count("jobs"), count("passes"), count("lanes_filled"));
     let (alone, queued) = (count("alone"), count("queued_nanoseconds"));
     let lines = tracer.objects();
-    assert!(
-        lines.iter().all(|line| line["library"] == "widelane"),
-        "{lines:#?}"
-    );
+    assert!(lines.iter().all(|line| line["library"] == "widelane"), "{lines:#?}");
     assert_eq!(sum(&lines, "pass", "calls"), passes);
     assert_eq!(sum(&lines, "pass", "operations"), filled);
     assert_eq!(sum(&lines, "alone", "calls"), alone);
@@ -189,9 +167,7 @@ fn the_program_has_every_probe_with_all_its_arguments() {
     let path = Path::new(crate::under_test::PROGRAM);
     let image = Image::of(&std::fs::read(path).unwrap(), &Table::builtin()).unwrap();
     for tells in Tells::HANDSHAKES.into_iter().chain(Tells::PASSES) {
-        let places: Vec<_> = (image.marks.iter())
-            .filter(|one| one.mark.tells == tells)
-            .collect();
+        let places: Vec<_> = (image.marks.iter()).filter(|one| one.mark.tells == tells).collect();
         assert!(!places.is_empty(), "{tells:?}");
         for one in places {
             assert_eq!(one.places.len(), one.mark.arguments.len(), "{tells:?}");

@@ -12,16 +12,15 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{
-    Client, Running, Tracer, alone, compile, eventually, free_port, installed, kernels, listening,
-    make_certificate, make_certificate_with, openssl_server, openssl_server_at, send,
+    Client, Running, Tracer, alone, compile, eventually, free_port, installed, kernels, listening, make_certificate,
+    make_certificate_with, openssl_server, openssl_server_at, send,
 };
 
 #[test]
 fn haproxy() {
     is_told("openssl", "haproxy", |folder, port| {
         installed(&["/usr/sbin/haproxy"])?;
-        let both =
-            ["certificate", "key"].map(|name| fs::read_to_string(folder.join(name)).unwrap());
+        let both = ["certificate", "key"].map(|name| fs::read_to_string(folder.join(name)).unwrap());
         let root = folder.display();
         fs::write(folder.join("both"), both.concat()).unwrap();
         let configuration = format!(
@@ -63,9 +62,7 @@ fn gnutls() {
         installed(&["/usr/bin/gnutls-serv"])?;
         let mut command = Command::new("/usr/bin/gnutls-serv");
         command.args(["--echo", "--port", &port.to_string()]);
-        command
-            .arg("--x509certfile")
-            .arg(folder.join("certificate"));
+        command.arg("--x509certfile").arg(folder.join("certificate"));
         command.arg("--x509keyfile").arg(folder.join("key"));
         Ok(listening(&mut command, port))
     });
@@ -225,10 +222,7 @@ fn python_s_asyncio() {
              await server.serve_forever()\n\
             asyncio.run(main())\n";
         let mut command = Command::new(python()?);
-        command
-            .args(["-c", SERVER])
-            .args(files(folder))
-            .arg(port.to_string());
+        command.args(["-c", SERVER]).args(files(folder)).arg(port.to_string());
         Ok(listening(&mut command, port))
     });
 }
@@ -277,9 +271,7 @@ fn a_server_that_forks_for_each_connection() {
         client.run(&["-servername", "later.example", "-groups", "X25519"]);
     }
     let (lines, complaints) = tracer.finish();
-    let later = lines
-        .iter()
-        .filter(|line| line["server_name"] == "later.example");
+    let later = lines.iter().filter(|line| line["server_name"] == "later.example");
     let later: Vec<_> = later.collect();
     assert_eq!(later.len(), 20, "{later:#?} {complaints}");
     let mut pids: Vec<_> = later.iter().map(|line| line["pid"].as_u64()).collect();
@@ -315,10 +307,7 @@ fn node() {
             server.listen(Number(port), '127.0.0.1');\n";
         installed(&["/usr/bin/node"])?;
         let mut command = Command::new("/usr/bin/node");
-        command
-            .args(["-e", SERVER])
-            .args(files(folder))
-            .arg(port.to_string());
+        command.args(["-e", SERVER]).args(files(folder)).arg(port.to_string());
         Ok(listening(&mut command, port))
     });
 }
@@ -430,17 +419,13 @@ fn aws_lc_with_rustls() {
         Err(why) => return println!("SKIP: {why}"),
     };
     for function in ["*_X25519", "*_EVP_PKEY_sign"] {
-        eventually(function, || {
-            tracer.has_told(|line| line["function"] == function)
-        });
+        eventually(function, || tracer.has_told(|line| line["function"] == function));
     }
     let lines = tracer.objects();
     for line in &lines {
         assert_eq!(line["library"], "boringssl", "{line}");
     }
-    let sign = lines
-        .iter()
-        .find(|line| line["function"] == "*_EVP_PKEY_sign");
+    let sign = lines.iter().find(|line| line["function"] == "*_EVP_PKEY_sign");
     let sign = sign.unwrap();
     // A signature of RSA-2048.
     assert_eq!((&sign["size"], &sign["result"]), (&256.into(), &1.into()));

@@ -29,8 +29,7 @@ fn suspended_handshakes_end_beside_a_plain_server() {
         .unwrap();
     let (mut to, mut from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     let mut suspending = Running(child);
-    from.read_exact(&mut [0])
-        .expect("it has loaded its libraries");
+    from.read_exact(&mut [0]).expect("it has loaded its libraries");
     let pid = suspending.id();
     let pids = format!("{},{pid}", nginx.pids());
     let tracer = match Tracer::start(&["handshakes", "--json", "--pid", &pids]) {
@@ -42,10 +41,7 @@ fn suspended_handshakes_end_beside_a_plain_server() {
     to.write_all(b"x").unwrap();
     load(nginx.port, 20);
     let ended = suspending.0.wait().unwrap();
-    assert!(
-        ended.success(),
-        "the server that suspends handshakes: {ended}"
-    );
+    assert!(ended.success(), "the server that suspends handshakes: {ended}");
     assert_eq!(nginx.worker(), worker, "the plain server's worker has died");
     let told = tracer.objects();
     let complete = |pid: u32| {

@@ -43,11 +43,7 @@ pub(crate) fn compile(source: &str, folder: &Path, more: &[&str]) -> Result<Path
     let (file, program) = (folder.join("program.c"), folder.join("program"));
     fs::write(&file, source).unwrap();
     let mut compiler = Command::new("cc");
-    let compiler = compiler
-        .arg("-O1")
-        .arg("-o")
-        .args([&program, &file])
-        .args(more);
+    let compiler = compiler.arg("-O1").arg("-o").args([&program, &file]).args(more);
     let compiled = compiler.output().map_err(|error| format!("cc: {error}"))?;
     match compiled.status.success() {
         true => Ok(program),
@@ -81,11 +77,7 @@ impl Nginx {
         command.arg("-p").arg(folder.path());
         let running = listening(command.arg("-c").arg(configuration), port);
         running.process().only_child();
-        Ok(Self {
-            port,
-            folder,
-            running,
-        })
+        Ok(Self { port, folder, running })
     }
 
     /// Master and worker, for --pid.
@@ -186,10 +178,7 @@ pub(crate) fn shown_by_top(pid: u32, mut come: impl FnMut()) -> Result<Value, St
         let name = one["name"].as_str().unwrap_or_default();
         name.ends_with(" sign")
     });
-    assert!(
-        sign.is_some_and(|sign| sign["cpus"].as_f64() > Some(0.0)),
-        "{shown}"
-    );
+    assert!(sign.is_some_and(|sign| sign["cpus"].as_f64() > Some(0.0)), "{shown}");
     Ok(shown)
 }
 
@@ -242,12 +231,7 @@ pub(crate) fn openssl_server_at(program: &Path, folder: &Path, port: u16) -> Run
 /// Makes so many full handshakes, as fast as the server answers.
 pub(crate) fn load(port: u16, count: usize) {
     let output = crate::under_test::widelane()
-        .args([
-            "load",
-            &format!("127.0.0.1:{port}"),
-            "--insecure",
-            "--no-preflight",
-        ])
+        .args(["load", &format!("127.0.0.1:{port}"), "--insecure", "--no-preflight"])
         .args(["--count", &count.to_string(), "--duration", "60", "--json"])
         .output()
         .unwrap();
@@ -284,9 +268,7 @@ int main(void)
 /// What a server of plain HTTP answers.
 pub(crate) fn scrape(port: u16) -> String {
     let mut server = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    server
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-        .unwrap();
+    server.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut answer = String::new();
     server.read_to_string(&mut answer).unwrap();
     answer
@@ -377,9 +359,7 @@ impl Tracer {
     /// The same, with what it has complained of.
     pub(crate) fn finish(self) -> (Vec<Value>, String) {
         let (lines, said) = self.end_by_interrupt();
-        let object = |line: &String| {
-            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
-        };
+        let object = |line: &String| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         (lines.iter().map(object).collect(), said)
     }
 
@@ -395,10 +375,7 @@ impl Tracer {
         assert!(self.child.wait().unwrap().success(), "{}", self.said);
         self.taken.extend(self.lines.iter());
         self.said.extend(self.complaints.iter());
-        (
-            std::mem::take(&mut self.taken),
-            std::mem::take(&mut self.said),
-        )
+        (std::mem::take(&mut self.taken), std::mem::take(&mut self.said))
     }
 
     /// Ends it by a signal.
@@ -435,11 +412,7 @@ pub(crate) fn probed_bytes(pid: u32) -> usize {
         memory.read_exact_at(&mut mapped, number(start)).unwrap();
         original.resize(length, 0);
         let read = file.read_at(&mut original, number(offset)).unwrap();
-        differing += mapped[..read]
-            .iter()
-            .zip(&original)
-            .filter(|(a, b)| a != b)
-            .count();
+        differing += mapped[..read].iter().zip(&original).filter(|(a, b)| a != b).count();
     }
     differing
 }

@@ -136,9 +136,7 @@ impl Spread {
     /// Through these points. `None` unless they begin at 0, end at 1000, and rise in both.
     pub fn through(points: &[(u32, u64)]) -> Option<Self> {
         let ends = points.first()?.0 == 0 && points.last()?.0 == 1000;
-        let rises = points
-            .windows(2)
-            .all(|w| w[0].0 < w[1].0 && w[0].1 <= w[1].1);
+        let rises = points.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 <= w[1].1);
         (ends && rises).then(|| Self(points.to_vec()))
     }
 
@@ -204,9 +202,7 @@ impl Rules {
         match generation {
             Generation::Skylake | Generation::CascadeLake => SKYLAKE,
             Generation::IceLake => ICE_LAKE,
-            Generation::SapphireRapids | Generation::EmeraldRapids | Generation::GraniteRapids => {
-                LATER
-            }
+            Generation::SapphireRapids | Generation::EmeraldRapids | Generation::GraniteRapids => LATER,
             Generation::Zen4 | Generation::Zen5 | Generation::Unknown => &[],
         }
     }
@@ -215,13 +211,7 @@ impl Rules {
         Self {
             throttle: 4,
             voltage: Some(Spread::exactly(9_000)),
-            to_level1: points(&[
-                (0, 22_500),
-                (50, 23_300),
-                (500, 24_590),
-                (950, 28_800),
-                (1000, 43_600),
-            ]),
+            to_level1: points(&[(0, 22_500), (50, 23_300), (500, 24_590), (950, 28_800), (1000, 43_600)]),
             to_level1_crowded: points(&[(0, 23_300), (500, 27_400), (950, 62_500), (1000, 88_000)]),
             to_level2: points(&[(0, 22_000), (500, 25_500), (950, 31_000), (1000, 35_400)]),
             halt_down: 11_000,
@@ -296,8 +286,8 @@ impl Machine {
         self.advance(now);
         self.crowded = crowded;
         let heavier = request.in_time > request.at_once;
-        let dense_already = self.density.is_some_and(|one| one.asks == request.in_time)
-            || self.asked == request.in_time;
+        let dense_already =
+            self.density.is_some_and(|one| one.asks == request.in_time) || self.asked == request.in_time;
         match (heavier, dense_already) {
             (false, _) => {
                 self.density = None;
@@ -505,10 +495,7 @@ const SKYLAKE: &[(&str, &str)] = &[
 const ICE_LAKE: &[(&str, &str)] = &[
     ("throttle", "assumed: as Skylake"),
     ("voltage", "assumed: none on servers"),
-    (
-        "to_level1",
-        "Intel (2021): 20 to 200 us, evenly, which is assumed",
-    ),
+    ("to_level1", "Intel (2021): 20 to 200 us, evenly, which is assumed"),
     ("to_level1_crowded", "assumed: as alone"),
     ("to_level2", "assumed: as to level 1"),
     ("halt_down", "assumed: none, part of the throttled time"),
@@ -585,10 +572,7 @@ mod tests {
         machine.run(200_000, Request::NOTHING, false);
         assert_eq!(
             changes(&mut machine, 2_000_000),
-            [
-                (800_000, Grant::L2, Pace::Halted),
-                (811_000, Grant::Base, Pace::Full),
-            ]
+            [(800_000, Grant::L2, Pace::Halted), (811_000, Grant::Base, Pace::Full),]
         );
         assert_eq!(machine.next_change(), None);
     }
@@ -601,10 +585,7 @@ mod tests {
         let down = changes(&mut machine, 500_000);
         assert_eq!(
             down,
-            [
-                (10_000, Grant::Base, Pace::Halted),
-                (20_000, Grant::L1, Pace::Full),
-            ]
+            [(10_000, Grant::Base, Pace::Halted), (20_000, Grant::L1, Pace::Full),]
         );
         machine.run(500_000, LIGHT, false);
         machine.run(501_000, Request::NOTHING, false);
@@ -719,11 +700,7 @@ mod tests {
     fn every_rule_has_a_source() {
         for (generation, _) in Generation::ALL {
             let sources = Rules::sources(generation);
-            assert_eq!(
-                Rules::of(generation).is_some(),
-                sources.len() == 9,
-                "{generation}"
-            );
+            assert_eq!(Rules::of(generation).is_some(), sources.len() == 9, "{generation}");
         }
     }
 
@@ -739,10 +716,7 @@ mod tests {
             for _ in 0..200 {
                 now += u64::from(random.next() % 200_000);
                 for (_, grant, _) in changes(&mut machine, now) {
-                    assert!(
-                        !(before < Grant::L1 && grant == Grant::L2),
-                        "not through L1"
-                    );
+                    assert!(!(before < Grant::L1 && grant == Grant::L2), "not through L1");
                     before = grant;
                 }
                 let class = Class::ALL[random.next() as usize % 6];

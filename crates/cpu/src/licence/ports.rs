@@ -14,19 +14,9 @@ use crate::{Product, Target};
 /// other Platinums and of Core i9 of the X series.
 pub fn wide_multipliers(cpu: &str) -> Option<u32> {
     let begins = |names: &[&str]| names.iter().any(|name| cpu.starts_with(name));
-    if begins(&[
-        "Xeon Gold 61",
-        "Xeon Gold 62",
-        "Xeon Platinum 8",
-        "Core i9-",
-    ]) {
+    if begins(&["Xeon Gold 61", "Xeon Gold 62", "Xeon Platinum 8", "Core i9-"]) {
         Some(2)
-    } else if begins(&[
-        "Xeon Silver 41",
-        "Xeon Silver 42",
-        "Xeon Gold 51",
-        "Xeon Gold 52",
-    ]) {
+    } else if begins(&["Xeon Silver 41", "Xeon Silver 42", "Xeon Gold 51", "Xeon Gold 52"]) {
         Some(1)
     } else {
         None
@@ -41,16 +31,12 @@ pub fn product_cycles(target: Target, wide_multipliers: u32) -> Option<f64> {
         (Product::Fma, _) => (2.0, f64::from(wide_multipliers.max(1))),
         _ => return None,
     };
-    Some(f64::max(
-        FLOATING / multipliers,
-        (FLOATING + INTEGER) / ports,
-    ))
+    Some(f64::max(FLOATING / multipliers, (FLOATING + INTEGER) / ports))
 }
 
 /// Ratio of products per cycle to those in lanes of AVX2.
 pub fn speed_up(target: Target, wide_multipliers: u32) -> Option<f64> {
-    let lane =
-        |target: Target| Some(product_cycles(target, wide_multipliers)? / target.lanes() as f64);
+    let lane = |target: Target| Some(product_cycles(target, wide_multipliers)? / target.lanes() as f64);
     Some(lane(Target::Avx2)? / lane(target)?)
 }
 
@@ -85,9 +71,6 @@ mod tests {
         let old = [Generation::Skylake, Generation::CascadeLake];
         let rows = turbo().iter().filter(|row| old.contains(&row.generation));
         let unknown: Vec<_> = rows.filter(|row| units(row.cpu).is_none()).collect();
-        assert!(
-            unknown.iter().all(|row| row.cpu == "Xeon W-2104"),
-            "{unknown:?}"
-        );
+        assert!(unknown.iter().all(|row| row.cpu == "Xeon W-2104"), "{unknown:?}");
     }
 }

@@ -121,27 +121,12 @@ const P384: Curve = Curve::Nist(nist::Curve::P384);
 /// ML-KEM first. The curves are of RFC 8446, section 4.2.8.2, and ML-KEM by itself, which comes last because
 /// all trust is in it, is of draft-ietf-tls-mlkem.
 pub static GROUPS: [Group; 8] = [
-    Group::new(
-        c"X25519MLKEM768",
-        0x11ec,
-        192,
-        &[Kem(MlKem768), On(Curve::X25519)],
-    ),
+    Group::new(c"X25519MLKEM768", 0x11ec, 192, &[Kem(MlKem768), On(Curve::X25519)]),
     Group::new(c"x25519", 29, 128, &[On(Curve::X25519)]),
     Group::new(c"secp256r1", 23, 128, &[On(P256)]),
     Group::new(c"secp384r1", 24, 192, &[On(P384)]),
-    Group::new(
-        c"SecP256r1MLKEM768",
-        0x11eb,
-        192,
-        &[On(P256), Kem(MlKem768)],
-    ),
-    Group::new(
-        c"SecP384r1MLKEM1024",
-        0x11ed,
-        256,
-        &[On(P384), Kem(MlKem1024)],
-    ),
+    Group::new(c"SecP256r1MLKEM768", 0x11eb, 192, &[On(P256), Kem(MlKem768)]),
+    Group::new(c"SecP384r1MLKEM1024", 0x11ed, 256, &[On(P384), Kem(MlKem1024)]),
     Group::new(c"MLKEM768", 513, 192, &[Kem(MlKem768)]),
     Group::new(c"MLKEM1024", 514, 256, &[Kem(MlKem1024)]),
 ];
@@ -171,12 +156,7 @@ impl Part {
 }
 
 impl Group {
-    const fn new(
-        name: &'static CStr,
-        tls_number: u16,
-        security_bits: u32,
-        parts: &'static [Part],
-    ) -> Self {
+    const fn new(name: &'static CStr, tls_number: u16, security_bits: u32, parts: &'static [Part]) -> Self {
         Self {
             name,
             tls_number,
@@ -283,11 +263,7 @@ impl Group {
     }
 
     /// The parts of a share, which have these lengths.
-    fn split<'a>(
-        &self,
-        share: &'a [u8],
-        len: impl Fn(Part) -> usize,
-    ) -> Result<Vec<(Part, &'a [u8])>, AgreeError> {
+    fn split<'a>(&self, share: &'a [u8], len: impl Fn(Part) -> usize) -> Result<Vec<(Part, &'a [u8])>, AgreeError> {
         let mut rest = share;
         let mut part = |part| rest.split_off(..len(part)).map(|own| (part, own));
         let parts: Option<Vec<_>> = self.parts.iter().copied().map(&mut part).collect();
@@ -406,9 +382,7 @@ impl Shared {
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("len", &self.len)
-            .finish_non_exhaustive()
+        f.debug_struct("Shared").field("len", &self.len).finish_non_exhaustive()
     }
 }
 

@@ -216,11 +216,7 @@ impl Secret {
     /// A new key from the bytes of `fill`, which are left in `bytes`. `None` if `fill` gives none.
     ///
     /// A random number is out of a curve's range once in 2^32 tries (P-256).
-    pub fn fill(
-        curve: Curve,
-        bytes: &mut [u8],
-        mut fill: impl FnMut(&mut [u8]) -> Option<()>,
-    ) -> Option<Self> {
+    pub fn fill(curve: Curve, bytes: &mut [u8], mut fill: impl FnMut(&mut [u8]) -> Option<()>) -> Option<Self> {
         (0..8).find_map(|_| {
             fill(bytes)?;
             Self::from_bytes(curve, bytes).ok()
@@ -286,8 +282,7 @@ impl Secret {
         match origin {
             Origin::Value(value) => Ok(Cow::Borrowed(value)),
             Origin::AwsLc(key) => {
-                let bytes: EcPrivateKeyBin<'_> =
-                    key.as_be_bytes().map_err(|_| AgreeError::Failed)?;
+                let bytes: EcPrivateKeyBin<'_> = key.as_be_bytes().map_err(|_| AgreeError::Failed)?;
                 let value = self.curve().value(bytes.as_ref());
                 Ok(Cow::Owned(value.ok_or(AgreeError::Failed)?))
             }
@@ -303,10 +298,7 @@ impl Secret {
     }
 
     /// The value. `make` chooses it if there is none yet.
-    fn origin(
-        &self,
-        make: impl FnOnce() -> Result<Origin, AgreeError>,
-    ) -> Result<&Origin, AgreeError> {
+    fn origin(&self, make: impl FnOnce() -> Result<Origin, AgreeError>) -> Result<&Origin, AgreeError> {
         if let Some(origin) = self.inner.origin.get() {
             return Ok(origin);
         }

@@ -196,12 +196,8 @@ impl Cipher {
         };
         let code = match form.target().map(AnyToken::detect) {
             None => Code::AwsLc,
-            Some(Some(AnyToken::Four(token))) => {
-                Code::Four(form, Record::new(form.multiplier(), token))
-            }
-            Some(Some(AnyToken::Eight(token))) => {
-                Code::Eight(form, Record::new(form.multiplier(), token))
-            }
+            Some(Some(AnyToken::Four(token))) => Code::Four(form, Record::new(form.multiplier(), token)),
+            Some(Some(AnyToken::Eight(token))) => Code::Eight(form, Record::new(form.multiplier(), token)),
             Some(None) => return Err(FormUnavailable { form }),
         };
         let left = form.left_to_aws_lc();
@@ -353,12 +349,7 @@ impl Key {
         is_left.then(|| self.peer.get_or_init(key))
     }
 
-    fn piece(
-        &self,
-        Message(message): &mut Message,
-        text: &mut [u8],
-        seals: bool,
-    ) -> Result<(), SealError> {
+    fn piece(&self, Message(message): &mut Message, text: &mut [u8], seals: bool) -> Result<(), SealError> {
         let len = message.text_len().saturating_add(text.len());
         if len as u64 > MAX_LEN {
             return Err(SealError::TooLong { len });
@@ -376,11 +367,7 @@ impl Key {
 impl Message {
     /// Takes additional data, in pieces, too. All of it comes before the text.
     pub fn aad(&mut self, aad: &[u8]) {
-        debug_assert_eq!(
-            self.0.text_len(),
-            0,
-            "additional data comes before the text"
-        );
+        debug_assert_eq!(self.0.text_len(), 0, "additional data comes before the text");
         self.0.aad(aad);
     }
 
@@ -422,9 +409,7 @@ pub struct FormUnavailable {
 
 /// A text that names no form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown form {0:?} of ChaCha20-Poly1305; use auto, 512-ifma, 512, 256, 256-light or aws-lc"
-)]
+#[error("unknown form {0:?} of ChaCha20-Poly1305; use auto, 512-ifma, 512, 256, 256-light or aws-lc")]
 pub struct ParseFormError(String);
 
 opaque!(Key { form });

@@ -34,10 +34,7 @@ impl Poly1305 {
     pub(super) fn new(key: &[u8; 32]) -> Self {
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| key[8 * at + i]));
         // Section 2.5: clamp(r).
-        let r = [
-            word(0) & 0x0fff_fffc_0fff_ffff,
-            word(1) & 0x0fff_fffc_0fff_fffc,
-        ];
+        let r = [word(0) & 0x0fff_fffc_0fff_ffff, word(1) & 0x0fff_fffc_0fff_fffc];
         Self {
             sum: [0; 3],
             r,

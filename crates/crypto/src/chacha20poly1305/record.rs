@@ -66,13 +66,7 @@ where
     }
 
     /// Encrypts `text` in place, and gives the tag.
-    pub(super) fn seal(
-        &self,
-        key: &[u32; 8],
-        nonce: &[u8; NONCE_LEN],
-        aad: &[u8],
-        text: &mut [u8],
-    ) -> [u8; TAG_LEN] {
+    pub(super) fn seal(&self, key: &[u32; 8], nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8]) -> [u8; TAG_LEN] {
         Workspace::with(|Workspace { state, buffer }| {
             let len = text.len();
             let mut run = Run::new(self, state, key, nonce, len);
@@ -225,9 +219,7 @@ where
         buffer[KEY_BLOCK..end].copy_from_slice(text);
         self.chunks(0, &mut buffer[..end.next_multiple_of(Kernels::<L>::CHUNK)]);
         // Section 2.6: poly1305_key_gen.
-        let (block, _) = buffer
-            .split_first_chunk_mut::<KEY_BLOCK>()
-            .expect("64 of its bytes");
+        let (block, _) = buffer.split_first_chunk_mut::<KEY_BLOCK>().expect("64 of its bytes");
         let poly1305 = Poly1305::new(block.first_chunk().expect("32 of its bytes"));
         block.fill(0);
         poly1305
@@ -264,9 +256,7 @@ where
     /// Encrypts one chunk or two.
     fn chunks(&mut self, at: usize, chunks: &mut [u8]) {
         let State {
-            parameters,
-            scratch,
-            ..
+            parameters, scratch, ..
         } = &mut *self.state;
         parameters.as_flattened_mut()[Source::COUNTER] = twice(number(at));
         let parameters = &parameters[..Kernels::<L>::PARAMETERS];
@@ -278,10 +268,7 @@ where
         if let Some(multiplier) = multiplier {
             self.begin_sums(multiplier, &poly1305);
         }
-        Mac {
-            poly1305,
-            multiplier,
-        }
+        Mac { poly1305, multiplier }
     }
 
     /// Takes a piece of the text; all but the last are of whole groups.
@@ -313,10 +300,7 @@ where
     /// known.
     fn begin_sums(&mut self, multiplier: Multiplier, poly1305: &Poly1305) {
         let State {
-            sums,
-            power,
-            powers,
-            ..
+            sums, power, powers, ..
         } = &mut *self.state;
         powers[0] = poly1305.r();
         for i in 1..L {
@@ -433,8 +417,7 @@ mod tests {
 
     fn is_wiped() -> bool {
         Workspace::<4>::with(|Workspace { state, .. }| {
-            let parts: [&[[u64; 4]]; 4] =
-                [&state.scratch, &state.parameters, &state.sums, &state.power];
+            let parts: [&[[u64; 4]]; 4] = [&state.scratch, &state.parameters, &state.sums, &state.power];
             parts.concat().as_flattened().iter().all(|&word| word == 0)
         })
     }

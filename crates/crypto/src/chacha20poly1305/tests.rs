@@ -14,10 +14,7 @@ fn ciphers() -> Vec<(String, Cipher)> {
     for form in Form::ALL {
         match Cipher::new(Choice::Exactly(form)) {
             Ok(cipher) => {
-                let alone = Cipher {
-                    left: [0, 0],
-                    ..cipher
-                };
+                let alone = Cipher { left: [0, 0], ..cipher };
                 ciphers.push((form.to_string(), cipher));
                 ciphers.push((format!("{form} alone"), alone));
             }
@@ -53,24 +50,17 @@ where
 fn the_example_of_the_standard() {
     let key: [u8; 32] = std::array::from_fn(|i| 0x80 + i as u8);
     let nonce = [7, 0, 0, 0, 0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47];
-    let aad = [
-        0x50, 0x51, 0x52, 0x53, 0xc0, 0xc1, 0xc2, 0xc3, 0xc4, 0xc5, 0xc6, 0xc7,
-    ];
+    let aad = [0x50, 0x51, 0x52, 0x53, 0xc0, 0xc1, 0xc2, 0xc3, 0xc4, 0xc5, 0xc6, 0xc7];
     let text = b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip \
                  for the future, sunscreen would be it.";
     let tag = [
-        0x1a, 0xe1, 0x0b, 0x59, 0x4f, 0x09, 0xe2, 0x6a, 0x7e, 0x90, 0x2e, 0xcb, 0xd0, 0x60, 0x06,
-        0x91,
+        0x1a, 0xe1, 0x0b, 0x59, 0x4f, 0x09, 0xe2, 0x6a, 0x7e, 0x90, 0x2e, 0xcb, 0xd0, 0x60, 0x06, 0x91,
     ];
     for (name, cipher) in ciphers() {
         let mut sealed = text.to_vec();
         let found = cipher.key(&key).seal_in_place(&nonce, &aad, &mut sealed);
         assert_eq!(found, Ok(tag), "{name}");
-        assert_eq!(
-            sealed[..8],
-            [0xd3, 0x1a, 0x8d, 0x34, 0x64, 0x8e, 0x60, 0xdb],
-            "{name}"
-        );
+        assert_eq!(sealed[..8], [0xd3, 0x1a, 0x8d, 0x34, 0x64, 0x8e, 0x60, 0xdb], "{name}");
     }
 }
 
@@ -81,8 +71,7 @@ fn published_vectors() {
     for (name, cipher) in ciphers() {
         for group in &set.test_groups {
             for test in &group.tests {
-                let (Ok(key), Ok(nonce)) = (test.key[..].try_into(), test.nonce[..].try_into())
-                else {
+                let (Ok(key), Ok(nonce)) = (test.key[..].try_into(), test.nonce[..].try_into()) else {
                     assert_eq!(test.result, TestResult::Invalid);
                     continue;
                 };
@@ -121,9 +110,7 @@ fn every_length_is_what_aws_lc_makes_of_it() {
             let offset = len % 67;
             let mut buffer = vec![0xaa; offset + len + TAG_LEN + 1];
             buffer[offset..][..len].copy_from_slice(&text);
-            let tag = ours
-                .seal_in_place(&nonce, &aad, &mut buffer[offset..][..len])
-                .unwrap();
+            let tag = ours.seal_in_place(&nonce, &aad, &mut buffer[offset..][..len]).unwrap();
             let mut expected = text.clone();
             let peers = theirs.seal_in_place(&nonce, &aad, &mut expected).unwrap();
             assert!(buffer[offset..][..len] == expected, "{name}: {len} bytes");
@@ -133,10 +120,7 @@ fn every_length_is_what_aws_lc_makes_of_it() {
             let sealed = &mut buffer[offset..][..len + TAG_LEN];
             let opened = ours.open_in_place(&nonce, &aad, sealed).unwrap();
             assert!(opened == text, "{name}: {len} bytes");
-            assert!(
-                buffer[..offset].iter().all(|&byte| byte == 0xaa),
-                "{name}: {len} bytes"
-            );
+            assert!(buffer[..offset].iter().all(|&byte| byte == 0xaa), "{name}: {len} bytes");
             assert_eq!(buffer.last(), Some(&0xaa), "{name}: {len} bytes");
         }
     }
@@ -146,9 +130,7 @@ fn every_length_is_what_aws_lc_makes_of_it() {
 #[test]
 fn no_message_depends_on_the_one_before() {
     let peer = Cipher::new(Choice::Exactly(Form::AwsLc)).unwrap();
-    let lengths = [
-        0, 6, 100, 448, 449, 961, 1001, 1984, 1985, 2100, 3000, 4200, 12_001,
-    ];
+    let lengths = [0, 6, 100, 448, 449, 961, 1001, 1984, 1985, 2100, 3000, 4200, 12_001];
     for (name, cipher) in ciphers() {
         let key: [u8; 32] = bytes(32, 5).try_into().unwrap();
         let (ours, theirs) = (cipher.key(&key), peer.key(&key));
@@ -201,28 +183,16 @@ fn whatever_is_changed_is_found_and_leaves_nothing() {
                 assert_eq!(opened, Err(OpenError), "{name}: byte {at} of {len}");
                 // aws-lc-rs keeps to itself what it leaves.
                 if cipher.form() != Form::AwsLc {
-                    assert!(
-                        changed[..len].iter().all(|&byte| byte == 0),
-                        "{name}: {len}"
-                    );
+                    assert!(changed[..len].iter().all(|&byte| byte == 0), "{name}: {len}");
                 }
             }
             let mut of_other = sealed.clone();
-            assert_eq!(
-                key.open_in_place(&nonce, &[1; 12], &mut of_other),
-                Err(OpenError)
-            );
+            assert_eq!(key.open_in_place(&nonce, &[1; 12], &mut of_other), Err(OpenError));
             let mut of_other = sealed.clone();
-            assert_eq!(
-                key.open_in_place(&[8; NONCE_LEN], &aad, &mut of_other),
-                Err(OpenError)
-            );
+            assert_eq!(key.open_in_place(&[8; NONCE_LEN], &aad, &mut of_other), Err(OpenError));
             for short in [0, 1, TAG_LEN - 1] {
                 let mut truncated = sealed[..short].to_vec();
-                assert_eq!(
-                    key.open_in_place(&nonce, &aad, &mut truncated),
-                    Err(OpenError)
-                );
+                assert_eq!(key.open_in_place(&nonce, &aad, &mut truncated), Err(OpenError));
             }
             assert_eq!(key.open_in_place(&nonce, &aad, &mut sealed).unwrap(), text);
         }
@@ -273,10 +243,7 @@ fn a_choice_is_taken_or_refused() {
         }
     }
     let widest = Form::ALL.into_iter().rfind(|form| form.is_available());
-    assert_eq!(
-        Cipher::new(Choice::Auto).map(|cipher| cipher.form()).ok(),
-        widest
-    );
+    assert_eq!(Cipher::new(Choice::Auto).map(|cipher| cipher.form()).ok(), widest);
 }
 
 /// All up to two of the largest chunks and more; of the models, which are slow, a part of them.
@@ -293,9 +260,7 @@ fn lengths(name: &str) -> Vec<usize> {
 /// Pseudo-random bytes (SplitMix64), so that failures repeat.
 fn bytes(len: usize, seed: u64) -> Vec<u8> {
     let word = |i: u64| {
-        let z = (seed << 32 | i)
-            .wrapping_add(1)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let z = (seed << 32 | i).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
@@ -326,9 +291,7 @@ fn messages_in_pieces_are_messages_in_one() {
             let len = next(most);
             let text: Vec<u8> = (0..len).map(|_| next(256) as u8).collect();
             let mut whole = text.clone();
-            let tag = key
-                .seal_in_place(&[3; NONCE_LEN], &aad, &mut whole)
-                .unwrap();
+            let tag = key.seal_in_place(&[3; NONCE_LEN], &aad, &mut whole).unwrap();
 
             let mut pieces = text.clone();
             let mut message = key.message(&[3; NONCE_LEN]).unwrap();

@@ -79,9 +79,7 @@ fn public_keys_in_lanes_are_those_of_aws_lc() {
         let alone = requests.iter().map(Request::alone);
         let expected: Vec<_> = alone.map(share).collect();
         for (name, keygen) in OnBackend::subjects(Keygen(curve)) {
-            let shares = |requests: &[Request]| -> Vec<_> {
-                keygen.pass(requests).into_iter().map(share).collect()
-            };
+            let shares = |requests: &[Request]| -> Vec<_> { keygen.pass(requests).into_iter().map(share).collect() };
             // A pass of each fill, and every scalar.
             let mut from = 0;
             for fill in 1..=keygen.lanes() {
@@ -163,22 +161,13 @@ fn wycheproof_in_every_lane_position() {
             let peer = test.public_key.to_vec();
             // Compressed points are valid there, and have no place in TLS.
             let uncompressed = peer.first() == Some(&4);
-            let expected = (test.result != TestResult::Invalid && uncompressed)
-                .then(|| test.shared_secret.to_vec());
+            let expected = (test.result != TestResult::Invalid && uncompressed).then(|| test.shared_secret.to_vec());
             cases.push((secret.derive(&peer).unwrap(), expected, test.tc_id));
         }
         let (good, bad): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.1.is_some());
-        assert!(
-            good.len() > 200 && bad.len() > 10,
-            "{curve}: {}",
-            cases.len()
-        );
+        assert!(good.len() > 200 && bad.len() > 10, "{curve}: {}", cases.len());
         for (name, derivation) in OnBackend::subjects(Derivation(curve)) {
-            let positions = if name == "model" {
-                1
-            } else {
-                derivation.lanes()
-            };
+            let positions = if name == "model" { 1 } else { derivation.lanes() };
             for position in 0..positions {
                 // Shifted by some requests, each case meets another lane and other neighbours.
                 let requests: Vec<_> = cases

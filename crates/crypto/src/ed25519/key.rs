@@ -43,9 +43,7 @@ impl PrivateKey {
             .map_err(|error| malformed("the key inside PKCS#8", error))?;
         let key = Self::from_seed(seed.as_bytes())?;
         match info.public_key {
-            Some(public) if public.as_bytes() != Some(key.public_key()) => {
-                Err(KeyError::OTHER_PUBLIC_KEY)
-            }
+            Some(public) if public.as_bytes() != Some(key.public_key()) => Err(KeyError::OTHER_PUBLIC_KEY),
             _ => Ok(key),
         }
     }

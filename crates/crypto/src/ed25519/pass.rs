@@ -52,10 +52,7 @@ memory! {
 /// found again as S - k a, and multiplied by the base point again. That this is R is the equation
 /// of verification, with the private key for the public one, which makes it as cheap as signing: it
 /// needs no doublings and no inversion. The hash for r is computed again too, and must be S - k a.
-pub(super) fn sign<const L: usize>(
-    pass: &Pass<L>,
-    requests: &[impl Borrow<SignRequest>],
-) -> Vec<Outcome> {
+pub(super) fn sign<const L: usize>(pass: &Pass<L>, requests: &[impl Borrow<SignRequest>]) -> Vec<Outcome> {
     let mut results = Vec::with_capacity(requests.len());
     for requests in requests.chunks(L) {
         pass.with_memory(|kernels, vectors, space| {
@@ -64,8 +61,7 @@ pub(super) fn sign<const L: usize>(
                 std::array::from_fn(|lane| requests.get(lane).unwrap_or(&requests[0]).borrow());
             let curve = &kernels.curve;
             // The steps of RFC 8032, section 5.1.6. 1. and 2. r
-            let to_r =
-                lanes.map(|request| [&request.key.expanded().prefix()[..], &request.message]);
+            let to_r = lanes.map(|request| [&request.key.expanded().prefix()[..], &request.message]);
             kernels.hash.hash(w.wide, to_r, space);
             curve.scalar_reduce(w.r, w.wide, space);
             // 3. R
@@ -85,8 +81,7 @@ pub(super) fn sign<const L: usize>(
             }
             w.rest();
             curve.scalar_mul_add(w.s, [w.k, w.a, w.r], space);
-            let mut signatures: [[[u8; 32]; 2]; L] =
-                std::array::from_fn(|lane| [first[lane], get(w.s, lane)]);
+            let mut signatures: [[[u8; 32]; 2]; L] = std::array::from_fn(|lane| [first[lane], get(w.s, lane)]);
             w.rest();
             // The check, with the other copy of the public key.
             for (lane, request) in lanes.into_iter().enumerate() {
@@ -108,8 +103,7 @@ pub(super) fn sign<const L: usize>(
             for (lane, signature) in signatures[..requests.len()].iter_mut().enumerate() {
                 let pairs = w.again.iter().zip(&*w.other_r);
                 let differences = pairs.map(|(r, other)| r[lane] ^ other[lane]);
-                let fault =
-                    differences.fold(w.different[0][lane], |all, difference| all | difference);
+                let fault = differences.fold(w.different[0][lane], |all, difference| all | difference);
                 // Public: what leaves is a signature or an error.
                 results.push(match secrecy::public(fault == 0) {
                     true => {
@@ -132,12 +126,10 @@ pub(super) fn verify<const L: usize>(pass: &Pass<L>, requests: &[&Request]) -> V
     let mut answers = Vec::with_capacity(requests.len());
     for requests in requests.chunks(L) {
         pass.with_memory(|kernels, vectors, space| {
-            let [wide, s, k, key, out, valid, table] =
-                divide(vectors, [8, 4, 4, 4, 4, 1, Curve25519::<L>::TABLE_LEN]);
+            let [wide, s, k, key, out, valid, table] = divide(vectors, [8, 4, 4, 4, 4, 1, Curve25519::<L>::TABLE_LEN]);
             // The steps of RFC 8032, section 5.1.7. 1. and 2. A signature that is none has a lane
             // all the same.
-            let lanes: [&Request; L] =
-                std::array::from_fn(|lane| *requests.get(lane).unwrap_or(&requests[0]));
+            let lanes: [&Request; L] = std::array::from_fn(|lane| *requests.get(lane).unwrap_or(&requests[0]));
             let parts = lanes.map(|request| halves(&request.signature).unwrap_or_default());
             for (lane, request) in lanes.into_iter().enumerate() {
                 set(s, lane, &parts[lane].1);
@@ -151,9 +143,7 @@ pub(super) fn verify<const L: usize>(pass: &Pass<L>, requests: &[&Request]) -> V
             kernels.curve.scalar_reduce(k, wide, space);
             // 3. R = [S]B - [k]A, without the cofactor, as bytes.
             let read = [&*s, &*k, &*key];
-            kernels
-                .curve
-                .base_multiple_less(out, valid, read, table, space);
+            kernels.curve.base_multiple_less(out, valid, read, table, space);
             for (lane, request) in requests.iter().enumerate() {
                 let good = halves(&request.signature).is_some_and(|(first, second)| {
                     is_reduced(&second) && valid[0][lane] == 1 && get(out, lane) == first

@@ -158,9 +158,7 @@ fn unusual_points_and_scalars_fare_as_with_aws_lc_rs() {
     for small in 0..6 {
         // Small y, and y just below and above p, with either sign.
         for mut point in [vec![0; 32], p.clone()] {
-            point[0] = point[0]
-                .wrapping_add(small)
-                .wrapping_sub(4 * u8::from(point[31] != 0));
+            point[0] = point[0].wrapping_add(small).wrapping_sub(4 * u8::from(point[31] != 0));
             for sign in [0, 0x80] {
                 point[31] = point[31] & 0x7f | sign;
                 points.push(point.clone());
@@ -213,10 +211,7 @@ fn the_model_signs_and_verifies() {
     signature[40] ^= 1;
     let bad = to_verify(key.public_key(), b"message", &signature);
     let lanes = Pass::<4>::model(pass::VERIFICATION);
-    assert_eq!(
-        pass::verify(&lanes, &[&good, &bad]),
-        [Ok(()), Err(VerifyError)]
-    );
+    assert_eq!(pass::verify(&lanes, &[&good, &bad]), [Ok(()), Err(VerifyError)]);
 }
 
 #[test]
@@ -232,10 +227,7 @@ fn keys_are_parsed_or_refused_with_reasons() {
     let mut wrong = public;
     wrong[3] ^= 1;
     let refused = |der: &[u8]| from_pkcs8(der).unwrap_err();
-    assert_eq!(
-        refused(&pkcs8(&seed, Some(&wrong))),
-        KeyError::OTHER_PUBLIC_KEY
-    );
+    assert_eq!(refused(&pkcs8(&seed, Some(&wrong))), KeyError::OTHER_PUBLIC_KEY);
     let mut other = pkcs8(&seed, None);
     // id-X25519 is id-Ed25519 less 2.
     other[11] -= 2;

@@ -89,13 +89,7 @@ fn check_verification<const L: usize>(lanes: &Pass<L>, count: usize) {
         .collect();
     for ((_, _, test), result) in tests.iter().zip(verify(lanes, &claims)) {
         let passes = test["testPassed"].as_bool().unwrap();
-        assert_eq!(
-            result.is_ok(),
-            passes,
-            "{}: {}",
-            test["tcId"],
-            test["reason"]
-        );
+        assert_eq!(result.is_ok(), passes, "{}: {}", test["tcId"], test["reason"]);
     }
 }
 

@@ -45,11 +45,7 @@ fn run<const L: usize>(pass: &Pass<L>, fresh: bool, [sample, most]: [usize; 2]) 
         skip: &|_, _| false,
         prepare: &|| {},
         pass: &|| {
-            let results = if fresh {
-                sign_with(&key())
-            } else {
-                sign_with(&used)
-            };
+            let results = if fresh { sign_with(&key()) } else { sign_with(&used) };
             let verdict = |(i, result): (usize, &Result<Vec<u8>, _>)| {
                 Verdict::of(result, &expected[i], |signature| {
                     let key = used.public_key();

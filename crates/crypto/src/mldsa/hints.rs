@@ -4,11 +4,7 @@ use super::size::Size;
 use widelane_lanes::MlDsa as Constants;
 
 /// `HintBitPack` (algorithm 20): the end of a signature. Nothing if there are too many hints.
-pub(super) fn encode<const L: usize>(
-    size: Size,
-    hints: &[[u64; L]],
-    lane: usize,
-) -> Option<Vec<u8>> {
+pub(super) fn encode<const L: usize>(size: Size, hints: &[[u64; L]], lane: usize) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(size.omega() + hints.len() / HINT_WORDS);
     let mut ends = Vec::with_capacity(hints.len() / HINT_WORDS);
     for words in hints.chunks_exact(HINT_WORDS) {
@@ -48,10 +44,7 @@ pub(super) fn decode(size: Size, bytes: &[u8]) -> Option<Vec<u64>> {
         from = end;
     }
     // Steps 16 to 18.
-    places[from..]
-        .iter()
-        .all(|&place| place == 0)
-        .then_some(hints)
+    places[from..].iter().all(|&place| place == 0).then_some(hints)
 }
 
 /// Words with a hint for each coefficient of a polynomial.

@@ -43,15 +43,12 @@ impl PrivateKey {
             Form::Expanded(expanded) => Self::from_expanded(size, expanded)?,
             Form::Both(seed, expanded) => {
                 let key = Self::from_seed(size, seed)?;
-                verify_slices_are_equal(&key.inner.expanded, expanded)
-                    .map_err(|_| SEED_MISMATCH)?;
+                verify_slices_are_equal(&key.inner.expanded, expanded).map_err(|_| SEED_MISMATCH)?;
                 key
             }
         };
         match info.public_key {
-            Some(public) if public.as_bytes() != Some(key.public_key()) => {
-                Err(KeyError::OTHER_PUBLIC_KEY)
-            }
+            Some(public) if public.as_bytes() != Some(key.public_key()) => Err(KeyError::OTHER_PUBLIC_KEY),
             _ => Ok(key),
         }
     }
@@ -59,8 +56,7 @@ impl PrivateKey {
     /// The key that this seed of 32 bytes stands for (FIPS 204, algorithm 6).
     pub(crate) fn from_seed(size: Size, seed: &[u8]) -> Result<Self, KeyError> {
         KeyError::check_length("the seed", SEED_LEN, seed.len())?;
-        let pair =
-            PqdsaKeyPair::from_seed(size.aws_lc_signing(), seed).map_err(|_| INCONSISTENT)?;
+        let pair = PqdsaKeyPair::from_seed(size.aws_lc_signing(), seed).map_err(|_| INCONSISTENT)?;
         Self::from_aws_lc(size, pair)
     }
 
@@ -68,8 +64,7 @@ impl PrivateKey {
     /// parts must fit each other.
     pub(crate) fn from_expanded(size: Size, expanded: &[u8]) -> Result<Self, KeyError> {
         KeyError::check_length("the expanded key", size.expanded_key_len(), expanded.len())?;
-        let pair = PqdsaKeyPair::from_raw_private_key(size.aws_lc_signing(), expanded)
-            .map_err(|_| INCONSISTENT)?;
+        let pair = PqdsaKeyPair::from_raw_private_key(size.aws_lc_signing(), expanded).map_err(|_| INCONSISTENT)?;
         Self::from_aws_lc(size, pair)
     }
 
@@ -109,10 +104,7 @@ impl PrivateKey {
     }
 
     fn from_aws_lc(size: Size, pair: PqdsaKeyPair) -> Result<Self, KeyError> {
-        let raw = pair
-            .private_key()
-            .as_raw_bytes()
-            .map_err(|_| INCONSISTENT)?;
+        let raw = pair.private_key().as_raw_bytes().map_err(|_| INCONSISTENT)?;
         let expanded = Zeroizing::new(raw.as_ref().to_vec());
         Ok(Self {
             inner: Arc::new(Private {
@@ -145,8 +137,7 @@ fn read_private_key(der: &[u8]) -> der::Result<Form<'_>> {
             Ok(Form::Both(seed.as_bytes(), expanded.as_bytes()))
         })?,
         tag => {
-            let seed: Option<&OctetStringRef> =
-                reader.context_specific(TagNumber(0), TagMode::Implicit)?;
+            let seed: Option<&OctetStringRef> = reader.context_specific(TagNumber(0), TagMode::Implicit)?;
             Form::Seed(seed.ok_or_else(|| tag.unexpected_error(None))?.as_bytes())
         }
     };

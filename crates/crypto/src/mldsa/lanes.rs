@@ -142,26 +142,16 @@ impl<const L: usize> Lanes<L> {
     /// The first block of SHAKE256 of each lane's message, into `space.state`.
     pub(super) fn shake256(&self, space: &mut Space<'_, L>, messages: [&[&[u8]]; L]) {
         let block = &mut space.block[..2 * RATE];
-        self.keccak.absorb(
-            Sponge::Shake256,
-            space.state,
-            messages,
-            block,
-            space.scratch,
-        );
+        self.keccak
+            .absorb(Sponge::Shake256, space.state, messages, block, space.scratch);
     }
 
     /// The first words of `H(mu || w1)`, both of which are in `space.message`, into `space.state`
     /// (algorithm 7, step 15).
     pub(super) fn hash_commitment(&self, space: &mut Space<'_, L>) {
         let block = &mut space.block[..RATE];
-        self.keccak.absorb_words(
-            Sponge::Shake256,
-            space.state,
-            space.message,
-            block,
-            space.scratch,
-        );
+        self.keccak
+            .absorb_words(Sponge::Shake256, space.state, space.message, block, space.scratch);
     }
 
     /// `c := SampleInBall(c~)` (algorithm 29), transformed, as the last polynomial of
@@ -209,8 +199,7 @@ impl<const L: usize> Lanes<L> {
             from = 0;
         }
         let out = &mut space.transformed[self.shape.columns * Constants::N..];
-        self.kernels
-            .ntt(out, space.plain, space.space, space.scratch);
+        self.kernels.ntt(out, space.plain, space.space, space.scratch);
     }
 
     /// Entries of matrices, each lane's of its own `(row, column)` and seed, into polynomial `at`
@@ -267,13 +256,7 @@ impl<const L: usize> Lanes<L> {
 
     /// `-2^13 t1` of each lane's `row` and public key, transformed and reduced below 2^24, into
     /// polynomial `at` of `space.low`.
-    pub(super) fn high_key(
-        &self,
-        space: &mut Space<'_, L>,
-        at: usize,
-        keys: [&[u8]; L],
-        rows: [usize; L],
-    ) {
+    pub(super) fn high_key(&self, space: &mut Space<'_, L>, at: usize, keys: [&[u8]; L], rows: [usize; L]) {
         for (lane, (key, row)) in keys.into_iter().zip(rows).enumerate() {
             let bytes = &key[SEED_LEN + HIGH_LEN * row..][..HIGH_LEN];
             set(space.words, lane, bytes);
@@ -302,9 +285,7 @@ impl<const L: usize> Lanes<L> {
             }
         };
         let seeds = self.seeds([key.public_key(); L]);
-        let entries: Vec<_> = (0..rows * columns)
-            .map(|i| (i / columns, i % columns))
-            .collect();
+        let entries: Vec<_> = (0..rows * columns).map(|i| (i / columns, i % columns)).collect();
         for entries in entries.chunks(L) {
             let spread = std::array::from_fn(|lane| entries[lane.min(entries.len() - 1)]);
             self.expand(space, 0, &seeds, spread);
@@ -322,8 +303,7 @@ impl<const L: usize> Lanes<L> {
             }
         }
 
-        let (short, t0) =
-            key.expanded()[SHORT_AT..].split_at((rows + columns) * self.size.short_len());
+        let (short, t0) = key.expanded()[SHORT_AT..].split_at((rows + columns) * self.size.short_len());
         let bits = self.size.short_bits();
         // The coefficient of the first or, negated, of the second secret vector, plus 2^3.
         let short = |polynomial: usize, j: usize| {
@@ -376,12 +356,10 @@ impl<const L: usize> Lanes<L> {
     /// The transform of `space.plain`, below 2^24, into polynomial `at` of `space.low`.
     fn transform_reduced(&self, space: &mut Space<'_, L>, at: usize) {
         let transformed = polynomial_mut(space.product, 0);
-        self.kernels
-            .ntt(transformed, space.plain, space.space, space.scratch);
+        self.kernels.ntt(transformed, space.plain, space.space, space.scratch);
         let (one, zero) = ([1; Constants::N], [0; Constants::N]);
         let out = polynomial_mut(space.low, at);
-        self.kernels
-            .scale(out, transformed, &one, &zero, space.scratch);
+        self.kernels.scale(out, transformed, &one, &zero, space.scratch);
     }
 }
 
@@ -429,10 +407,7 @@ pub(super) fn polynomial_mut<const L: usize>(all: &mut [[u64; L]], at: usize) ->
 }
 
 /// The first `N` numbers of a lane.
-pub(super) fn column<const N: usize, const L: usize>(
-    vectors: &[[u64; L]],
-    lane: usize,
-) -> [u64; N] {
+pub(super) fn column<const N: usize, const L: usize>(vectors: &[[u64; L]], lane: usize) -> [u64; N] {
     std::array::from_fn(|i| vectors[i][lane])
 }
 
@@ -459,11 +434,7 @@ fn canonical<const L: usize>(polynomial: &[[u64; L]], lanes: usize) -> Zeroizing
         // The highest bit says whether that was too much.
         less.wrapping_add(Constants::Q & (less >> 63).wrapping_neg())
     };
-    let of_lane = |lane| {
-        polynomial[..Constants::N]
-            .iter()
-            .map(move |v| reduce(v[lane]))
-    };
+    let of_lane = |lane| polynomial[..Constants::N].iter().map(move |v| reduce(v[lane]));
     let mut all = Zeroizing::new(Vec::with_capacity(lanes * Constants::N));
     all.extend((0..lanes).flat_map(of_lane));
     all

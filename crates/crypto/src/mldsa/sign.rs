@@ -21,9 +21,7 @@
 
 use super::hints::{self, HINT_WORDS};
 use super::key::PrivateKey;
-use super::lanes::{
-    Lanes, MU_WORDS, Pass, RATE, SHAKE_SUFFIX, Space, column, polynomial, polynomial_mut, set,
-};
+use super::lanes::{Lanes, MU_WORDS, Pass, RATE, SHAKE_SUFFIX, Space, column, polynomial, polynomial_mut, set};
 use super::message::Message;
 use super::prepared::Prepared;
 use crate::faults;
@@ -95,12 +93,7 @@ struct Candidate {
 
 /// Steps 6 and 7 of algorithm 7 for up to `L` jobs, from place `from` on: `mu`, and
 /// `rho'' := H(K || rnd || mu)`.
-fn start<const L: usize>(
-    lanes: &Lanes<L>,
-    space: &mut Space<'_, L>,
-    jobs: &[Job<'_>],
-    from: usize,
-) -> Vec<Progress> {
+fn start<const L: usize>(lanes: &Lanes<L>, space: &mut Space<'_, L>, jobs: &[Job<'_>], from: usize) -> Vec<Progress> {
     let count = jobs.len();
     let jobs: [&Job<'_>; L] = std::array::from_fn(|lane| jobs.get(lane).unwrap_or(&jobs[0]));
     let hashes = jobs.map(|job| &job.key.expanded()[HASH_AT..][..64]);
@@ -139,9 +132,7 @@ fn sign_group<const L: usize>(
         let mut ready = Vec::with_capacity(L);
         for (place, progress) in group.iter_mut().enumerate() {
             match progress {
-                Progress {
-                    result: Some(_), ..
-                } => {}
+                Progress { result: Some(_), .. } => {}
                 Progress { found, .. } if !found.is_empty() => ready.push(place),
                 Progress { attempts, .. } if *attempts >= MAX_ATTEMPTS => {
                     progress.result = Some(Err(Error::Attempts));
@@ -295,11 +286,7 @@ fn complete<const L: usize>(
         let (hash, response) = candidate.signature.split_at(hash_len);
         set(space.response, lane, response);
         set(space.state, lane, hash);
-        for (vector, &word) in space
-            .message
-            .iter_mut()
-            .zip(mu.iter().chain(&candidate.high))
-        {
+        for (vector, &word) in space.message.iter_mut().zip(mu.iter().chain(&candidate.high)) {
             vector[lane] = word;
         }
     }
@@ -318,12 +305,7 @@ fn complete<const L: usize>(
     }
     // w' := A z - 2^d c t1 = w - c s2 + c t0, of which the hint brings the high part to that of
     // w - c s2, which is that of w. Step 10, and steps 26 and 33 of algorithm 7.
-    kernels.product(
-        space.product,
-        &prepared.matrix,
-        space.transformed,
-        space.scratch,
-    );
+    kernels.product(space.product, &prepared.matrix, space.transformed, space.scratch);
     let hints = space.hints.chunks_exact_mut(HINT_WORDS);
     let high = space.message[MU_WORDS..].chunks_exact(size.high_words());
     for (i, (hints, high)) in hints.zip(high).enumerate() {
@@ -438,10 +420,7 @@ mod tests {
                     fault(&mut group[faulty].found[0], size);
                     let places: Vec<_> = (0..8).collect();
                     complete(lanes, space, prepared, &jobs, &mut group, &places);
-                    group
-                        .into_iter()
-                        .map(|progress| progress.result)
-                        .collect::<Vec<_>>()
+                    group.into_iter().map(|progress| progress.result).collect::<Vec<_>>()
                 });
                 for (lane, (found, expected)) in found.iter().zip(&expected).enumerate() {
                     if lane == faulty {

@@ -25,16 +25,12 @@ fn signatures_are_accepted_by_aws_lc_rs() {
         let verifications = OnBackend::everywhere(Verification(size));
         for (signing, verification) in OnBackend::everywhere(Signing(size)).zip(verifications) {
             let message = |i: usize| vec![i as u8; i * 37];
-            let requests: Vec<_> = (0..9)
-                .map(|i| SignRequest::new(&key, &message(i)))
-                .collect();
+            let requests: Vec<_> = (0..9).map(|i| SignRequest::new(&key, &message(i))).collect();
             let signatures = signing.answers(&requests);
             let requests: Vec<_> = signatures
                 .into_iter()
                 .enumerate()
-                .map(|(i, signature)| {
-                    to_verify(size, key.public_key(), &message(i), &signature.unwrap())
-                })
+                .map(|(i, signature)| to_verify(size, key.public_key(), &message(i), &signature.unwrap()))
                 .collect();
             assert!(verification.answers(&requests).iter().all(Result::is_ok));
             assert!(requests.iter().all(|r| r.alone().is_ok()));
@@ -51,11 +47,7 @@ fn wycheproof_verification() {
             let request = to_verify(size, &vector.key, &vector.message, &vector.signature);
             assert_eq!(request.alone().is_ok(), vector.valid, "{size}");
         }
-        check_verification(
-            &Pass::<4>::model(Kind::verification(size)),
-            &vectors[..8],
-            1,
-        );
+        check_verification(&Pass::<4>::model(Kind::verification(size)), &vectors[..8], 1);
         on_every_target!(token => {
             let lanes = Pass::new(Kind::verification(size), token);
             check_verification(&lanes, &vectors, lanes.lanes());
@@ -266,10 +258,7 @@ fn the_three_forms_of_a_private_key_are_one_key() {
         assert_eq!(from_pkcs8(&der).unwrap_err(), super::key::SEED_MISMATCH);
         let short = pkcs8_der(size, &seed_der(&seed[1..]));
         let error = from_pkcs8(&short).unwrap_err();
-        assert!(
-            matches!(error, KeyError::Length { found: 31, .. }),
-            "{error}"
-        );
+        assert!(matches!(error, KeyError::Length { found: 31, .. }), "{error}");
     }
 }
 
@@ -279,10 +268,7 @@ fn the_three_forms_of_a_private_key_are_one_key() {
 fn inconsistent_expanded_keys_are_refused() {
     for size in Size::ALL {
         let expanded = expanded_of(&PrivateKey::from_seed(size, &[3; 32]).unwrap());
-        for at in (0..expanded.len())
-            .step_by(61)
-            .filter(|at| !(32..64).contains(at))
-        {
+        for at in (0..expanded.len()).step_by(61).filter(|at| !(32..64).contains(at)) {
             for bit in 0..8 {
                 let mut damaged = expanded.clone();
                 damaged[at] ^= 1 << bit;
@@ -354,10 +340,7 @@ fn seed_der(seed: &[u8]) -> Vec<u8> {
 }
 
 fn both(seed: &[u8], expanded: &[u8]) -> Vec<u8> {
-    let parts = vec![
-        OctetString::new(seed).unwrap(),
-        OctetString::new(expanded).unwrap(),
-    ];
+    let parts = vec![OctetString::new(seed).unwrap(), OctetString::new(expanded).unwrap()];
     parts.to_der().unwrap()
 }
 
@@ -367,9 +350,7 @@ fn pkcs8_der(size: Size, inner: &[u8]) -> Vec<u8> {
         parameters: None,
     };
     let inner = pkcs8::der::asn1::OctetStringRef::new(inner).unwrap();
-    pkcs8::PrivateKeyInfoRef::new(algorithm, inner)
-        .to_der()
-        .unwrap()
+    pkcs8::PrivateKeyInfoRef::new(algorithm, inner).to_der().unwrap()
 }
 
 /// Whole passes as portable Rust, and what they derive from a key before: `K`, the secret vectors

@@ -20,10 +20,7 @@ pub(super) struct Claim<'a> {
 }
 
 /// Verifies every signature, one result each.
-pub(super) fn verify<const L: usize>(
-    passes: &Pass<L>,
-    claims: &[Claim<'_>],
-) -> Vec<Result<(), VerifyError>> {
+pub(super) fn verify<const L: usize>(passes: &Pass<L>, claims: &[Claim<'_>]) -> Vec<Result<(), VerifyError>> {
     let mut results = vec![Err(VerifyError); claims.len()];
     // Signatures that cannot be decoded take no lane.
     let mut decoded = Vec::with_capacity(claims.len());

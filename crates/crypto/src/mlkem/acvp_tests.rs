@@ -88,13 +88,9 @@ fn comparisons_go_on_behind_zeros() {
 fn check_encapsulation(size: Size, tests: &[[Vec<u8>; 4]]) {
     for (passes, stride) in passes(size) {
         for window in windows(tests, passes.lanes(), stride) {
-            let request =
-                |[key, m, ..]: &&[Vec<u8>; 4]| (key.clone(), m.as_slice().try_into().unwrap());
+            let request = |[key, m, ..]: &&[Vec<u8>; 4]| (key.clone(), m.as_slice().try_into().unwrap());
             let requests: Vec<(Vec<u8>, [u8; 32])> = window.iter().map(request).collect();
-            let requests: Vec<_> = requests
-                .iter()
-                .map(|(key, m)| (key.as_slice(), m))
-                .collect();
+            let requests: Vec<_> = requests.iter().map(|(key, m)| (key.as_slice(), m)).collect();
             let answers = passes.encapsulate(&requests);
             assert_eq!(answers.len(), window.len());
             for ([_, _, ciphertext, secret], answer) in window.into_iter().zip(answers) {

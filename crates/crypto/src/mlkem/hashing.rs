@@ -31,8 +31,7 @@ impl<const L: usize> Lanes<L> {
     /// A digest, each in its request's lane.
     pub(super) fn hash(&self, w: &mut Work<'_, L>, digest: Digest) {
         let (sponge, message, digest) = digest.parts([w.public, w.theirs], [w.hash, w.rejected]);
-        self.keccak
-            .absorb_words(sponge, w.state, message, w.block, w.scratch);
+        self.keccak.absorb_words(sponge, w.state, message, w.block, w.scratch);
         digest.copy_from_slice(&w.state[..4]);
     }
 
@@ -325,12 +324,7 @@ impl Samples {
 }
 
 /// A lane of a state takes in words from the lane of a request.
-fn take_in<const L: usize>(
-    state: &mut [[u64; L]],
-    lane: usize,
-    words: &[[u64; L]],
-    request: usize,
-) {
+fn take_in<const L: usize>(state: &mut [[u64; L]], lane: usize, words: &[[u64; L]], request: usize) {
     for (vector, words) in state.iter_mut().zip(words) {
         vector[lane] ^= words[request];
     }

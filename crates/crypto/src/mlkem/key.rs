@@ -46,16 +46,11 @@ impl DecapsulationKey {
             expanded,
             aws_lc: OnceLock::new(),
         };
-        Self {
-            inner: Arc::new(inner),
-        }
+        Self { inner: Arc::new(inner) }
     }
 
     /// A key that aws-lc-rs has made.
-    pub(super) fn from_aws_lc(
-        size: Size,
-        key: kem::DecapsulationKey,
-    ) -> Result<Self, aws_lc_rs::error::Unspecified> {
+    pub(super) fn from_aws_lc(size: Size, key: kem::DecapsulationKey) -> Result<Self, aws_lc_rs::error::Unspecified> {
         let expanded = Zeroizing::new(key.key_bytes()?.as_ref().to_vec());
         let this = Self::trusted(size, expanded);
         // No other thread has the key yet, so this sets it.
@@ -87,8 +82,7 @@ impl DecapsulationKey {
         if let Some(key) = self.inner.aws_lc.get() {
             return Ok(key);
         }
-        let key = kem::DecapsulationKey::new(self.size().aws_lc(), self.expanded())
-            .map_err(|_| AgreeError::Failed)?;
+        let key = kem::DecapsulationKey::new(self.size().aws_lc(), self.expanded()).map_err(|_| AgreeError::Failed)?;
         Ok(self.inner.aws_lc.get_or_init(|| key))
     }
 }

@@ -47,9 +47,7 @@ impl<const L: usize> Pass<L> {
                 lanes.sample_row(&mut w, |j| [j, i]);
                 let (s, e) = w.noise.split_at(rank * POLYNOMIAL);
                 let e = &e[i * POLYNOMIAL..][..POLYNOMIAL];
-                lanes
-                    .kernels
-                    .product(w.sum, w.row, &s[..rank * POLYNOMIAL], w.scratch);
+                lanes.kernels.product(w.sum, w.row, &s[..rank * POLYNOMIAL], w.scratch);
                 let words = &mut w.public[i * ENCODED..][..ENCODED];
                 lanes.kernels.encode_sum(words, e, w.sum, w.scratch);
                 let words = &mut w.secret[i * ENCODED..][..ENCODED];
@@ -60,8 +58,7 @@ impl<const L: usize> Pass<L> {
             // Algorithm 16, line 3: dk := (dk_PKE || ek || H(ek) || z).
             lanes.hash(&mut w, Digest::Key);
             let key = |(lane, seed): (usize, &[u8; 64])| {
-                let mut key =
-                    Zeroizing::new(Vec::with_capacity(lanes.size.decapsulation_key_len()));
+                let mut key = Zeroizing::new(Vec::with_capacity(lanes.size.decapsulation_key_len()));
                 for words in [&*w.secret, &*w.public, &*w.hash] {
                     append(&mut key, words, lane);
                 }
@@ -148,9 +145,7 @@ impl<const L: usize> Pass<L> {
             lanes
                 .kernels
                 .choose(chosen, ciphertexts, w.shared, w.rejected, w.scratch);
-            (0..requests.len())
-                .map(|lane| shared(chosen, lane))
-                .collect()
+            (0..requests.len()).map(|lane| shared(chosen, lane)).collect()
         })
     }
 
@@ -165,8 +160,7 @@ impl<const L: usize> Pass<L> {
 impl<const L: usize> Lanes<L> {
     /// `rho`, the last part of the encapsulation key in `public`.
     fn take_rho(&self, w: &mut Work<'_, L>) {
-        w.rho
-            .copy_from_slice(&w.public[self.size.rank() * ENCODED..]);
+        w.rho.copy_from_slice(&w.public[self.size.rank() * ENCODED..]);
     }
 
     /// Algorithm 14, K-PKE.Encrypt: `ours` is the ciphertext of `message` for the key in `public`,
@@ -199,8 +193,7 @@ impl<const L: usize> Lanes<L> {
         self.kernels.message(w.rows, w.message, w.scratch);
         let error = &errors[rank * POLYNOMIAL..];
         let words = &mut w.ours[rank * u_words..];
-        self.kernels
-            .compress_v(words, w.sum, error, w.rows, w.scratch);
+        self.kernels.compress_v(words, w.sum, error, w.rows, w.scratch);
     }
 }
 

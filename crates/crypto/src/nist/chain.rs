@@ -9,16 +9,11 @@ use crate::passes::{Passes, with_pass};
 /// Passes of every target that there is here, by name. The model is slow.
 pub(crate) fn subjects(curve: Curve) -> Vec<(&'static str, Passes<Curve>)> {
     let subjects = OnBackend::subjects(Signing(curve)).into_iter();
-    subjects
-        .map(|(name, signing)| (name, signing.passes))
-        .collect()
+    subjects.map(|(name, signing)| (name, signing.passes)).collect()
 }
 
 impl Passes<Curve> {
-    pub(crate) fn sign(
-        &self,
-        problems: &[ToSign<'_>],
-    ) -> Vec<Result<(Coordinate, Coordinate), Fault>> {
+    pub(crate) fn sign(&self, problems: &[ToSign<'_>]) -> Vec<Result<(Coordinate, Coordinate), Fault>> {
         with_pass!(self, pass => pass.sign(problems), else unreachable!())
     }
 

@@ -30,13 +30,7 @@ pub(crate) fn nonce(curve: Curve, secret: &[u8], digest: &[u8], added: &[u8]) ->
     }
 }
 
-fn generate<S: Sha2>(
-    curve: Curve,
-    first_key: Hmac<S>,
-    secret: &[u8],
-    digest: &[u8],
-    added: &[u8],
-) -> Scalar {
+fn generate<S: Sha2>(curve: Curve, first_key: Hmac<S>, secret: &[u8], digest: &[u8], added: &[u8]) -> Scalar {
     assert!(secret.len() == curve.bytes() && digest.len() == curve.bytes());
     // bits2octets: the digest modulo n, which it exceeds less than once.
     let reduced = reduce(curve, digest);

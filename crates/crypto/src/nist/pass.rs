@@ -179,10 +179,7 @@ impl<const L: usize> Pass<L> {
     }
 
     /// The x-coordinates of multiples of points.
-    pub(crate) fn multiples(
-        &self,
-        problems: &[Multiple<'_>],
-    ) -> Vec<Result<Coordinate, MultipleError>> {
+    pub(crate) fn multiples(&self, problems: &[Multiple<'_>]) -> Vec<Result<Coordinate, MultipleError>> {
         let (k, d) = (&*self.kernels, self.kernels.digits());
         self.with_memory(|w, space| {
             for lane in 0..L {
@@ -216,14 +213,10 @@ impl<const L: usize> Pass<L> {
     ///
     /// Everything after the nonce's point and `1/k` is computed twice, each time from what the
     /// requests hold; the second time must give the bytes that leave.
-    pub(crate) fn sign(
-        &self,
-        problems: &[ToSign<'_>],
-    ) -> Vec<Result<(Coordinate, Coordinate), Fault>> {
+    pub(crate) fn sign(&self, problems: &[ToSign<'_>]) -> Vec<Result<(Coordinate, Coordinate), Fault>> {
         let (k, d) = (&*self.kernels, self.kernels.digits());
         self.with_memory(|w, space| {
-            let lanes: [&ToSign<'_>; L] =
-                std::array::from_fn(|lane| problems.get(lane).unwrap_or(&problems[0]));
+            let lanes: [&ToSign<'_>; L] = std::array::from_fn(|lane| problems.get(lane).unwrap_or(&problems[0]));
             for (lane, problem) in lanes.iter().enumerate() {
                 set(w.limbs, lane, u64::BITS, problem.nonce);
                 set(&mut w.b[..d], lane, DIGIT_BITS, problem.nonce);
@@ -254,16 +247,11 @@ impl<const L: usize> Pass<L> {
                 w.b[..d].copy_from_slice(&w.other[d..2 * d]);
                 w.rest();
                 let inputs = [&w.a[..d], &w.b[..2 * d], &w.b[2 * d..3 * d], &w.c[..2 * d]];
-                let out = if second {
-                    &mut *w.second
-                } else {
-                    &mut *w.first
-                };
+                let out = if second { &mut *w.second } else { &mut *w.first };
                 k.respond(out, inputs, space);
                 w.rest();
                 if !second {
-                    let coordinates =
-                        |lane| [0, 1].map(|i| self.coordinate(&w.first[i * d..(i + 1) * d], lane));
+                    let coordinates = |lane| [0, 1].map(|i| self.coordinate(&w.first[i * d..(i + 1) * d], lane));
                     leaves = (0..problems.len()).map(coordinates).collect::<Vec<_>>();
                 }
             }
@@ -347,12 +335,7 @@ impl<const L: usize> Pass<L> {
 /// A secret in Montgomery form modulo the order, `secret R mod n`, as digits. Computed once for a
 /// key, so that one by one is fast enough.
 pub(crate) fn secret_digits(curve: Curve, secret: &[u8]) -> Zeroizing<Vec<u64>> {
-    let integer = |bytes: &[u8]| {
-        limbs(
-            &integer_from_be_bytes(bytes, 8 * bytes.len()),
-            bytes.len() / 8,
-        )
-    };
+    let integer = |bytes: &[u8]| limbs(&integer_from_be_bytes(bytes, 8 * bytes.len()), bytes.len() / 8);
     let (secret, order) = (integer(secret), integer(curve.order()));
     let mut digits = Zeroizing::new(vec![[0; 1]; curve.in_lanes().digits()]);
     let r = mod_pow2(digits.len() * DIGIT_BITS as usize, &order);
@@ -436,10 +419,7 @@ mod tests {
                 let kernel = Kernel::from(Nist::EnterOrder(curve.in_lanes()));
                 kernel.model(&mut [&mut expected], &[&plain]);
                 let digits = secret_digits(curve, &secret);
-                assert_eq!(
-                    remainder(curve, &digits),
-                    remainder(curve, expected.as_flattened())
-                );
+                assert_eq!(remainder(curve, &digits), remainder(curve, expected.as_flattened()));
                 // Canonical, so that it is within every kernel's bounds.
                 let canonical = remainder(curve, &digits);
                 assert_eq!(canonical[..], number(curve, &digits)[..canonical.len()]);
@@ -452,18 +432,11 @@ mod tests {
         let (digits, _) = digits.as_chunks::<1>();
         let mut bytes = vec![0; curve.bytes() + 8];
         get(digits, 0, DIGIT_BITS, &mut bytes);
-        limbs(
-            &integer_from_be_bytes(&bytes, 8 * bytes.len()),
-            bytes.len() / 8,
-        )
+        limbs(&integer_from_be_bytes(&bytes, 8 * bytes.len()), bytes.len() / 8)
     }
 
     fn remainder(curve: Curve, digits: &[u64]) -> Limbs {
         let order = integer_from_be_bytes(curve.order(), 8 * curve.bytes());
-        mul_mod(
-            &number(curve, digits),
-            &[1],
-            &limbs(&order, curve.bytes() / 8),
-        )
+        mul_mod(&number(curve, digits), &[1], &limbs(&order, curve.bytes() / 8))
     }
 }

@@ -129,9 +129,7 @@ pub(super) fn rem(value: &BoxedUint, modulus: &BoxedUint) -> Secret {
 
 /// `value^-1 mod modulus`; `None` when they share a factor. The modulus must be odd.
 pub(super) fn invert(value: &BoxedUint, modulus: &BoxedUint) -> Option<Secret> {
-    let odd: &Odd<BoxedUint> = modulus
-        .as_odd_vartime()
-        .expect("callers pass an odd modulus");
+    let odd: &Odd<BoxedUint> = modulus.as_odd_vartime().expect("callers pass an odd modulus");
     // Marked for wiping first, as nothing tells yet whether it exists.
     let inverse = rem(value, modulus).invert_odd_mod(odd).map(Zeroizing::new);
     // Public: callers take another value, or refuse the key.
@@ -245,9 +243,6 @@ mod tests {
         }
         assert_eq!(seen[0], 0);
         // Each is expected 240 times; the standard deviation is 14.
-        assert!(
-            seen[1..].iter().all(|count| (100..=380).contains(count)),
-            "{seen:?}"
-        );
+        assert!(seen[1..].iter().all(|count| (100..=380).contains(count)), "{seen:?}");
     }
 }

@@ -55,11 +55,7 @@ fn run<const L: usize>(
         true => method,
         false => Method::Apart,
     };
-    let expected: Vec<_> = pass
-        .sign(method, &requests)
-        .into_iter()
-        .map(Result::unwrap)
-        .collect();
+    let expected: Vec<_> = pass.sign(method, &requests).into_iter().map(Result::unwrap).collect();
     assert!(are_wiped(&mut pass.idle()));
     let sign = || {
         let results = pass.sign(method, &requests);
@@ -78,11 +74,7 @@ fn run<const L: usize>(
         let verdicts = results.iter().zip(&expected).zip(&requests).map(verdict);
         verdicts.collect::<Vec<_>>()
     };
-    let name = format!(
-        "{size}, {}{}",
-        method.name(),
-        if fresh { ", new blinding" } else { "" }
-    );
+    let name = format!("{size}, {}{}", method.name(), if fresh { ", new blinding" } else { "" });
     let campaign = Campaign {
         name: &name,
         bits: 3,
@@ -112,13 +104,7 @@ fn run<const L: usize>(
 fn fault_campaign_rsa2048() {
     let [a, b, c, d] = keys(Size::Rsa2048);
     let faults = [4000, usize::MAX];
-    campaign(
-        Size::Rsa2048,
-        Method::Apart,
-        vec![a, b, c, d],
-        false,
-        faults,
-    );
+    campaign(Size::Rsa2048, Method::Apart, vec![a, b, c, d], false, faults);
 }
 
 /// Exponents of different lengths share a pass, and one of the keys signs for the first time.

@@ -51,22 +51,13 @@ impl Subject<'_> {
     pub(crate) fn signs_vectors(&self, size: Size) {
         let pkcs1 = vectors::pkcs1(size.modulus_bits());
         let pss = vectors::pss(size.modulus_bits());
-        assert!(
-            !pkcs1.is_empty() && !pss.is_empty(),
-            "no vectors for {size}"
-        );
+        assert!(!pkcs1.is_empty() && !pss.is_empty(), "no vectors for {size}");
         let mut cases: Vec<(SignRequest, Option<Vec<u8>>, Vec<u8>)> = Vec::new();
         for set in [&pkcs1, &pss] {
             for group in set {
                 for vector in group.vectors.iter().take(self.vectors) {
-                    let request = SignRequest::with_salt(
-                        &group.key,
-                        group.scheme,
-                        &vector.message,
-                        &vector.salt,
-                    );
-                    let repeats =
-                        self.pads == Pads::Request || group.scheme.padding() == Padding::Pkcs1;
+                    let request = SignRequest::with_salt(&group.key, group.scheme, &vector.message, &vector.salt);
+                    let repeats = self.pads == Pads::Request || group.scheme.padding() == Padding::Pkcs1;
                     let expected = repeats.then(|| vector.signature.clone());
                     cases.push((request, expected, vector.message.clone()));
                 }
@@ -176,12 +167,7 @@ impl Subject<'_> {
 
     fn run(&self, requests: &[SignRequest]) -> Vec<Outcome> {
         let results = (self.sign)(requests);
-        assert_eq!(
-            results.len(),
-            requests.len(),
-            "{}: one result each",
-            self.name
-        );
+        assert_eq!(results.len(), requests.len(), "{}: one result each", self.name);
         results
     }
 }
@@ -266,11 +252,7 @@ pub(crate) fn assert_verifies(name: &str, request: &SignRequest, message: &[u8],
             .unwrap_or_else(|_| panic!("{name}: aws-lc-rs refuses the signature of {request:?}"));
     } else {
         let encoded = request.encoded().unwrap();
-        assert_eq!(
-            portable::open(key.parts(), signature),
-            encoded,
-            "{name} {request:?}"
-        );
+        assert_eq!(portable::open(key.parts(), signature), encoded, "{name} {request:?}");
     }
 }
 
@@ -327,9 +309,7 @@ mod subjects {
                 pads: Pads::Request,
                 vectors: 8,
                 sign: &|requests| {
-                    let sign = |request: &SignRequest| {
-                        portable::sign(request.key.parts(), request.encoded().unwrap())
-                    };
+                    let sign = |request: &SignRequest| portable::sign(request.key.parts(), request.encoded().unwrap());
                     requests.iter().map(sign).collect()
                 },
             };

@@ -1,8 +1,6 @@
 //! Private keys: parsing, checks and the parts that signing needs.
 
-use super::arithmetic::{
-    Limbs, Secret, be_bytes, equal, integer_from_be_bytes, invert, less, limbs, mul, rem,
-};
+use super::arithmetic::{Limbs, Secret, be_bytes, equal, integer_from_be_bytes, invert, less, limbs, mul, rem};
 use super::padding::emsa_pkcs1_v1_5;
 use super::pass::Prepared;
 use super::{Size, portable};
@@ -55,9 +53,7 @@ impl PrivateKey {
 
     /// Values that lanes derive from the integers of an accelerated key, once.
     pub(super) fn prepared(&self) -> &Prepared {
-        self.inner
-            .prepared
-            .get_or_init(|| Prepared::new(self.parts()))
+        self.inner.prepared.get_or_init(|| Prepared::new(self.parts()))
     }
 
     /// Key inside aws-lc-rs; `None` if aws-lc-rs refuses it.
@@ -289,10 +285,7 @@ fn aws_lc_key(key: &RsaPrivateKeyRef<'_>, parts: &Parts) -> Option<RsaKeyPair> {
 }
 
 /// rsaEncryption has NULL parameters (RFC 8017, appendix A.1).
-pub(super) fn check_parameters(
-    algorithm: &AlgorithmIdentifierRef<'_>,
-    part: &'static str,
-) -> Result<(), KeyError> {
+pub(super) fn check_parameters(algorithm: &AlgorithmIdentifierRef<'_>, part: &'static str) -> Result<(), KeyError> {
     match algorithm.parameters == Some(AnyRef::NULL) {
         true => Ok(()),
         false => Err(KeyError::Malformed {
@@ -338,8 +331,7 @@ const MAX_MODULUS_BITS: usize = 8192;
 const MAX_EXPONENT_BITS: usize = 256;
 
 /// rsaEncryption and id-RSASSA-PSS (RFC 8017, appendix C).
-pub(crate) const ENCRYPTION: ObjectIdentifier =
-    ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+pub(crate) const ENCRYPTION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 pub(crate) const SSA_PSS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.10");
 
 #[cfg(test)]

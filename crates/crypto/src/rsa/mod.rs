@@ -114,9 +114,7 @@ mod tests {
 
     #[test]
     fn model_passes_sign_like_the_standard() {
-        check("model", 1, |prime_bits| {
-            Pass::<4>::model(Signatures { prime_bits })
-        });
+        check("model", 1, |prime_bits| Pass::<4>::model(Signatures { prime_bits }));
     }
 
     #[test]

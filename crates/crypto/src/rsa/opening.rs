@@ -50,28 +50,18 @@ impl<const L: usize> Opening<L> {
     ///
     /// If there are more, or none.
     pub(super) fn open(&self, signatures: &[(PublicKey<'_>, &[u8])]) -> Vec<Vec<u8>> {
-        assert!(
-            (1..=L).contains(&signatures.len()),
-            "{} signatures",
-            signatures.len()
-        );
+        assert!((1..=L).contains(&signatures.len()), "{} signatures", signatures.len());
         self.run(|arena| {
             let mut memory = Memory::new(&self.kernels, arena.vectors());
             open(&self.kernels, &mut memory, signatures);
             let limbs = &memory.limbs[..self.kernels.limbs()];
-            (0..signatures.len())
-                .map(|lane| bytes(limbs, lane))
-                .collect()
+            (0..signatures.len()).map(|lane| bytes(limbs, lane)).collect()
         })
     }
 }
 
 /// Leaves the results in `limbs`.
-fn open<const L: usize>(
-    k: &Montgomery<L>,
-    m: &mut Memory<'_, L>,
-    signatures: &[(PublicKey<'_>, &[u8])],
-) {
+fn open<const L: usize>(k: &Montgomery<L>, m: &mut Memory<'_, L>, signatures: &[(PublicKey<'_>, &[u8])]) {
     let (digits, limbs) = (k.digits(), k.limbs());
     // Lanes without a signature repeat the first.
     let lanes: [(PublicKey<'_>, &[u8]); L] =
@@ -200,10 +190,7 @@ mod tests {
 
     fn check<const L: usize>(opening: &Opening<L>, problems: &[(Vec<u8>, Vec<u8>)]) {
         for some in problems.chunks(L) {
-            let signatures: Vec<_> = some
-                .iter()
-                .map(|(key, s)| (public(key), s.as_slice()))
-                .collect();
+            let signatures: Vec<_> = some.iter().map(|(key, s)| (public(key), s.as_slice())).collect();
             let opened = opening.open(&signatures);
             assert_eq!(opened.len(), some.len());
             for ((key, signature), opened) in some.iter().zip(opened) {

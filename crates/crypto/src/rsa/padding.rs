@@ -58,10 +58,7 @@ pub(super) fn emsa_pss(hash: Hash, digest: &[u8], salt: &[u8], modulus_bits: usi
     let em_len = em_bits.div_ceil(8);
     let h_len = digest.len();
     // Steps 1 and 2, mHash = Hash(M), were the caller's. Step 3: "encoding error".
-    assert!(
-        em_len >= h_len + salt.len() + 2,
-        "a key has at least 2048 bits"
-    );
+    assert!(em_len >= h_len + salt.len() + 2, "a key has at least 2048 bits");
     // Steps 4 to 6: M' = eight zero bytes || mHash || salt, H = Hash(M').
     let mut context = digest::Context::new(hash.algorithm());
     context.update(&[0; 8]);
@@ -98,10 +95,7 @@ pub(super) fn emsa_pss_verify(hash: Hash, digest: &[u8], em: &[u8], modulus_bits
     let (above, em) = em.split_at(em.len() - em_len);
     let (h_len, salt_len) = (digest.len(), digest.len());
     // Step 3.
-    assert!(
-        em_len >= h_len + salt_len + 2,
-        "a key has at least 2048 bits"
-    );
+    assert!(em_len >= h_len + salt_len + 2, "a key has at least 2048 bits");
     // Steps 4 and 5.
     let db_len = em_len - h_len - 1;
     let (masked, tail) = em.split_at(db_len);
@@ -154,16 +148,13 @@ fn xor_mgf1(hash: Hash, seed: &[u8], mask: &mut [u8]) {
 }
 
 const SHA256_PREFIX: [u8; 19] = [
-    0x30, 0x31, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01, 0x05,
-    0x00, 0x04, 0x20,
+    0x30, 0x31, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01, 0x05, 0x00, 0x04, 0x20,
 ];
 const SHA384_PREFIX: [u8; 19] = [
-    0x30, 0x41, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x02, 0x05,
-    0x00, 0x04, 0x30,
+    0x30, 0x41, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x02, 0x05, 0x00, 0x04, 0x30,
 ];
 const SHA512_PREFIX: [u8; 19] = [
-    0x30, 0x51, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x03, 0x05,
-    0x00, 0x04, 0x40,
+    0x30, 0x51, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x03, 0x05, 0x00, 0x04, 0x40,
 ];
 
 /// Recovers the salt from an encoded message with a salt of this length. The caller learns whether
@@ -289,10 +280,7 @@ mod tests {
                     for place in 0..em.len() {
                         let mut other = em.clone();
                         other[place] ^= 1 << (place % 8);
-                        assert!(
-                            !emsa_pss_verify(hash, &digest, &other, bits),
-                            "{bits} {place}"
-                        );
+                        assert!(!emsa_pss_verify(hash, &digest, &other, bits), "{bits} {place}");
                     }
                     let longer = emsa_pss(hash, &digest, &vec![seed; salt.len() + 1], bits);
                     assert!(!emsa_pss_verify(hash, &digest, &longer, bits));

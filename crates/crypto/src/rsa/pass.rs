@@ -59,17 +59,9 @@ impl<const L: usize> Pass<L> {
     /// # Panics
     ///
     /// If there are more, or none, or a key of another size.
-    pub(super) fn sign(
-        &self,
-        method: Method,
-        requests: &[impl Borrow<SignRequest>],
-    ) -> Vec<Outcome> {
+    pub(super) fn sign(&self, method: Method, requests: &[impl Borrow<SignRequest>]) -> Vec<Outcome> {
         let requests: Vec<&SignRequest> = requests.iter().map(Borrow::borrow).collect();
-        assert!(
-            (1..=L / 2).contains(&requests.len()),
-            "{} requests",
-            requests.len()
-        );
+        assert!((1..=L / 2).contains(&requests.len()), "{} requests", requests.len());
         let mut blindings = Vec::with_capacity(requests.len());
         for request in &requests {
             match request.key.prepared().blinding(request.key.parts()) {
@@ -78,8 +70,7 @@ impl<const L: usize> Pass<L> {
             }
         }
         let results = self.run(|arena| {
-            let lanes: [&SignRequest; L] =
-                std::array::from_fn(|lane| *requests.get(lane / 2).unwrap_or(&requests[0]));
+            let lanes: [&SignRequest; L] = std::array::from_fn(|lane| *requests.get(lane / 2).unwrap_or(&requests[0]));
             let mut run = Run {
                 k: &self.kernels,
                 w: Work::new(&self.kernels, arena.vectors()),
@@ -101,11 +92,7 @@ impl<const L: usize> Pass<L> {
                     Err(Error::Fault)
                 }
             };
-            signatures
-                .into_iter()
-                .enumerate()
-                .map(release)
-                .collect::<Vec<_>>()
+            signatures.into_iter().enumerate().map(release).collect::<Vec<_>>()
         });
         for ((request, blinding), result) in requests.iter().zip(blindings).zip(&results) {
             // After a fault nothing that was computed beside it is used again.
@@ -228,8 +215,7 @@ impl<const L: usize> Run<'_, L> {
         w.rest();
         let moduli = Moduli { n: w.n, one: w.one };
         k.subtract(w.a, w.c, w.message, moduli, w.scratch);
-        let mut faults: [u64; L] =
-            std::array::from_fn(|lane| w.a.iter().fold(0, |all, digit| all | digit[lane]));
+        let mut faults: [u64; L] = std::array::from_fn(|lane| w.a.iter().fold(0, |all, digit| all | digit[lane]));
 
         // p q = n, and -1/n belongs to n.
         let digits = k.digits();
@@ -271,9 +257,7 @@ impl<const L: usize> Run<'_, L> {
     /// The padded messages of the requests.
     fn load_messages(&mut self) {
         for (lane, request) in self.lanes.into_iter().enumerate() {
-            let encoded = request
-                .encoded()
-                .expect("requests of an accelerated size are padded");
+            let encoded = request.encoded().expect("requests of an accelerated size are padded");
             set_bytes(self.w.limbs, lane, encoded);
         }
     }
@@ -456,11 +440,7 @@ impl<const L: usize> Work<'_, L> {
         set(self.r3, lane, &prime.r3);
         set(self.coefficient, lane, &prepared.coefficient);
         set(self.coefficient_r, lane, &prepared.coefficient_r);
-        set(
-            self.exponent,
-            lane,
-            &[&parts.p, &parts.q][lane % 2].exponent,
-        );
+        set(self.exponent, lane, &[&parts.p, &parts.q][lane % 2].exponent);
     }
 }
 
@@ -489,10 +469,7 @@ fn power_public<const L: usize>(
     scratch: &mut [[u64; L]],
 ) {
     let exponents = lanes.map(|request| request.key.parts().e.as_slice());
-    let bit = |e: &[u64], at: usize| {
-        e.get(at / 64)
-            .is_some_and(|limb| limb >> (at % 64) & 1 == 1)
-    };
+    let bit = |e: &[u64], at: usize| e.get(at / 64).is_some_and(|limb| limb >> (at % 64) & 1 == 1);
     let longest = exponents.iter().map(|e| 64 * e.len()).max().unwrap_or(0);
     let top = (0..longest)
         .rfind(|&at| exponents.iter().any(|e| bit(e, at)))
@@ -567,10 +544,7 @@ pub(super) fn set_bytes<const L: usize>(to: &mut [[u64; L]], lane: usize, bytes:
 
 /// Takes the limbs out of a lane, as big-endian bytes.
 pub(super) fn bytes<const L: usize>(from: &[[u64; L]], lane: usize) -> Vec<u8> {
-    from.iter()
-        .rev()
-        .flat_map(|limb| limb[lane].to_be_bytes())
-        .collect()
+    from.iter().rev().flat_map(|limb| limb[lane].to_be_bytes()).collect()
 }
 
 /// Limbs to `count` digits.

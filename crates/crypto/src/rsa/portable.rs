@@ -71,9 +71,7 @@ fn raise_private(base: &BoxedUint, factor: &Factor) -> Secret {
 }
 
 fn raise(base: &BoxedUint, modulus: &BoxedUint, exponent: &BoxedUint, bits: u32) -> Secret {
-    let odd = modulus
-        .as_odd_vartime()
-        .expect("key checks refuse an even modulus");
+    let odd = modulus.as_odd_vartime().expect("key checks refuse an even modulus");
     let params = BoxedMontyParams::new(odd.clone());
     let base = rem(base, modulus);
     let base = Zeroizing::new(BoxedMontyForm::new((*base).clone(), &params));

@@ -25,8 +25,7 @@ impl<'a> PublicKey<'a> {
     /// Taken are moduli of 2048 bits, and odd public exponents of at least 3 and at most 33 bits.
     /// aws-lc-rs, which takes keys of up to 8192 bits, takes all of these.
     pub(crate) fn from_pkcs1_der(der: &'a [u8]) -> Result<Self, KeyError> {
-        let key = RsaPublicKeyRef::from_der(der)
-            .map_err(|error| malformed("the RSA public key", error))?;
+        let key = RsaPublicKeyRef::from_der(der).map_err(|error| malformed("the RSA public key", error))?;
         let modulus_bits = bits(key.modulus);
         if modulus_bits != Self::MODULUS_BITS {
             return Err(KeyError::PublicSize { bits: modulus_bits });

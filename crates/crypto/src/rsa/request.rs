@@ -97,11 +97,7 @@ impl SignRequest {
     }
 
     /// Takes the hash value of a message, by the hash function of the scheme, and pads it.
-    pub(crate) fn prehashed(
-        key: &PrivateKey,
-        scheme: Scheme,
-        hash_value: &[u8],
-    ) -> Result<Self, Error> {
+    pub(crate) fn prehashed(key: &PrivateKey, scheme: Scheme, hash_value: &[u8]) -> Result<Self, Error> {
         let digest = Digest::import_less_safe(hash_value, scheme.hash().algorithm());
         let wrong = |_| Error::HashLength {
             expected: scheme.hash().output_len(),
@@ -266,9 +262,7 @@ mod tests {
                 let data = vec![0xff; len];
                 let request = SignRequest::unhashed(key, &data).unwrap();
                 assert!(request.encoded().unwrap().ends_with(&data));
-                for signing in
-                    OnBackend::everywhere(Signing(size)).filter(|signing| signing.lanes() > 1)
-                {
+                for signing in OnBackend::everywhere(Signing(size)).filter(|signing| signing.lanes() > 1) {
                     for result in signing.answers(&[request.clone(), request.clone()]) {
                         assert_verifies(signing.name(), &request, &data, &result.unwrap());
                     }

@@ -48,12 +48,7 @@ impl Task for Signing {
         &methods(target).1
     }
 
-    fn pass_by<const L: usize>(
-        self,
-        method: usize,
-        pass: &Pass<L>,
-        requests: &[&SignRequest],
-    ) -> Vec<Outcome> {
+    fn pass_by<const L: usize>(self, method: usize, pass: &Pass<L>, requests: &[&SignRequest]) -> Vec<Outcome> {
         let methods = &methods(pass.kernels.target()).0;
         pass.sign(methods[method], requests)
     }
@@ -139,8 +134,7 @@ pub struct UnknownMethod(std::ffi::OsString);
 fn methods(target: Option<Target>) -> &'static (Vec<Method>, Vec<&'static str>) {
     type Methods = (Vec<Method>, Vec<&'static str>);
     static FORCED: OnceLock<Option<Method>> = OnceLock::new();
-    static METHODS: [OnceLock<Methods>; Target::ALL.len() + 1] =
-        [const { OnceLock::new() }; Target::ALL.len() + 1];
+    static METHODS: [OnceLock<Methods>; Target::ALL.len() + 1] = [const { OnceLock::new() }; Target::ALL.len() + 1];
     let forced = *FORCED.get_or_init(|| {
         forced_method().unwrap_or_else(|error| {
             eprintln!("widelane: {error}");
@@ -202,9 +196,7 @@ mod tests {
     fn only_what_aws_lc_refuses_needs_lanes() {
         let signing = Signing(Size::Rsa2048).on(Backend::AwsLc).unwrap();
         let needs = |key: &PrivateKey| {
-            let request = SignRequest::new(key, Scheme::PssSha256, b"m")
-                .unwrap()
-                .into();
+            let request = SignRequest::new(key, Scheme::PssSha256, b"m").unwrap().into();
             assert_eq!(signing.needs_lanes(&request), key.aws_lc().is_none());
             signing.needs_lanes(&request)
         };

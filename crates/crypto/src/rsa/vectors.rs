@@ -58,18 +58,12 @@ pub(crate) fn pss_any_salt(modulus_bits: usize) -> Vec<(&'static Group, usize)> 
 pub(crate) fn private_keys() -> Vec<(usize, Vec<u8>)> {
     let oaep = rsa_oaep::TestName::all().into_iter().flat_map(|name| {
         let groups = rsa_oaep::TestSet::load(name).unwrap().test_groups;
-        groups
-            .into_iter()
-            .map(|group| (group.key_size, group.pkcs8.to_vec()))
+        groups.into_iter().map(|group| (group.key_size, group.pkcs8.to_vec()))
     });
-    let pkcs1 = rsa_pkcs1_decrypt::TestName::all()
-        .into_iter()
-        .flat_map(|name| {
-            let groups = rsa_pkcs1_decrypt::TestSet::load(name).unwrap().test_groups;
-            groups
-                .into_iter()
-                .map(|group| (group.key_size, group.pkcs8.to_vec()))
-        });
+    let pkcs1 = rsa_pkcs1_decrypt::TestName::all().into_iter().flat_map(|name| {
+        let groups = rsa_pkcs1_decrypt::TestSet::load(name).unwrap().test_groups;
+        groups.into_iter().map(|group| (group.key_size, group.pkcs8.to_vec()))
+    });
     let mut keys: Vec<_> = oaep.chain(pkcs1).collect();
     keys.sort();
     keys.dedup();
@@ -84,10 +78,7 @@ fn all_pkcs1() -> Vec<Group> {
             let (Some(key), Some(hash)) = (key(&group.key.n), hash(group.hash)) else {
                 continue;
             };
-            let valid = group
-                .tests
-                .iter()
-                .filter(|test| test.result == TestResult::Valid);
+            let valid = group.tests.iter().filter(|test| test.result == TestResult::Valid);
             groups.push(Group {
                 key,
                 scheme: scheme(Padding::Pkcs1, hash),
@@ -117,10 +108,7 @@ fn all_pss() -> Vec<(Group, usize)> {
                 continue;
             }
             let (salt_len, modulus_bits) = (group.salt_size, key.modulus_bits());
-            let valid = group
-                .tests
-                .iter()
-                .filter(|test| test.result == TestResult::Valid);
+            let valid = group.tests.iter().filter(|test| test.result == TestResult::Valid);
             let vectors = valid
                 .map(|test| {
                     let encoded = portable::open(key.parts(), &test.sig);
@@ -132,14 +120,7 @@ fn all_pss() -> Vec<(Group, usize)> {
                 })
                 .collect();
             let scheme = scheme(Padding::Pss, hash);
-            groups.push((
-                Group {
-                    key,
-                    scheme,
-                    vectors,
-                },
-                salt_len,
-            ));
+            groups.push((Group { key, scheme, vectors }, salt_len));
         }
     }
     groups

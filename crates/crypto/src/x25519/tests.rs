@@ -121,9 +121,7 @@ fn shares_are_those_of_aws_lc_rs_in_every_lane() {
 /// Scalars at the edges: the bits that clamping sets and clears, and long carries.
 #[test]
 fn unusual_secrets_are_clamped() {
-    let edges = [
-        [0; 32], [0xff; 32], [0x88; 32], [0xf7; 32], [0x7f; 32], [0x42; 32],
-    ];
+    let edges = [[0; 32], [0xff; 32], [0x88; 32], [0xf7; 32], [0x7f; 32], [0x42; 32]];
     for (work, _) in works() {
         let requests = edges.map(|bytes| secret(&bytes).public());
         let expected = shares(requests.iter().map(Request::alone));

@@ -70,11 +70,7 @@ pub(super) fn costs(subject: &dyn Subject, method: usize) -> Option<Costs> {
         if background::is_ending() {
             return None;
         }
-        let taken = [
-            subject.pass(method, 1)?,
-            subject.alone()?,
-            subject.pass(method, lanes)?,
-        ];
+        let taken = [subject.pass(method, 1)?, subject.alone()?, subject.pass(method, lanes)?];
         if round == 0 {
             continue;
         }
@@ -219,11 +215,7 @@ mod tests {
 
     #[test]
     fn what_is_close_is_measured_longer() {
-        let (first, clear, close) = (
-            [11, 10, 12, 10, 11],
-            [21, 20, 22, 20, 21],
-            [10, 30, 9, 40, 12],
-        );
+        let (first, clear, close) = ([11, 10, 12, 10, 11], [21, 20, 22, 20, 21], [10, 30, 9, 40, 12]);
         assert!(is_enough(&first, &clear, SPAN));
         assert!(is_enough(&clear, &first, SPAN));
         assert!(!is_enough(&first[..4], &clear[..4], SPAN), "too few");

@@ -147,11 +147,7 @@ impl Table {
     }
 
     /// Measures an operation that has a [`model`](Self::model), unless its costs are known.
-    pub(crate) fn measure<R: Request>(
-        &self,
-        operation: &dyn Operation<Request = R>,
-        backend: Backend,
-    ) {
+    pub(crate) fn measure<R: Request>(&self, operation: &dyn Operation<Request = R>, backend: Backend) {
         self.measure_subject(&Specimens(operation), backend);
     }
 
@@ -175,10 +171,7 @@ impl Table {
             Ok(Some(measured)) => measured,
             Ok(None) => return,
             Err(_) => {
-                tracing::error!(
-                    operation = name,
-                    "the operation panicked in its measurement"
-                );
+                tracing::error!(operation = name, "the operation panicked in its measurement");
                 return;
             }
         };
@@ -205,9 +198,7 @@ impl Table {
 
     /// Looks at the file again: another process may have measured meanwhile.
     fn read_again(&self, name: &'static str, backend: Backend) {
-        let State {
-            rows, file, read, ..
-        } = &mut *lock(&self.state);
+        let State { rows, file, read, .. } = &mut *lock(&self.state);
         let found = file.as_deref().and_then(record::read);
         if let Some(found) = found {
             (*read, _) = found.current();
@@ -273,8 +264,7 @@ impl Row {
         let fastest = entry.methods.first();
         let place = |name| self.methods.iter().position(|method| *method == name);
         let used = fastest.and_then(place).unwrap_or(0);
-        self.model
-            .choose_among(Methods::new(self.methods.len(), used));
+        self.model.choose_among(Methods::new(self.methods.len(), used));
         self.model.learn(entry.costs);
         self.entry = Some(entry);
     }
@@ -346,11 +336,7 @@ mod tests {
 
         fn alone(&self, _: &Job) -> Result<(), std::fmt::Error> {
             self.alone.fetch_add(1, Ordering::Relaxed);
-            if self.fails {
-                Err(std::fmt::Error)
-            } else {
-                Ok(())
-            }
+            if self.fails { Err(std::fmt::Error) } else { Ok(()) }
         }
 
         fn specimen(&self) -> Job {

@@ -232,8 +232,7 @@ impl FromStr for Record {
         if text.len() > MOST_BYTES {
             return Err(Damaged(format!("more than {MOST_BYTES} bytes")));
         }
-        let record: Self =
-            serde_json::from_str(text).map_err(|error| Damaged(error.to_string()))?;
+        let record: Self = serde_json::from_str(text).map_err(|error| Damaged(error.to_string()))?;
         record.check()?;
         Ok(record)
     }
@@ -290,10 +289,7 @@ fn this_program() -> String {
     let maps = String::from_utf8_lossy(&maps);
     let code = (this_program as *const ()).addr();
     let file = file_mapped_at(&maps, code).and_then(|path| fs::metadata(path).ok());
-    file.map_or_else(
-        || "?".to_owned(),
-        |file| format!("{}-{}", file.len(), file.mtime()),
-    )
+    file.map_or_else(|| "?".to_owned(), |file| format!("{}-{}", file.len(), file.mtime()))
 }
 
 /// The file that is mapped at an address, from the text of `/proc/PID/maps`.
@@ -367,24 +363,9 @@ mod tests {
             }],
             machine: "a CPU, microcode 1".to_owned(),
             entries: vec![
-                entry(
-                    "x25519-derive",
-                    Backend::Lanes(Target::Avx512Ifma),
-                    50_211,
-                    28_012,
-                ),
-                entry(
-                    "x25519-derive",
-                    Backend::Lanes(Target::Avx512Ifma256),
-                    48_000,
-                    28_100,
-                ),
-                entry(
-                    "rsa2048-sign",
-                    Backend::Lanes(Target::Avx512Ifma),
-                    230_000,
-                    240_000,
-                ),
+                entry("x25519-derive", Backend::Lanes(Target::Avx512Ifma), 50_211, 28_012),
+                entry("x25519-derive", Backend::Lanes(Target::Avx512Ifma256), 48_000, 28_100),
+                entry("rsa2048-sign", Backend::Lanes(Target::Avx512Ifma), 230_000, 240_000),
             ],
         }
     }
@@ -429,15 +410,9 @@ mod tests {
             ("\"first\":50211", "\"first\":0"),
             ("\"first\":50211", "\"first\":-50211"),
             ("\"first\":50211", "\"first\":10000000001"),
-            (
-                "\"first\":50211,\"further\":3",
-                "\"first\":50211,\"further\":50212",
-            ),
+            ("\"first\":50211,\"further\":3", "\"first\":50211,\"further\":50212"),
             ("\"alone\":28012", "\"alone\":0"),
-            (
-                "\"measured\":1763769600",
-                "\"measured\":18446744073709551616",
-            ),
+            ("\"measured\":1763769600", "\"measured\":18446744073709551616"),
             (",\"measured\":1763769600", ""),
             ("]}", "]} more"),
         ] {

@@ -17,9 +17,7 @@ use crate::bounds::Holds;
 use crate::definition::{kernels, load, store};
 use crate::machine::DIGIT_BITS;
 pub use fields::Half;
-use fields::{
-    PAIR_BITS, PAIR_OFFSET, from_gamma1, half_of, outside, pack, packed, store_bad, unpack,
-};
+use fields::{PAIR_BITS, PAIR_OFFSET, from_gamma1, half_of, outside, pack, packed, store_bad, unpack};
 use matrix::{SLICE, inner_products, strided};
 use numbers::{CHUNK, Lazy, NTT_BITS, PLAIN_BITS, Q, Q_BITS, REDUCED_BITS};
 use rounding::{LOW_BITS, decompose, gamma2, high_bits, use_hint};

@@ -42,11 +42,7 @@ impl<V: Copy> Lazy<V> {
         let product = m.madd_lo(zero, self.v, by.w);
         let multiple = m.madd_lo(zero, quotient, q);
         let rest = m.sub(product, multiple);
-        let rest = m.claim(
-            rest,
-            Q_BITS,
-            "the quotient is exact, or one too small for a rest of q",
-        );
+        let rest = m.claim(rest, Q_BITS, "the quotient is exact, or one too small for a rest of q");
         Self::new(rest, Q)
     }
 

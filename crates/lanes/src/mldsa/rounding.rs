@@ -11,11 +11,7 @@ pub(super) fn decompose<M: Machine>(m: &mut M, r: M::V, parts: u64) -> (M::V, M:
     let rounded = m.add(r, round);
     let inverse = m.splat((1 << DIGIT_BITS) / alpha + 1);
     let r1 = m.madd_hi(zero, rounded, inverse);
-    let r1 = m.claim(
-        r1,
-        high_bits(parts) + 1,
-        "the quotient of q by 2 gamma2 is m",
-    );
+    let r1 = m.claim(r1, high_bits(parts) + 1, "the quotient of q by 2 gamma2 is m");
     let alpha = m.splat(alpha);
     let multiple = m.madd_lo(zero, r1, alpha);
     let r0 = m.sub(r, multiple);
@@ -30,13 +26,7 @@ pub(super) fn decompose<M: Machine>(m: &mut M, r: M::V, parts: u64) -> (M::V, M:
 }
 
 /// The high part that a hint, 0 or 1, leads to, from what [`decompose`] gives (algorithm 40).
-pub(super) fn use_hint<M: Machine>(
-    m: &mut M,
-    hint: M::V,
-    r1: M::V,
-    raised: M::V,
-    parts: u64,
-) -> M::V {
+pub(super) fn use_hint<M: Machine>(m: &mut M, hint: M::V, r1: M::V, raised: M::V, parts: u64) -> M::V {
     // Plus one where r0 > 0, else minus one.
     let two = m.splat(2);
     let less = m.sub(raised, two);

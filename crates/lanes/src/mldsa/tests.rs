@@ -131,11 +131,7 @@ fn high_and_low_parts_are_the_standards() {
         for r in boundaries(m).chunks(CHUNK) {
             let mut words = vec![[0]; CHUNK * bits as usize / 64];
             let mut low = vec![[0]; CHUNK];
-            model(
-                MlDsa::Decompose(m),
-                &mut [&mut words, &mut low],
-                &[&spread(r)],
-            );
+            model(MlDsa::Decompose(m), &mut [&mut words, &mut low], &[&spread(r)]);
             for (j, &r) in r.iter().enumerate() {
                 let (r1, r0) = plain_decompose(r as i64, m as i64);
                 assert_eq!(low[j][0] as i64 - gamma2(m) as i64, r0, "{r}");

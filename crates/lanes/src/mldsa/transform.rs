@@ -66,11 +66,7 @@ pub(super) fn inverse_far<M: Machine>(m: &mut M, out: Array, x: Array) {
 /// Four layers of the transform on a block: those of the far layers on each 16th coefficient, those
 /// of the near ones on neighbours. `zeta(i)` is the constant of part `i - 2^t` in layer `t`, of
 /// which there are `2^t`, and `i` counts from `2^t`.
-fn forward<M: Machine>(
-    m: &mut M,
-    x: &mut [M::V; BLOCK],
-    mut zeta: impl FnMut(&mut M, usize) -> Constant<M::V>,
-) {
+fn forward<M: Machine>(m: &mut M, x: &mut [M::V; BLOCK], mut zeta: impl FnMut(&mut M, usize) -> Constant<M::V>) {
     let mut len = BLOCK / 2;
     for layer in 0..LAYERS {
         for part in 0..1 << layer {
@@ -90,11 +86,7 @@ fn forward<M: Machine>(
 }
 
 /// Four layers of the inverse transform on a block; `zeta(i)` is the inverse of that in `forward`.
-fn backward<M: Machine>(
-    m: &mut M,
-    x: &mut [Lazy<M::V>; BLOCK],
-    mut zeta: impl FnMut(&mut M, usize) -> Constant<M::V>,
-) {
+fn backward<M: Machine>(m: &mut M, x: &mut [Lazy<M::V>; BLOCK], mut zeta: impl FnMut(&mut M, usize) -> Constant<M::V>) {
     let mut len = 1;
     for layer in (0..LAYERS).rev() {
         for part in 0..1 << layer {

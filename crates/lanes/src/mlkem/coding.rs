@@ -27,12 +27,7 @@ pub(super) fn decode<M: Machine>(m: &mut M, poly: Array, bad: Array, words: Arra
 }
 
 /// Packs what `field` makes of each vector, words below 2^`bits`, and stores it.
-pub(super) fn encode<M: Machine>(
-    m: &mut M,
-    words: Array,
-    bits: u32,
-    mut field: impl FnMut(&mut M, usize) -> M::V,
-) {
+pub(super) fn encode<M: Machine>(m: &mut M, words: Array, bits: u32, mut field: impl FnMut(&mut M, usize) -> M::V) {
     // Bits that are not stored yet, and their number.
     let mut pending: Option<(M::V, u32)> = None;
     let mut stored = 0;
@@ -72,10 +67,7 @@ impl<V: Copy> Stream<V> {
     /// Fields `4 index` to `4 index + 3` of `bits` bits each, one in each word.
     pub(super) fn fields<M: Machine<V = V>>(&self, m: &mut M, index: usize, bits: u32) -> V {
         let width = 4 * bits;
-        let (word, offset) = (
-            index * width as usize / 64,
-            (index * width as usize % 64) as u32,
-        );
+        let (word, offset) = (index * width as usize / 64, (index * width as usize % 64) as u32);
         let mut chunk = self.words[word];
         if offset > 0 {
             chunk = m.shr(chunk, offset);

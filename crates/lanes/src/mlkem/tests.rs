@@ -185,17 +185,12 @@ fn candidates_are_those_below_q() {
         *vector = from_fn(|lane| (i as u64 + 31 * lane as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     }
     // All bad and all good.
-    state[..3]
-        .iter_mut()
-        .for_each(|vector| vector[2] = u64::MAX);
+    state[..3].iter_mut().for_each(|vector| vector[2] = u64::MAX);
     state[..9].iter_mut().for_each(|vector| vector[3] = 0);
     let mut out = vec![[0; 4]; 57];
     run(MlKem::Candidates, &mut out, &[&state]);
     for lane in 0..4 {
-        let bytes: Vec<u8> = state[..21]
-            .iter()
-            .flat_map(|w| w[lane].to_le_bytes())
-            .collect();
+        let bytes: Vec<u8> = state[..21].iter().flat_map(|w| w[lane].to_le_bytes()).collect();
         let pairs = bytes.chunks(3).flat_map(|b| {
             let (b0, b1, b2) = (u16::from(b[0]), u16::from(b[1]), u16::from(b[2]));
             // Algorithm 7, lines 6 and 7.
@@ -218,9 +213,7 @@ fn candidates_are_those_below_q() {
 fn rows_become_lanes() {
     fn check<const L: usize>() {
         let word = |lane: usize, i: usize| (i | lane << 8) as u64;
-        let rows: Vec<[u64; L]> = (0..64)
-            .map(|v| from_fn(|k| word(v * L / 64, v * L % 64 + k)))
-            .collect();
+        let rows: Vec<[u64; L]> = (0..64).map(|v| from_fn(|k| word(v * L / 64, v * L % 64 + k))).collect();
         let mut poly = vec![[0; L]; 64];
         MlKem::Transpose.model(&mut [&mut poly], &[&rows]);
         for (i, vector) in poly.iter().enumerate() {

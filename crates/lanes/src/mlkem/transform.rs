@@ -94,12 +94,7 @@ pub(super) fn inverse_ntt<M: Machine>(m: &mut M, poly: Array) {
 
 /// Algorithms 11 and 12, and a sum over them: `(a0 + a1 X) (b0 + b1 X)` is
 /// `(a0 b0 + gamma a1 b1) + (a0 b1 + a1 b0) X` modulo `X^2 - gamma`.
-pub(super) fn product<M: Machine>(
-    m: &mut M,
-    rank: usize,
-    out: Array,
-    [a, b, plain, quotient]: [Array; 4],
-) {
+pub(super) fn product<M: Machine>(m: &mut M, rank: usize, out: Array, [a, b, plain, quotient]: [Array; 4]) {
     for i in 0..QUARTER {
         // Over all products: (a0 b0, a1 b1) and (a0 b1, a1 b0).
         let mut sums = None;

@@ -108,9 +108,7 @@ pub(super) fn power(base: u64, exponent: usize) -> u64 {
 
 /// BitRev7 (section 4.3).
 pub(super) fn reversed(index: usize) -> usize {
-    (0..7).fold(0, |reversed, bit| {
-        reversed | (index >> bit & 1) << (6 - bit)
-    })
+    (0..7).fold(0, |reversed, bit| reversed | (index >> bit & 1) << (6 - bit))
 }
 
 /// The modulus.

@@ -64,9 +64,7 @@ impl Curve {
     pub(super) fn b(self) -> Vec<u64> {
         // SP 800-186, sections 3.2.1.3 and 3.2.1.4.
         let text = match self {
-            Curve::P256 => {
-                "5ac635d8_aa3a93e7_b3ebbd55_769886bc_651d06b0_cc53b0f6_3bce3c3e_27d2604b"
-            }
+            Curve::P256 => "5ac635d8_aa3a93e7_b3ebbd55_769886bc_651d06b0_cc53b0f6_3bce3c3e_27d2604b",
             Curve::P384 => {
                 "b3312fa7_e23ee7e4_988e056b_e3f82d19_181d9c6e_fe814112_0314088f_5013875a_\
                  c656398d_8a2ed19d_2a85c8ed_d3ec2aef"

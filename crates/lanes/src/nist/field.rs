@@ -140,13 +140,7 @@ pub(super) type Factors<'a, V> = (Modulus, &'a Number<V>, &'a Number<V>);
 
 impl<V: Copy> Number<V> {
     /// The number whose `digits` digits begin at vector `at` of an array.
-    pub(super) fn load<M: Machine<V = V>>(
-        m: &mut M,
-        array: Array,
-        at: usize,
-        digits: usize,
-        below: i64,
-    ) -> Self {
+    pub(super) fn load<M: Machine<V = V>>(m: &mut M, array: Array, at: usize, digits: usize, below: i64) -> Self {
         Self {
             digits: (at..at + digits).map(|i| m.load(array, i)).collect(),
             below,
@@ -160,12 +154,7 @@ impl<V: Copy> Number<V> {
     }
 
     /// The number, or its negative in the lanes of the mask.
-    pub(super) fn negate<M: Machine<V = V>>(
-        &self,
-        m: &mut M,
-        modulus: Modulus,
-        mask: M::M,
-    ) -> Self {
+    pub(super) fn negate<M: Machine<V = V>>(&self, m: &mut M, modulus: Modulus, mask: M::M) -> Self {
         let factor = multiples(self.below);
         let multiple = modulus.multiple(u64::try_from(factor).expect("it is positive"));
         let columns = self.digits.iter().zip(multiple).map(|(&digit, multiple)| {
@@ -260,12 +249,7 @@ impl<V: Copy> Columns<V> {
         let excess = m.claim(excess, 8, why);
         // Less `excess` times the prime.
         let shifted = |m: &mut M, bits| m.shl(excess, bits);
-        let (s16, s36, s44, s48) = (
-            shifted(m, 16),
-            shifted(m, 36),
-            shifted(m, 44),
-            shifted(m, 48),
-        );
+        let (s16, s36, s44, s48) = (shifted(m, 16), shifted(m, 36), shifted(m, 44), shifted(m, 48));
         c[0] = m.add(c[0], excess);
         c[1] = m.sub(c[1], s44);
         c[3] = m.sub(c[3], s36);
@@ -294,12 +278,7 @@ impl<V: Copy> Columns<V> {
 
 impl<V: Copy> Wide<V> {
     /// `self - 2^bits other`.
-    pub(super) fn sub_shifted<M: Machine<V = V>>(
-        &self,
-        m: &mut M,
-        other: &Self,
-        bits: u32,
-    ) -> Self {
+    pub(super) fn sub_shifted<M: Machine<V = V>>(&self, m: &mut M, other: &Self, bits: u32) -> Self {
         Self {
             columns: each(&self.columns, &other.columns, |a, b| {
                 let b = if bits == 0 { b } else { m.shl(b, bits) };
@@ -355,16 +334,9 @@ pub(super) fn wides<M: Machine>(m: &mut M, factors: &[Factors<'_, M::V>]) -> Vec
 
 /// Montgomery's reduction, `wide / R` modulo each its own modulus: between `low` and `high + 1`
 /// times it.
-pub(super) fn reduce<M: Machine>(
-    m: &mut M,
-    moduli: &[Modulus],
-    mut wide: Vec<Wide<M::V>>,
-) -> Vec<Columns<M::V>> {
+pub(super) fn reduce<M: Machine>(m: &mut M, moduli: &[Modulus], mut wide: Vec<Wide<M::V>>) -> Vec<Columns<M::V>> {
     // For P-384, the terms to subtract.
-    let mut less: Vec<_> = wide
-        .iter()
-        .map(|w| vec![None; w.columns.len() + 3])
-        .collect();
+    let mut less: Vec<_> = wide.iter().map(|w| vec![None; w.columns.len() + 3]).collect();
     let rows = moduli.iter().map(|modulus| modulus.len()).max();
     for row in 0..rows.unwrap_or(0) {
         for ((&modulus, wide), less) in moduli.iter().zip(&mut wide).zip(&mut less) {
@@ -386,11 +358,7 @@ pub(super) fn reduce<M: Machine>(
 
 /// One digit of that reduction: columns, one more than the modulus has digits, divided by 2^52
 /// modulo it. Less than the modulus is added.
-pub(super) fn reduce_digit<M: Machine>(
-    m: &mut M,
-    modulus: Modulus,
-    mut columns: Vec<M::V>,
-) -> Vec<M::V> {
+pub(super) fn reduce_digit<M: Machine>(m: &mut M, modulus: Modulus, mut columns: Vec<M::V>) -> Vec<M::V> {
     let mut less = vec![None; columns.len()];
     reduce_row(m, modulus, &mut columns, &mut less, 0);
     taken(m, &columns[1..], &less[1..])
@@ -481,18 +449,14 @@ impl<'a, V: Copy> Product<'a, V> {
 
     fn row<M: Machine<V = V>>(&mut self, m: &mut M, i: usize) {
         match self {
-            Product::Of {
-                a, b, low, high, ..
-            } => {
+            Product::Of { a, b, low, high, .. } => {
                 let Some(&x) = a.digits.get(i) else { return };
                 for (j, &y) in b.digits.iter().enumerate() {
                     low[i + j] = m.madd_lo(low[i + j], x, y);
                     high[i + j + 1] = m.madd_hi(high[i + j + 1], x, y);
                 }
             }
-            Product::Square {
-                a, unlike, squares, ..
-            } => {
+            Product::Square { a, unlike, squares, .. } => {
                 let Some(&x) = a.digits.get(i) else { return };
                 squares[2 * i] = m.madd_lo(squares[2 * i], x, x);
                 squares[2 * i + 1] = m.madd_hi(squares[2 * i + 1], x, x);
@@ -512,9 +476,7 @@ impl<'a, V: Copy> Product<'a, V> {
         };
         for k in 0..last {
             match self {
-                Product::Of {
-                    a, b, low, high, ..
-                } => {
+                Product::Of { a, b, low, high, .. } => {
                     let digits = a.digits.iter().enumerate().take(k + 1);
                     for (x, y) in digits.filter_map(|(i, &x)| Some((x, *b.digits.get(k - i)?))) {
                         let next = if k + 1 == last { &mut *high } else { &mut *low };
@@ -522,9 +484,7 @@ impl<'a, V: Copy> Product<'a, V> {
                         low[k] = m.madd_lo(low[k], x, y);
                     }
                 }
-                Product::Square {
-                    a, unlike, squares, ..
-                } => {
+                Product::Square { a, unlike, squares, .. } => {
                     let digits = a.digits.iter().enumerate().take(k.div_ceil(2));
                     for (x, y) in digits.filter_map(|(i, &x)| Some((x, *a.digits.get(k - i)?))) {
                         unlike[k] = m.madd_lo(unlike[k], x, y);
@@ -542,9 +502,7 @@ impl<'a, V: Copy> Product<'a, V> {
 
     fn finish<M: Machine<V = V>>(self, m: &mut M) -> Wide<V> {
         let (columns, high) = match self {
-            Product::Of {
-                low, high, bound, ..
-            } => {
+            Product::Of { low, high, bound, .. } => {
                 let last = low.len() - 1;
                 let column = |(k, (&low, &high)): (usize, (&V, &V))| match k {
                     0 => low,
@@ -555,10 +513,7 @@ impl<'a, V: Copy> Product<'a, V> {
                 (columns.collect(), bound)
             }
             Product::Square {
-                unlike,
-                squares,
-                bound,
-                ..
+                unlike, squares, bound, ..
             } => {
                 let last = unlike.len() - 1;
                 let column = |(k, (&unlike, &square)): (usize, (&V, &V))| {
@@ -572,22 +527,12 @@ impl<'a, V: Copy> Product<'a, V> {
                 (columns.collect(), bound)
             }
         };
-        Wide {
-            columns,
-            low: 0,
-            high,
-        }
+        Wide { columns, low: 0, high }
     }
 }
 
 /// One row of the reduction: makes column `i` zero.
-fn reduce_row<M: Machine>(
-    m: &mut M,
-    modulus: Modulus,
-    t: &mut [M::V],
-    less: &mut [Option<M::V>],
-    i: usize,
-) {
+fn reduce_row<M: Machine>(m: &mut M, modulus: Modulus, t: &mut [M::V], less: &mut [Option<M::V>], i: usize) {
     match modulus {
         Modulus::P256 => row_p256(m, t, i),
         Modulus::P384 => row_p384(m, t, less, i),
@@ -598,9 +543,7 @@ fn reduce_row<M: Machine>(
 /// Columns less the terms that a reduction has collected.
 fn taken<M: Machine>(m: &mut M, columns: &[M::V], less: &[Option<M::V>]) -> Vec<M::V> {
     let pairs = columns.iter().zip(less);
-    pairs
-        .map(|(&t, &less)| less.map_or(t, |less| m.sub(t, less)))
-        .collect()
+    pairs.map(|(&t, &less)| less.map_or(t, |less| m.sub(t, less))).collect()
 }
 
 /// One row of the reduction modulo `2^256 - 2^224 + 2^192 + 2^96 - 1`, which is -1 modulo 2^52:
@@ -703,11 +646,7 @@ pub(super) fn carry<M: Machine>(m: &mut M, columns: &[M::V]) -> Vec<M::V> {
 
 /// Multiples of the modulus that lift a number by `units` below zero to a positive one.
 fn multiples(units: i64) -> i64 {
-    if units > 0 {
-        (units + UNIT - 1) / UNIT
-    } else {
-        0
-    }
+    if units > 0 { (units + UNIT - 1) / UNIT } else { 0 }
 }
 
 fn each<V: Copy>(a: &[V], b: &[V], mut f: impl FnMut(V, V) -> V) -> Vec<V> {

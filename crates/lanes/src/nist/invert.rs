@@ -49,12 +49,7 @@ pub(super) struct State<V> {
 
 impl<V: Copy> State<V> {
     /// Makes the state before the first step, for a plain number below the modulus.
-    pub(super) fn new<M: Machine<V = V>>(
-        m: &mut M,
-        curve: Curve,
-        modulus: Modulus,
-        x: Vec<V>,
-    ) -> Self {
+    pub(super) fn new<M: Machine<V = V>>(m: &mut M, curve: Curve, modulus: Modulus, x: Vec<V>) -> Self {
         // Each turn divides `f` and `g` by 2^50, but `a` and `b` by 2^52. The result is in
         // Montgomery form.
         let mut one = vec![0; modulus.len()];
@@ -74,12 +69,7 @@ impl<V: Copy> State<V> {
         }
     }
 
-    pub(super) fn load<M: Machine<V = V>>(
-        m: &mut M,
-        modulus: Modulus,
-        array: Array,
-        at: usize,
-    ) -> Self {
+    pub(super) fn load<M: Machine<V = V>>(m: &mut M, modulus: Modulus, array: Array, at: usize) -> Self {
         let d = modulus.len();
         let mut number = |i: usize| Number::load(m, array, at + i * d, d, BELOW);
         let [f, g, a, b] = [0, 1, 2, 3].map(&mut number);

@@ -401,12 +401,7 @@ fn one_plain<M: Machine>(m: &mut M, modulus: Modulus) -> Number<M::V> {
     constant(m, &one)
 }
 
-fn product<M: Machine>(
-    m: &mut M,
-    modulus: Modulus,
-    a: &Number<M::V>,
-    b: &Number<M::V>,
-) -> Number<M::V> {
+fn product<M: Machine>(m: &mut M, modulus: Modulus, a: &Number<M::V>, b: &Number<M::V>) -> Number<M::V> {
     let product = products(m, &[(modulus, a, b)]).remove(0).carry(m, modulus);
     assert!(product.below <= 2 * UNIT);
     product
@@ -423,13 +418,7 @@ fn canonical<M: Machine>(m: &mut M, modulus: Modulus, columns: &Columns<M::V>) -
 }
 
 /// Writes number `i` of an array, plain.
-fn store_plain<M: Machine>(
-    m: &mut M,
-    modulus: Modulus,
-    number: &Number<M::V>,
-    out: Array,
-    i: usize,
-) {
+fn store_plain<M: Machine>(m: &mut M, modulus: Modulus, number: &Number<M::V>, out: Array, i: usize) {
     let digits = leave(m, modulus, number);
     for (j, digit) in digits.into_iter().enumerate() {
         m.store(out, i * modulus.len() + j, digit);

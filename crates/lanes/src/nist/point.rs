@@ -49,12 +49,7 @@ impl<V: Copy> Entry<V> {
 
 impl<V: Copy> Point<V> {
     /// The point whose coordinates begin at vector `at` of an array.
-    pub(super) fn load<M: Machine<V = V>>(
-        m: &mut M,
-        curve: Curve,
-        array: Array,
-        at: usize,
-    ) -> Self {
+    pub(super) fn load<M: Machine<V = V>>(m: &mut M, curve: Curve, array: Array, at: usize) -> Self {
         let d = curve.digits();
         let [x, y, z] = curve.below();
         Self {
@@ -67,10 +62,7 @@ impl<V: Copy> Point<V> {
     pub(super) fn store<M: Machine<V = V>>(&self, m: &mut M, curve: Curve, array: Array) {
         let coordinates = [&self.x, &self.y, &self.z];
         for ((i, number), below) in coordinates.into_iter().enumerate().zip(curve.below()) {
-            assert!(
-                number.below <= below,
-                "coordinate {i} of a point is too large"
-            );
+            assert!(number.below <= below, "coordinate {i} of a point is too large");
             number.store(m, array, i * curve.digits());
         }
     }
@@ -98,11 +90,7 @@ impl<V: Copy> Point<V> {
         let [square, product] = wide(m, p, [(&gamma, &gamma), (&alpha, &rest)]);
         let y3 = product.sub_shifted(m, &square, 3);
         let y3 = reduce(m, &[p], vec![y3]).remove(0).settle(m, p);
-        Self {
-            x: x3,
-            y: y3,
-            z: z3,
-        }
+        Self { x: x3, y: y3, z: z3 }
     }
 
     /// `self` plus or minus an entry of a table, where they are neither the same point nor
@@ -158,9 +146,7 @@ impl<V: Copy> Point<V> {
 
         // The computed sum is right where neither is infinity.
         let zero = m.splat(0);
-        let any = z.digits[1..]
-            .iter()
-            .fold(z.digits[0], |any, &digit| m.or(any, digit));
+        let any = z.digits[1..].iter().fold(z.digits[0], |any, &digit| m.or(any, digit));
         let infinity = m.eq(any, zero);
         let negative = entry.negative(m);
         let entry_y = entry.y.negate(m, p, negative);
@@ -189,21 +175,13 @@ impl<V: Copy> Point<V> {
 /// Two factors.
 type Pair<'a, V> = (&'a Number<V>, &'a Number<V>);
 
-fn reduced<M: Machine, const N: usize>(
-    m: &mut M,
-    p: Modulus,
-    factors: [Pair<'_, M::V>; N],
-) -> [Columns<M::V>; N] {
+fn reduced<M: Machine, const N: usize>(m: &mut M, p: Modulus, factors: [Pair<'_, M::V>; N]) -> [Columns<M::V>; N] {
     let factors = factors.map(|(a, b)| (p, a, b));
     let reduced = products(m, &factors);
     reduced.try_into().unwrap_or_else(|_| unreachable!())
 }
 
-fn wide<M: Machine, const N: usize>(
-    m: &mut M,
-    p: Modulus,
-    factors: [Pair<'_, M::V>; N],
-) -> [Wide<M::V>; N] {
+fn wide<M: Machine, const N: usize>(m: &mut M, p: Modulus, factors: [Pair<'_, M::V>; N]) -> [Wide<M::V>; N] {
     let factors = factors.map(|(a, b)| (p, a, b));
     let wide = wides(m, &factors);
     wide.try_into().unwrap_or_else(|_| unreachable!())

@@ -11,12 +11,7 @@ pub(super) const WINDOW_BITS: usize = 5;
 pub(super) const ENTRIES: usize = 1 << (WINDOW_BITS - 1);
 
 /// The entry that each lane's index names, read from all of them.
-pub(super) fn own_entry<M: Machine>(
-    m: &mut M,
-    curve: Curve,
-    table: Array,
-    index: Array,
-) -> Entry<M::V> {
+pub(super) fn own_entry<M: Machine>(m: &mut M, curve: Curve, table: Array, index: Array) -> Entry<M::V> {
     let index = m.load(index, 0);
     let d = curve.digits();
     let mask = m.splat(ENTRIES as u64 - 1);
@@ -44,12 +39,7 @@ pub(super) fn own_entry<M: Machine>(
 }
 
 /// Reads an entry of a table that all lanes share.
-pub(super) fn fixed_entry<M: Machine>(
-    m: &mut M,
-    curve: Curve,
-    table: Array,
-    index: Array,
-) -> Entry<M::V> {
+pub(super) fn fixed_entry<M: Machine>(m: &mut M, curve: Curve, table: Array, index: Array) -> Entry<M::V> {
     let index = m.load(index, 0);
     let (d, entries, lanes) = (curve.digits(), curve.fixed_entries(), m.lanes());
     // A pick chooses from two vectors by the lowest bits of the index; the higher bits choose
@@ -71,10 +61,7 @@ pub(super) fn fixed_entry<M: Machine>(
             })
             .collect();
         for &mask in &masks {
-            picks = picks
-                .chunks(2)
-                .map(|pair| m.select(mask, pair[1], pair[0]))
-                .collect();
+            picks = picks.chunks(2).map(|pair| m.select(mask, pair[1], pair[0])).collect();
         }
         picks[0]
     };

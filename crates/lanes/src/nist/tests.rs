@@ -182,9 +182,7 @@ fn responses_fulfil_their_equation() {
         let d = curve.digits();
         let n = curve.order();
         let number = |seed: u64| -> Vec<u64> {
-            let small: Vec<u64> = (0..d as u64)
-                .map(|i| ((seed << 20) + i + 3) & 0xffff)
-                .collect();
+            let small: Vec<u64> = (0..d as u64).map(|i| ((seed << 20) + i + 3) & 0xffff).collect();
             // Any number that is as wide as the modulus and below it.
             n.shifted(&small, 200 + seed as usize)
         };
@@ -302,11 +300,7 @@ fn the_table_has_multiples_of_the_base_point() {
         // The first multiples of each window, and the largest.
         let (mut base, _) = entered(curve, &generator(curve));
         for window in table.chunks(2 * d * entries) {
-            let entry = |e: usize| -> Vectors {
-                (0..2 * d)
-                    .map(|i| [window[i * entries + e % entries]])
-                    .collect()
-            };
+            let entry = |e: usize| -> Vectors { (0..2 * d).map(|i| [window[i * entries + e % entries]]).collect() };
             let expected = |point: &Vectors| {
                 let (entered, _) = entered(curve, &affine(curve, point));
                 entered[..2 * d].to_vec()
@@ -343,8 +337,7 @@ fn no_sum_of_a_multiplication_is_exceptional() {
         assert!(order[0] % (2 * Nist::ENTRIES as u64) > Nist::ENTRIES as u64);
         // The bits of n below the highest window of a table exceed half their range, or n has no
         // bit in that window.
-        let bits =
-            52 * (curve.digits() - 1) + 64 - order[curve.digits() - 1].leading_zeros() as usize;
+        let bits = 52 * (curve.digits() - 1) + 64 - order[curve.digits() - 1].leading_zeros() as usize;
         let windows = (bits + 1).div_ceil(curve.fixed_bits());
         let top = (windows - 1) * curve.fixed_bits();
         let below = (top - 8..top).map(|i| order[i / 52] >> (i % 52) & 1);

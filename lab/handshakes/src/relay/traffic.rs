@@ -98,12 +98,7 @@ impl<'a> Client<'a> {
 
     /// `connections` that are kept open: each sends [`REQUEST`] again as soon as it is answered, for
     /// so long, after a warm-up that is not measured.
-    pub(crate) fn requests(
-        &self,
-        connections: usize,
-        warmup: Duration,
-        duration: Duration,
-    ) -> io::Result<Turn> {
+    pub(crate) fn requests(&self, connections: usize, warmup: Duration, duration: Duration) -> io::Result<Turn> {
         let mut crowd = Crowd::new(self, connections)?;
         crowd.run(self, warmup)?;
         crowd.latencies.clear();
@@ -113,10 +108,7 @@ impl<'a> Client<'a> {
         crowd.latencies.sort_unstable();
         let at = |share: f64| {
             let index = (crowd.latencies.len() as f64 * share) as usize;
-            crowd
-                .latencies
-                .get(index)
-                .map_or(0.0, |ns| f64::from(*ns) / 1e3)
+            crowd.latencies.get(index).map_or(0.0, |ns| f64::from(*ns) / 1e3)
         };
         Ok(Turn {
             seconds,
@@ -258,10 +250,7 @@ impl Crowd {
             let space = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(&self.epoll, space, Some(&LOOK_EVERY)) {
                 Ok(0) if quiet_since.elapsed() > PATIENCE => {
-                    return Err(io::Error::new(
-                        ErrorKind::TimedOut,
-                        "no request is answered",
-                    ));
+                    return Err(io::Error::new(ErrorKind::TimedOut, "no request is answered"));
                 }
                 Ok(0) | Err(rustix::io::Errno::INTR) => continue,
                 Ok(_) => quiet_since = Instant::now(),
@@ -275,8 +264,7 @@ impl Crowd {
                 }
                 let now = Instant::now();
                 let latency = now.duration_since(*asked).as_nanos();
-                self.latencies
-                    .push(u32::try_from(latency).unwrap_or(u32::MAX));
+                self.latencies.push(u32::try_from(latency).unwrap_or(u32::MAX));
                 *asked = now;
                 session.send(REQUEST)?;
             }
@@ -320,10 +308,7 @@ impl ServerCertVerifier for Anybody {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![
-            SignatureScheme::ECDSA_NISTP256_SHA256,
-            SignatureScheme::RSA_PSS_SHA256,
-        ]
+        vec![SignatureScheme::ECDSA_NISTP256_SHA256, SignatureScheme::RSA_PSS_SHA256]
     }
 }
 

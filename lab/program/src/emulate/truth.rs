@@ -44,10 +44,7 @@ pub(super) fn holds(model: &Model, cpus: &Cpus, times: usize, json: bool) -> Res
 
 fn compare(model: &Model, cpus: &Cpus) -> Result<Vec<Row>, Failure> {
     let idle = || {
-        let lost = cpus
-            .iter()
-            .map(lost_when_idle)
-            .collect::<Result<Vec<_>, _>>();
+        let lost = cpus.iter().map(lost_when_idle).collect::<Result<Vec<_>, _>>();
         lost.map_err(|error| Failure::Failed(format!("cannot look at idle CPUs: {error}")))
     };
     // Without a brake first, and if that is refused, why: it says so better than we could here.
@@ -122,11 +119,7 @@ fn clocks(model: &Model, profile: &Profile, native: &Profile) -> Vec<Row> {
             continue;
         };
         let same = |one: &&Clock| (&one.class, one.cores) == (&clock.class, clock.cores);
-        let own = native
-            .clocks
-            .iter()
-            .find(same)
-            .map_or(1.0, |one| one.of_scalar.value);
+        let own = native.clocks.iter().find(same).map_or(1.0, |one| one.of_scalar.value);
         rows.push(Row {
             what: format!("{class} on {}, clock of scalar", clock.cores),
             expected: 100.0 * own * model.burst(class, LONG).clock,
@@ -191,15 +184,8 @@ fn table(model: &Model, repetition: usize, times: usize, rows: &[Row]) -> String
             (None, false) => "IS OFF".to_owned(),
         };
         let figures = [row.expected, row.measured, row.tolerance];
-        let [expected, measured, tolerance] =
-            figures.map(|figure| cell(format!("{figure:.1} {}", row.unit)));
-        vec![
-            cell(&row.what[..]),
-            expected,
-            measured,
-            tolerance,
-            cell(verdict),
-        ]
+        let [expected, measured, tolerance] = figures.map(|figure| cell(format!("{figure:.1} {}", row.unit)));
+        vec![cell(&row.what[..]), expected, measured, tolerance, cell(verdict)]
     });
     let head = [text(title), expected, measured, tolerance, text("verdict")];
     Table::new(head, None).with(rows).text()

@@ -12,8 +12,7 @@ use widelane_cli::failure::Failure;
 
 /// Lets the brake know of such slices. `level` is what they ask for.
 pub(super) fn watch(brake: &mut Brake, level: u8) -> Result<(), Failure> {
-    let mut slices =
-        Slices::open().map_err(|error| Failure::Failed(format!("--unmarked: {error}")))?;
+    let mut slices = Slices::open().map_err(|error| Failure::Failed(format!("--unmarked: {error}")))?;
     let class = match level {
         1 => Class::Light512,
         _ => Class::Heavy512,
@@ -38,9 +37,7 @@ pub(super) fn watch(brake: &mut Brake, level: u8) -> Result<(), Failure> {
         };
         slices.map(burst).collect()
     };
-    brake
-        .watch(seen)
-        .map_err(|error| Failure::Failed(error.to_string()))
+    brake.watch(seen).map_err(|error| Failure::Failed(error.to_string()))
 }
 
 /// Returns whether a process has the page of a brake, and so marks its wide code itself.

@@ -1,9 +1,6 @@
 //! A page to look at: its inputs, and what is on it.
 
-#![allow(
-    dead_code,
-    reason = "not every test that has this module uses all of it"
-)]
+#![allow(dead_code, reason = "not every test that has this module uses all of it")]
 
 use html5gum::{Token, Tokenizer};
 use std::fs;
@@ -104,11 +101,7 @@ impl Page {
                 Token::EndTag(tag) => {
                     open = false;
                     let block = [&b"tr"[..], b"p", b"li", b"h2", b"h3", b"summary", b"text"];
-                    text.push(if block.contains(&&tag.name[..]) {
-                        '\n'
-                    } else {
-                        ' '
-                    });
+                    text.push(if block.contains(&&tag.name[..]) { '\n' } else { ' ' });
                 }
                 Token::Error(error) => panic!("the page is not HTML: {error:?}"),
                 Token::Comment(_) | Token::Doctype(_) => {}

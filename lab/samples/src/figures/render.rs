@@ -13,9 +13,7 @@
 //! Names of fields and numbers are separated by commas; `_` stands for a space in a label. Each record is linked.
 
 use crate::figure::{Figure, Source, Unit};
-use crate::kinds::{
-    CLOSED, CPU_TIME, CURVE, ERRORS, FIELDS, Field, MEMORY, OPEN, Pair, RATE, TIMING, WAYS_IN,
-};
+use crate::kinds::{CLOSED, CPU_TIME, CURVE, ERRORS, FIELDS, Field, MEMORY, OPEN, Pair, RATE, TIMING, WAYS_IN};
 use crate::names;
 use crate::operations::{TIMES, beside_peers};
 use crate::record::Record;
@@ -36,18 +34,13 @@ pub(super) fn render(root: &Path, up: &str, mark: &str) -> Result<String, String
             let fields: Vec<Field> = fields.split(',').map(field).collect::<Result<_, _>>()?;
             block(both(&labelled(records)?, &fields)?, None)
         }
-        ["ways-in", numbers, ref records @ ..] => {
-            block(ways_in(&labelled(records)?, numbers), None)
-        }
+        ["ways-in", numbers, ref records @ ..] => block(ways_in(&labelled(records)?, numbers), None),
         ["servers", kind, name, record] => {
             let (record, source) = read(record)?;
             let kinds = [CLOSED, OPEN, CURVE];
             let kind = kinds.into_iter().find(|known| known.kind == kind);
             let kind = kind.ok_or("a table of servers is closed, open or curve")?;
-            block(
-                servers(&kind, field(name)?, &record, &source)?,
-                Some(&source),
-            )
+            block(servers(&kind, field(name)?, &record, &source)?, Some(&source))
         }
         ["memory", record] => {
             let (record, source) = read(record)?;
@@ -180,10 +173,7 @@ fn ways_in(records: &[Labelled], numbers: &str) -> Table {
     head.extend(records.iter().map(column));
     head.push(number("errors"));
     let mut table = Table::new(head, None);
-    let groups: Vec<_> = records
-        .iter()
-        .map(|one| WAYS_IN.groups(&one.record))
-        .collect();
+    let groups: Vec<_> = records.iter().map(|one| WAYS_IN.groups(&one.record)).collect();
     let mut keys: Vec<&[&Value]> = Vec::new();
     for group in groups.iter().flatten() {
         let in_flight = group.key[2].to_string();
@@ -193,11 +183,7 @@ fn ways_in(records: &[Labelled], numbers: &str) -> Table {
     }
     for key in keys {
         let name = |index: usize| key[index].as_str().unwrap_or_default();
-        let title = format!(
-            "{}, {}",
-            names::software(name(0)),
-            names::condition(name(1))
-        );
+        let title = format!("{}, {}", names::software(name(0)), names::condition(name(1)));
         let mut row = vec![cell(title), cell(key[2].to_string())];
         let mut errors = 0.0;
         for (one, groups) in records.iter().zip(&groups) {
@@ -216,21 +202,12 @@ fn ways_in(records: &[Labelled], numbers: &str) -> Table {
 }
 
 /// Medians of one field: a row for each handshake, and a column for each server.
-fn servers(
-    kind: &Kind,
-    (place, _, unit): Field,
-    record: &Record,
-    source: &Rc<Source>,
-) -> Result<Table, String> {
+fn servers(kind: &Kind, (place, _, unit): Field, record: &Record, source: &Rc<Source>) -> Result<Table, String> {
     let server = kind.keys.iter().position(|(key, _)| *key == "/side");
     let server = server.ok_or("its lines have no servers")?;
     let mut columns: Vec<Cell> = Vec::new();
     let mut rows: Vec<(Vec<Cell>, Vec<Option<Cell>>)> = Vec::new();
-    let is_same = |one: &[Cell], other: &[Cell]| {
-        one.iter()
-            .zip(other)
-            .all(|(one, other)| plain(one) == plain(other))
-    };
+    let is_same = |one: &[Cell], other: &[Cell]| one.iter().zip(other).all(|(one, other)| plain(one) == plain(other));
     for group in kind.groups(record) {
         // Passes have one job where one connection is in flight.
         if kind.kind == CLOSED.kind && *group.key[1] == 1 {
@@ -238,9 +215,7 @@ fn servers(
         }
         let mut keys = kind.keys_of(record, &group);
         let name = keys.remove(server);
-        let column = columns
-            .iter()
-            .position(|known| plain(known) == plain(&name));
+        let column = columns.iter().position(|known| plain(known) == plain(&name));
         let column = column.unwrap_or_else(|| {
             columns.push(name);
             columns.len() - 1
@@ -264,11 +239,7 @@ fn servers(
     let width = columns.len();
     let rows = rows.into_iter().map(|(mut row, mut cells)| {
         cells.resize(width, None);
-        row.extend(
-            cells
-                .into_iter()
-                .map(|one| one.unwrap_or_else(|| cell("–"))),
-        );
+        row.extend(cells.into_iter().map(|one| one.unwrap_or_else(|| cell("–"))));
         row
     });
     let rows: Vec<_> = rows.collect();
@@ -312,9 +283,7 @@ fn ours<'a>(record: &'a Record, operation: &str) -> Option<&'a Value> {
     let of = |backend: &str, in_flight: u64| {
         let results = record.of("speed").map(|line| &line.value["result"]);
         let mut wanted = results.filter(|result| {
-            result["operation"] == operation
-                && result["backend"] == backend
-                && result["in_flight"] == in_flight
+            result["operation"] == operation && result["backend"] == backend && result["in_flight"] == in_flight
         });
         wanted.next()
     };
@@ -345,20 +314,15 @@ mod tests {
                 "nginx": ["nginx version: nginx/1.2.3", "built with OpenSSL 3.0.1 1 Jan 2026"]}});
         let mut text = format!("{run}\n");
         for round in 0..8 {
-            for (side, rate) in [
-                ("nginx", 1000.4 + f64::from(round)),
-                ("widelane-on", 3001.2),
-            ] {
-                let report =
-                    json!({"handshakes_per_s": rate, "server_cpu_us_per_handshake": 1e6 / rate});
+            for (side, rate) in [("nginx", 1000.4 + f64::from(round)), ("widelane-on", 3001.2)] {
+                let report = json!({"handshakes_per_s": rate, "server_cpu_us_per_handshake": 1e6 / rate});
                 let line = json!({"kind": "pair", "condition": "rsa-x25519", "side": side,
                     "round": round, "in_flight": 64, "report": report});
                 text.push_str(&format!("{line}\n"));
             }
         }
         for (side, rate) in [("nginx", 1000.0), ("widelane-on", 4000.0)] {
-            let report =
-                json!({"handshakes_per_s": rate, "server_cpu_us_per_handshake": 1e6 / rate});
+            let report = json!({"handshakes_per_s": rate, "server_cpu_us_per_handshake": 1e6 / rate});
             let line = json!({"kind": "pair", "condition": "ecdsa-x25519", "side": side,
                 "round": 0, "in_flight": 64, "report": report});
             text.push_str(&format!("{line}\n"));
@@ -389,10 +353,7 @@ mod tests {
         text.push_str(&format!("{}\n", json!({"kind": "speed", "result": result})));
         let finding = json!({"operation": "y", "classes": ["one", "two"], "measurements": 5000,
             "t": 2.345});
-        text.push_str(&format!(
-            "{}\n",
-            json!({"kind": "timing", "finding": finding})
-        ));
+        text.push_str(&format!("{}\n", json!({"kind": "timing", "finding": finding})));
         text.push_str("{\"kind\": \"end\"}\n");
         std::fs::write(folder.path().join("r.jsonl"), text).expect("written");
         folder

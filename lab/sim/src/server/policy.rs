@@ -1,8 +1,6 @@
 //! Decisions that the engine's policy makes once, for a processor.
 
-use widelane_batching::{
-    self as batching, Clock, Form, PlacementChoice, Records, Topology, TransferCosts,
-};
+use widelane_batching::{self as batching, Clock, Form, PlacementChoice, Records, Topology, TransferCosts};
 
 use crate::core::CYCLE;
 use crate::placement::Placement;

@@ -62,9 +62,7 @@ impl<'a> Server<'a> {
     }
 
     fn finish(&mut self, task: u32) {
-        let Task {
-            began, connection, ..
-        } = self.tasks[task as usize];
+        let Task { began, connection, .. } = self.tasks[task as usize];
         self.times.requests.record(self.now - began);
         self.flow.finished += 1;
         self.flow.answered += 1;
@@ -72,8 +70,7 @@ impl<'a> Server<'a> {
         if let Arrivals::Closed { think, .. } = self.plan.arrivals {
             if think > 0.0 {
                 let pause = self.random.exponential(think * 1e9) as u64;
-                self.events
-                    .plan(self.now + pause, Event::Request { connection });
+                self.events.plan(self.now + pause, Event::Request { connection });
             } else {
                 self.request(connection);
             }

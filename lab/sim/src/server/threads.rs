@@ -65,9 +65,7 @@ impl Server<'_> {
 
     /// Lets a thread run a task's present step, or the part of it that may run there.
     pub(super) fn start(&mut self, thread: usize, task: u32) {
-        if let (Placement::Widelane, Some(operation)) =
-            (self.plan.placement, self.step(task).operation)
-        {
+        if let (Placement::Widelane, Some(operation)) = (self.plan.placement, self.step(task).operation) {
             // The thread gathers it and looks again: others may join it.
             self.threads[thread].gatherer.push(operation, task);
             return self.find(thread);

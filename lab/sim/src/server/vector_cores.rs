@@ -59,9 +59,7 @@ impl Server<'_> {
     pub(super) fn stay(&mut self) -> u64 {
         let transfer = &self.plan.transfer;
         match self.plan.placement {
-            Placement::FaultSystemCall => {
-                (self.random.exponential(transfer.system_call) * CYCLE) as u64
-            }
+            Placement::FaultSystemCall => (self.random.exponential(transfer.system_call) * CYCLE) as u64,
             Placement::FaultFixedTime => (transfer.fixed_us * 1e3) as u64 * self.clocks[0],
             _ => 0,
         }
@@ -70,8 +68,7 @@ impl Server<'_> {
     /// A vector core that has nothing to do or can be taken from scalar work.
     fn idle_vector(&mut self) -> Option<usize> {
         if !self.plan.transfer.lend {
-            let nothing =
-                |thread: &Thread| thread.is_vector && matches!(thread.does, Does::Nothing);
+            let nothing = |thread: &Thread| thread.is_vector && matches!(thread.does, Does::Nothing);
             return self.threads.iter().position(nothing);
         }
         if let Some(thread) = self.idle_lent.pop() {
@@ -86,9 +83,7 @@ impl Server<'_> {
     pub(super) fn reclaim(&mut self, thread: usize) {
         let core = self.core_of(thread);
         self.settle(core);
-        let left = self.cores[core]
-            .left(self.place_in_core(thread))
-            .unwrap_or(0);
+        let left = self.cores[core].left(self.place_in_core(thread)).unwrap_or(0);
         let does = std::mem::replace(&mut self.threads[thread].does, Does::Nothing);
         self.set(thread, None);
         if let Does::Task(task) = does {
@@ -148,10 +143,8 @@ impl Server<'_> {
             self.reclaim(thread);
         }
         let thread = thread as u32;
-        self.events.plan(
-            self.now + self.plan.transfer.wake_ns,
-            Event::Awake { thread },
-        );
+        self.events
+            .plan(self.now + self.plan.transfer.wake_ns, Event::Awake { thread });
     }
 
     pub(super) fn rest(&mut self, thread: usize) {
@@ -165,9 +158,7 @@ impl Server<'_> {
         if !self.plan.transfer.lend {
             return;
         }
-        let left = self.threads[thread]
-            .idleness
-            .rest_left(asleep, self.has_spare());
+        let left = self.threads[thread].idleness.rest_left(asleep, self.has_spare());
         let event = Event::Rested {
             thread: thread as u32,
             stamp: self.threads[thread].stamp,
@@ -191,9 +182,7 @@ impl Server<'_> {
             return;
         };
         let asleep = self.now - since;
-        let left = self.threads[thread]
-            .idleness
-            .rest_left(asleep, self.has_spare());
+        let left = self.threads[thread].idleness.rest_left(asleep, self.has_spare());
         if left > 0 {
             return self.plan_rest(thread, asleep);
         }

@@ -1,10 +1,6 @@
 //! What must hold of manifests, whether they are written here or rendered by the chart.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file uses its own part"
-)]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -129,9 +125,7 @@ pub fn fits_together(manifest: &Manifest) {
         }
     }
 
-    let labels = (manifest.objects.iter())
-        .find_map(Object::labels_of_pods)
-        .unwrap();
+    let labels = (manifest.objects.iter()).find_map(Object::labels_of_pods).unwrap();
     for object in manifest.others() {
         let kind = object["kind"].as_str().unwrap();
         let selector = match kind {
@@ -167,17 +161,9 @@ pub fn allows_no_more_than_needed(manifest: &Manifest) {
     assert_eq!(capabilities.drop, Some(vec!["ALL".to_owned()]), "{name}");
     assert_eq!(capabilities.add, None, "{name}");
     let of_pods = pods.security_context.as_ref().unwrap();
-    assert_eq!(
-        own.run_as_non_root.or(of_pods.run_as_non_root),
-        Some(true),
-        "{name}"
-    );
+    assert_eq!(own.run_as_non_root.or(of_pods.run_as_non_root), Some(true), "{name}");
     let user = own.run_as_user.or(of_pods.run_as_user);
-    assert_eq!(
-        (user, of_pods.fs_group),
-        (Some(65532), Some(65532)),
-        "{name}"
-    );
+    assert_eq!((user, of_pods.fs_group), (Some(65532), Some(65532)), "{name}");
     let profile = of_pods.seccomp_profile.as_ref().unwrap();
     assert_eq!(profile.type_, "RuntimeDefault", "{name}");
     assert_eq!(pods.automount_service_account_token, Some(false), "{name}");
@@ -199,9 +185,7 @@ pub fn keeps_metrics_from_strangers(manifest: &Manifest) {
         return;
     }
     let ports = terminator.ports.iter().flatten();
-    let metrics: Vec<_> = ports
-        .filter(|port| port.name.as_deref() == Some("metrics"))
-        .collect();
+    let metrics: Vec<_> = ports.filter(|port| port.name.as_deref() == Some("metrics")).collect();
     assert_eq!(metrics.len(), 1, "{name}");
     let policies: Vec<_> = (manifest.others())
         .filter(|object| object["kind"] == "NetworkPolicy")
@@ -216,10 +200,7 @@ pub fn keeps_metrics_from_strangers(manifest: &Manifest) {
     assert!(!opening.is_empty(), "{name}: no pod may");
     for rule in opening {
         let from = rule["from"].as_array();
-        assert!(
-            from.is_some_and(|from| !from.is_empty()),
-            "{name}: everybody may"
-        );
+        assert!(from.is_some_and(|from| !from.is_empty()), "{name}: everybody may");
     }
 }
 
@@ -315,10 +296,7 @@ pub fn configures_the_program_right(manifest: &Manifest) {
         "{name}: {connections} in {megabytes} MiB"
     );
     // Without a limit of CPUs there would be a worker for each CPU of the node.
-    assert!(
-        limits.contains_key("cpu") != config.workers.is_some(),
-        "{name}"
-    );
+    assert!(limits.contains_key("cpu") != config.workers.is_some(), "{name}");
 }
 
 fn port_of(probe: &Probe) -> &IntOrString {
@@ -331,8 +309,7 @@ fn port_of(probe: &Probe) -> &IntOrString {
 pub const VERSIONS: [&str; 3] = ["1.30", "1.33", "1.37"];
 
 /// What a test prints that cannot ask a validator.
-pub const NO_VALIDATOR: &str =
-    "SKIP: no kubernetes-validate; pip install kubernetes-validate==1.37.0";
+pub const NO_VALIDATOR: &str = "SKIP: no kubernetes-validate; pip install kubernetes-validate==1.37.0";
 
 /// Compares files with the schemas of an API server, by `kubernetes-validate`. `None`: it is not installed.
 pub fn validated(version: &str, files: &[PathBuf]) -> Option<Result<(), String>> {

@@ -46,10 +46,7 @@ mod tests {
             "proved 7 s ago: 171 µs of CPU a handshake with lanes, 379 µs without"
         );
         assert!(said(180, Found::Same).starts_with("proved 3 min ago: no difference was seen"));
-        assert_eq!(
-            said(7200, Found::Nothing),
-            "proved 2 h ago: it could not be told"
-        );
+        assert_eq!(said(7200, Found::Nothing), "proved 2 h ago: it could not be told");
         assert_eq!(noted(&Proved::default(), now), None);
         let proved = Proved {
             until: now + Duration::from_secs(3),

@@ -61,10 +61,7 @@ impl Plan {
 impl Plan {
     /// Handshakes a second that make enough of them in each block.
     pub(super) fn least_rate(&self) -> f64 {
-        let counted = self
-            .on
-            .min(self.off)
-            .mul_f64(1.0 - 1.0 / f64::from(LEFT_OUT));
+        let counted = self.on.min(self.off).mul_f64(1.0 - 1.0 / f64::from(LEFT_OUT));
         FEWEST as f64 / counted.as_secs_f64()
     }
 }
@@ -103,10 +100,7 @@ mod tests {
     #[test]
     fn what_cannot_be_planned_says_what_can() {
         let short = Plan::new(MINUTE, 0.1).unwrap_err();
-        assert_eq!(
-            short.to_string(),
-            "that takes 120 seconds at least: 6 pairs of blocks"
-        );
+        assert_eq!(short.to_string(), "that takes 120 seconds at least: 6 pairs of blocks");
         assert!(Plan::new(MINUTE * 2, 0.1).is_ok());
         for share in [0.0, 1.0, -1.0, f64::NAN] {
             let error = Plan::new(MINUTE, share).unwrap_err();

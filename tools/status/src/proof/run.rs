@@ -391,11 +391,7 @@ mod tests {
         let plan = Plan::new(Duration::from_secs(60), 0.5).unwrap();
         let mut server = Server::new([171, 379]);
         assert_eq!(wait_for_load(&mut server, &plan), Ok(true));
-        assert_eq!(
-            server.now,
-            Duration::from_secs(1010),
-            "the first look is enough"
-        );
+        assert_eq!(server.now, Duration::from_secs(1010), "the first look is enough");
         // Twenty-eight a second make fifty in each block.
         server.every = 40;
         server.ends = Duration::from_secs(1100);
@@ -413,14 +409,8 @@ mod tests {
             threads: threads.iter().copied().collect(),
             ..Counts::default()
         };
-        let before = Look::from([
-            (1, counts(5, &[(1, 100), (2, 70)])),
-            (2, counts(9, &[(3, 9)])),
-        ]);
-        let after = Look::from([
-            (1, counts(8, &[(1, 150), (4, 30)])),
-            (5, counts(7, &[(5, 1)])),
-        ]);
+        let before = Look::from([(1, counts(5, &[(1, 100), (2, 70)])), (2, counts(9, &[(3, 9)]))]);
+        let after = Look::from([(1, counts(8, &[(1, 150), (4, 30)])), (5, counts(7, &[(5, 1)]))]);
         let block = between(&before, &after, Duration::from_secs(2));
         assert_eq!((block.signed, block.cpu), (3, Duration::from_nanos(80)));
         // A process that began anew has done nothing less.

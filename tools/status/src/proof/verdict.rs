@@ -267,14 +267,8 @@ fn latencies(pairs: &[Pair], tells_kinds: bool) -> Vec<Latency> {
         let quantile = |share, fewest| {
             let joined = join(pairs, |block| times(block).total(), fewest);
             let micros = |side: fn(&Pair) -> &Block| {
-                let found = joined
-                    .iter()
-                    .filter_map(|pair| times(side(pair)).quantile(share));
-                Estimate::of(
-                    &found
-                        .map(|found| found.as_secs_f64() * 1e6)
-                        .collect::<Vec<_>>(),
-                )
+                let found = joined.iter().filter_map(|pair| times(side(pair)).quantile(share));
+                Estimate::of(&found.map(|found| found.as_secs_f64() * 1e6).collect::<Vec<_>>())
             };
             Some(Both {
                 with: micros(|pair| &pair.with)?,
@@ -408,10 +402,7 @@ mod tests {
         is_near(proof.without, 171.0 * 2.2);
         is_near(proof.quotient, 2.2);
         let saved = proof.saved.unwrap();
-        assert!(
-            (saved - 0.0001026 * proof.rate * 2.0).abs() < 0.2,
-            "{saved}"
-        );
+        assert!((saved - 0.0001026 * proof.rate * 2.0).abs() < 0.2, "{saved}");
     }
 
     #[test]
@@ -433,10 +424,7 @@ mod tests {
                 ..Block::default()
             };
             Pair {
-                with: Block {
-                    in_lanes: 1,
-                    ..block
-                },
+                with: Block { in_lanes: 1, ..block },
                 without: block,
             }
         };
@@ -483,10 +471,7 @@ mod tests {
         let [full, resumed] = &proof.latencies[..] else {
             panic!("{:?}", proof.latencies);
         };
-        assert_eq!(
-            (full.of, resumed.of),
-            (Span::FullHandshake, Span::ResumedHandshake)
-        );
+        assert_eq!((full.of, resumed.of), (Span::FullHandshake, Span::ResumedHandshake));
         let is_near = |both: Both, with: f64, without: f64| {
             for (found, real) in [(both.with, with), (both.without, without)] {
                 assert!((found.middle / real - 1.0).abs() < 0.1, "{both:?}");
@@ -498,10 +483,7 @@ mod tests {
         // Fifteen hundred of each kind of block make three pairs of five hundred.
         assert_eq!(resumed.p99, None);
         let noted = proof.noted(Duration::from_secs(7));
-        assert_eq!(
-            (noted.found, noted.ended),
-            (Found::Differ, Duration::from_secs(7))
-        );
+        assert_eq!((noted.found, noted.ended), (Found::Differ, Duration::from_secs(7)));
         assert!(noted.without > noted.with && !noted.is_at_work(Duration::from_secs(1)));
     }
 

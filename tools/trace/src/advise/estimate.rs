@@ -207,8 +207,7 @@ impl Work {
     fn of(operation: &Operation, done: f64, costs: &BTreeMap<String, Costs>, sleep: f64) -> Self {
         let own = operation.typical;
         let names = engine_operations(&operation.name, operation.group.as_deref());
-        let steps: Option<Vec<Costs>> =
-            names.iter().map(|&name| costs.get(name).copied()).collect();
+        let steps: Option<Vec<Costs>> = names.iter().map(|&name| costs.get(name).copied()).collect();
         let steps = steps.unwrap_or_default();
         let alone: f64 = steps.iter().map(|costs| costs.alone as f64).sum();
         let share = |costs: Costs| (costs, own * costs.alone as f64 / alone.max(1.0));
@@ -226,9 +225,7 @@ impl Work {
     fn shared(&self, counts: &[f64]) -> f64 {
         let at = |count: f64| -> f64 {
             let steps = self.steps.iter();
-            steps
-                .map(|(costs, own)| shared(costs, *own, self.sleep, count))
-                .sum()
+            steps.map(|(costs, own)| shared(costs, *own, self.sleep, count)).sum()
         };
         counts.iter().map(|&count| at(count)).sum::<f64>() / counts.len().max(1) as f64
     }
@@ -236,9 +233,7 @@ impl Work {
 
 fn saved(works: &[Work], counts: &[f64]) -> f64 {
     let works = works.iter().filter(|work| !work.steps.is_empty());
-    works
-        .map(|work| work.count * (work.own - work.shared(counts)))
-        .sum()
+    works.map(|work| work.count * (work.own - work.shared(counts))).sum()
 }
 
 /// Cost of one of `count` requests. Requests that are too few for a pass cost what they cost the server; of those in a
@@ -295,15 +290,9 @@ fn engine_operations(name: &str, group: Option<&str>) -> &'static [&'static str]
         ("x25519 derive", _) => &["x25519-derive"],
         ("ecdh derive", Some("secp256r1")) => &["p256-ecdh"],
         ("ecdh derive", Some("secp384r1")) => &["p384-ecdh"],
-        ("ml-kem-768 encapsulate", Some("X25519MLKEM768")) => {
-            &["mlkem768-encaps", "x25519-keygen", "x25519-derive"]
-        }
-        ("ml-kem-768 encapsulate", Some("SecP256r1MLKEM768")) => {
-            &["mlkem768-encaps", "p256-keygen", "p256-ecdh"]
-        }
-        ("ml-kem-1024 encapsulate", Some("SecP384r1MLKEM1024")) => {
-            &["mlkem1024-encaps", "p384-keygen", "p384-ecdh"]
-        }
+        ("ml-kem-768 encapsulate", Some("X25519MLKEM768")) => &["mlkem768-encaps", "x25519-keygen", "x25519-derive"],
+        ("ml-kem-768 encapsulate", Some("SecP256r1MLKEM768")) => &["mlkem768-encaps", "p256-keygen", "p256-ecdh"],
+        ("ml-kem-1024 encapsulate", Some("SecP384r1MLKEM1024")) => &["mlkem1024-encaps", "p384-keygen", "p384-ecdh"],
         ("ml-kem-512 encapsulate", _) => &["mlkem512-encaps"],
         ("ml-kem-768 encapsulate", _) => &["mlkem768-encaps"],
         ("ml-kem-1024 encapsulate", _) => &["mlkem1024-encaps"],

@@ -137,10 +137,7 @@ mod tests {
         };
         used(100);
         let mut pace = Pace::new(Proc::at(folder.path()));
-        let answer = record(
-            22,
-            &server_hello(&[1; 32], &[], 0x1301, &tls13(29, 32, false)),
-        );
+        let answer = record(22, &server_hello(&[1; 32], &[], 0x1301, &tls13(29, 32, false)));
         let later = Clock::monotonic() + 1_000_000_000;
         for (direction, content, time) in [
             (Direction::Read, client_hello(&[], b"a.example"), later),

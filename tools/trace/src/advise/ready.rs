@@ -99,11 +99,7 @@ impl Looks {
     /// Handshakes that were ready in processes. Each process has a number of event loops, among which its handshakes
     /// are divided: 1 if its threads share passes. `ports` names where clients of these and of other processes come;
     /// the others take their part.
-    pub(super) fn ready(
-        &self,
-        loops: &BTreeMap<u32, usize>,
-        ports: &BTreeMap<u32, BTreeSet<Port>>,
-    ) -> Ready {
+    pub(super) fn ready(&self, loops: &BTreeMap<u32, usize>, ports: &BTreeMap<u32, BTreeSet<Port>>) -> Ready {
         let mut servers: BTreeMap<Port, f64> = BTreeMap::new();
         for port in ports.values().flatten() {
             *servers.entry(*port).or_default() += 1.0;

@@ -110,8 +110,7 @@ impl AskingPace {
     /// has nothing to do.
     fn asked(&mut self, now: u64, took: Duration, empty: bool) {
         if !empty {
-            self.pause =
-                u64::try_from(took.as_nanos()).map_or(u64::MAX, |took| took.saturating_mul(PAUSES));
+            self.pause = u64::try_from(took.as_nanos()).map_or(u64::MAX, |took| took.saturating_mul(PAUSES));
         }
         self.due = now.saturating_add(self.pause);
     }

@@ -69,11 +69,7 @@ fn handshakes(observed: &Observed) -> Vec<String> {
         .take(MOST_KINDS)
         .map(|(kind, count)| format!("{} {}", share(**count), described(kind)))
         .collect();
-    let rest: u64 = kinds
-        .iter()
-        .skip(MOST_KINDS)
-        .map(|(_, count)| **count)
-        .sum();
+    let rest: u64 = kinds.iter().skip(MOST_KINDS).map(|(_, count)| **count).sum();
     if rest > 0 {
         kinds_shown.push(format!("{} others", share(rest)));
     }
@@ -152,9 +148,7 @@ fn gains(estimate: &Estimate) -> Vec<String> {
     let Estimate { own, now, full, .. } = estimate;
     let ratio = |gain: &Gain| format!("{:.2}", gain.with / own);
     if !saves(estimate) {
-        return vec![
-            "Widelane would save nothing here: passes cost this machine as much.".to_owned(),
-        ];
+        return vec!["Widelane would save nothing here: passes cost this machine as much.".to_owned()];
     }
     if estimate.at_limit {
         return vec![format!(
@@ -175,11 +169,9 @@ fn gains(estimate: &Estimate) -> Vec<String> {
             ratio(now),
             time(now.saved),
         ),
-        false => {
-            "With Widelane and as many handshakes as now, next to nothing would be saved: too few \
+        false => "With Widelane and as many handshakes as now, next to nothing would be saved: too few \
                   are ready at the same time."
-                .to_owned()
-        }
+            .to_owned(),
     };
     let second = format!(
         "With full passes, each would take {}, which is {} of now: the same CPU \
@@ -242,11 +234,9 @@ fn unestimated(observed: &Observed, why: Unestimated) -> Option<String> {
 
 fn way_in(observed: &Observed) -> String {
     match observed.program.way_in() {
-        WayIn::Loaded => {
-            "It has loaded Widelane's provider already: `widelane status` tells how full \
+        WayIn::Loaded => "It has loaded Widelane's provider already: `widelane status` tells how full \
                           its passes are."
-                .to_owned()
-        }
+            .to_owned(),
         WayIn::Setup(unit) => {
             let more = match unit {
                 "haproxy" => "; haproxy.cfg needs ssl-mode-async",
@@ -255,11 +245,9 @@ fn way_in(observed: &Observed) -> String {
             };
             format!("The way in: sudo widelane setup {unit}, then restart it{more}.")
         }
-        WayIn::Rustls => {
-            "The way in: the crate widelane-rustls, whose provider takes the place of \
+        WayIn::Rustls => "The way in: the crate widelane-rustls, whose provider takes the place of \
                           AWS-LC's in one line of the program."
-                .to_owned()
-        }
+            .to_owned(),
         WayIn::Terminator => format!(
             "The way in: `widelane serve` in front of it, as {} {}.",
             match observed.program.tls {

@@ -136,11 +136,7 @@ fn what_is_too_few_for_a_pass_costs_what_it_costs_now() {
     let observed = nginx("rsa-2048", 350.0, 9.0);
     let estimate = Estimate::of(&observed, &lanes()).unwrap();
     let shared = estimate.parts.iter().map(|part| part.shared.unwrap());
-    let expected = [
-        (800.0 + 350.0) / 9.0,
-        (40.0 + 30.0) / 9.0,
-        (40.0 + 40.0) / 9.0,
-    ];
+    let expected = [(800.0 + 350.0) / 9.0, (40.0 + 30.0) / 9.0, (40.0 + 40.0) / 9.0];
     for (shared, expected) in shared.zip(expected) {
         near(shared, expected * US);
     }
@@ -190,10 +186,7 @@ fn handshakes_that_never_meet_save_nothing_now() {
         near(estimate.full.saved, 310.0 * US);
         let text = text(&observed);
         assert!(text.contains("next to nothing would be saved"), "{text}");
-        assert!(
-            text.contains("With full passes, each would take 190µs"),
-            "{text}"
-        );
+        assert!(text.contains("With full passes, each would take 190µs"), "{text}");
         assert_eq!(
             text.contains("none was met at a look"),
             observed.ready.counts.is_empty()
@@ -231,10 +224,7 @@ fn ecdsa_is_estimated_by_its_own_passes() {
     near(estimate.now.saved, (50.0 - 10.0 + 25.0 + 35.0) * US);
     let text = text(&observed);
     assert!(text.contains("TLSv1.3 x25519 ecdsa-p256"), "{text}");
-    assert!(
-        text.contains("ecdsa-p256 sign 50.0µs, in passes 10.0µs"),
-        "{text}"
-    );
+    assert!(text.contains("ecdsa-p256 sign 50.0µs, in passes 10.0µs"), "{text}");
 }
 
 #[test]
@@ -288,10 +278,7 @@ fn without_an_estimate_the_reason_is_said() {
     let mut silent = usual.clone();
     (silent.done, silent.kinds) = (0, BTreeMap::new());
     let of = |observed: &Observed, sentence| why(observed, &lanes(), sentence);
-    assert_eq!(
-        of(&silent, "nothing to estimate"),
-        Unestimated::NoHandshakes
-    );
+    assert_eq!(of(&silent, "nothing to estimate"), Unestimated::NoHandshakes);
     silent.program.tls = Tls::Rustls;
     assert_eq!(of(&silent, "rustls is inside"), Unestimated::NoHandshakes);
     let mut brief = usual.clone();
@@ -303,24 +290,14 @@ fn without_an_estimate_the_reason_is_said() {
     let mut resumed = usual.clone();
     resumed.kinds = BTreeMap::from([(kind("", true), 20_000)]);
     resumed.operations.clear();
-    assert_eq!(
-        of(&resumed, "All handshakes resume"),
-        Unestimated::NoOperations
-    );
+    assert_eq!(of(&resumed, "All handshakes resume"), Unestimated::NoOperations);
     let mut others = usual.clone();
     others.operations.truncate(1);
     others.operations[0].name = "ffdh derive".to_owned();
-    assert_eq!(
-        of(&others, "No operation was seen"),
-        Unestimated::NoOperations
-    );
+    assert_eq!(of(&others, "No operation was seen"), Unestimated::NoOperations);
     let none = Lanes::None(widelane_cpu::Lanes::NONE);
     assert_eq!(
-        why(
-            &usual,
-            &none,
-            "This CPU has no lanes that Widelane uses: it lacks"
-        ),
+        why(&usual, &none, "This CPU has no lanes that Widelane uses: it lacks"),
         Unestimated::NoLanes(widelane_cpu::Lanes::NONE)
     );
     // A server that saves nothing needs no instructions for setup.
@@ -346,8 +323,7 @@ fn threads_that_wait_for_a_pass_have_to_sleep() {
     near(shared(&threads, 0), (100.0 + 0.75 * 4.0) * US);
     near(shared(&threads, 1) - shared(&loops, 1), 0.875 * 4.0 * US);
     assert!(threads.now.saved < loops.now.saved);
-    let warned =
-        |observed: &Observed| text(observed).contains("many threads of this server wake up");
+    let warned = |observed: &Observed| text(observed).contains("many threads of this server wake up");
     assert!(warned(&apache) && !warned(&nginx));
 }
 
@@ -389,16 +365,8 @@ fn the_way_in_is_said_for_each_kind_of_server() {
             Tls::OpenSsl,
             "`widelane setup` does not know a server with the name postfix.",
         ),
-        (
-            "nginx",
-            Tls::OldOpenSsl,
-            "only OpenSSL 3 or later loads providers",
-        ),
-        (
-            "nginx",
-            Tls::StaticOpenSsl,
-            "loads no provider from inside of nginx.",
-        ),
+        ("nginx", Tls::OldOpenSsl, "only OpenSSL 3 or later loads providers"),
+        ("nginx", Tls::StaticOpenSsl, "loads no provider from inside of nginx."),
         ("envoy", Tls::BoringSsl, "`widelane serve` in front of it"),
         ("caddy", Tls::Go, "`widelane serve` in front of it"),
         (
@@ -426,10 +394,7 @@ fn programs_get_the_same_figures() {
     let line = json(&observed, &Estimate::of(&observed, &lanes()));
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(line["handshakes_per_s"], 2_000.0);
-    assert_eq!(
-        (&line["way_in"], &line["setup"]),
-        (&"setup".into(), &"nginx".into())
-    );
+    assert_eq!((&line["way_in"], &line["setup"]), (&"setup".into(), &"nginx".into()));
     assert_eq!(line["at_limit"], true);
     assert_eq!(line["operations"][0]["in_passes_us"], 100.0);
     near(line["now"]["saved_us"].as_f64().unwrap(), 310.0);
@@ -460,16 +425,11 @@ fn what_waits_is_divided_among_those_who_serve() {
     looks.take(7, 0x1000, 60, 110);
     looks.take(8, 0x2000, 190, 210);
     let ports = |pids: &[u32]| -> BTreeMap<u32, BTreeSet<_>> {
-        pids.iter()
-            .map(|&pid| (pid, BTreeSet::from([port])))
-            .collect()
+        pids.iter().map(|&pid| (pid, BTreeSet::from([port]))).collect()
     };
     let one = looks.ready(&BTreeMap::from([(7, 1)]), &ports(&[7]));
     assert_eq!(one.counts, [31.0, 31.0]);
-    assert_eq!(
-        (one.looks, one.computed, one.asked, one.waited),
-        (5, 3, 3, 3)
-    );
+    assert_eq!((one.looks, one.computed, one.asked, one.waited), (5, 3, 3, 3));
     near(one.busy(), 0.6);
     let both = BTreeMap::from([(7, 1), (8, 1)]);
     let two = looks.ready(&both, &ports(&[7, 8]));
@@ -546,10 +506,7 @@ fn events_become_what_a_server_did() {
     let handshake = Arc::clone(&function("SSL_do_handshake", Role::Handshake));
     let sign = function("EVP_DigestSign", Role::Sign);
     let top = 0x7fff_0000_0000;
-    let hello = record(
-        22,
-        &server_hello(&[1; 32], &[], 0x1301, &tls13(29, 32, false)),
-    );
+    let hello = record(22, &server_hello(&[1; 32], &[], 0x1301, &tls13(29, 32, false)));
     for number in 0..3 {
         let start = Clock::monotonic() + 1_000_000_000 + number * 10_000_000;
         let mut signed = call(&sign, top - 0x100, start + 2_000, 400_000);

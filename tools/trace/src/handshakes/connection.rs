@@ -117,9 +117,7 @@ impl OpenCall {
 
     /// A stack pointer of the job that it went on with.
     fn job(&self) -> Option<u64> {
-        let (Stack::Pointer(inner), Stack::Pointer(own)) =
-            (self.children.last()?.place.stack, self.place.stack)
-        else {
+        let (Stack::Pointer(inner), Stack::Pointer(own)) = (self.children.last()?.place.stack, self.place.stack) else {
             return None;
         };
         (inner.abs_diff(own) > DEEPEST_OF_COROUTINES).then_some(inner)
@@ -154,13 +152,7 @@ impl Connection {
 
     /// Bytes that the program has read and written by itself for this connection before a call. Some programs move all
     /// bytes (a memory BIO): Node.js and Python's asyncio, for example.
-    pub(super) fn beside(
-        &mut self,
-        nesting: &mut Nesting,
-        pid: u32,
-        call: &Place,
-        inside: &[Child],
-    ) -> Vec<Child> {
+    pub(super) fn beside(&mut self, nesting: &mut Nesting, pid: u32, call: &Place, inside: &[Child]) -> Vec<Child> {
         // A program that moves the bytes may do so in functions that the library calls, too: Node.js, when
         // the handshake is done. Bytes of another descriptor show that the library does it.
         let socket = self.socket;
@@ -202,12 +194,7 @@ impl Connection {
     }
 
     /// Holds a call. One that is held already is inside it.
-    pub(super) fn hold(
-        &mut self,
-        mut call: OpenCall,
-        stacks: &Stacks,
-        clock: Clock,
-    ) -> Option<Handshake> {
+    pub(super) fn hold(&mut self, mut call: OpenCall, stacks: &Stacks, clock: Clock) -> Option<Handshake> {
         if let Some(inner) = self.held.take() {
             call.children.extend(inner.children);
             call.beside.splice(0..0, inner.beside);
@@ -309,9 +296,7 @@ fn outermost(children: Vec<Child>, pid: u32, stacks: &Stacks) -> Vec<Child> {
             around.retain(|(outer, _)| outer.end >= place.start);
             let is_around = |(outer, _): &&(Place, usize)| stacks.is_inside(pid, &place, outer);
             if let Some((_, at)) = around.iter().find(is_around) {
-                kept.get_mut(*at)
-                    .into_iter()
-                    .for_each(|outer| outer.contain(&child));
+                kept.get_mut(*at).into_iter().for_each(|outer| outer.contain(&child));
                 continue;
             }
             around.push((place, kept.len()));

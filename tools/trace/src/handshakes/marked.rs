@@ -236,13 +236,7 @@ mod tests {
 
     const CONNECTION: u64 = 5;
 
-    fn take(
-        marked: &mut Marked,
-        name: &str,
-        tid: u32,
-        time: u64,
-        arguments: &[u64],
-    ) -> Option<Handshake> {
+    fn take(marked: &mut Marked, name: &str, tid: u32, time: u64, arguments: &[u64]) -> Option<Handshake> {
         let mut event = reached(name, time, arguments);
         event.tid = tid;
         marked.take(&event, Clock::at(0, 0))
@@ -274,25 +268,13 @@ mod tests {
         }
         let ended = [CONNECTION, 0, 0x0304, 0x1302, 29, 0, 1, none];
         let told = take(&mut marked, "handshake_ended", 7, 300, &ended).unwrap();
-        assert_eq!(
-            (told.time, told.wall, told.calls, told.again),
-            (100, 200, 2, 1)
-        );
-        assert_eq!(
-            (told.library.as_str(), told.side),
-            ("widelane", Some(Side::Server))
-        );
+        assert_eq!((told.time, told.wall, told.calls, told.again), (100, 200, 2, 1));
+        assert_eq!((told.library.as_str(), told.side), ("widelane", Some(Side::Server)));
         assert_eq!(told.version.as_deref(), Some("TLSv1.3"));
         assert_eq!(told.cipher.as_deref(), Some("TLS_AES_256_GCM_SHA384"));
         assert_eq!(told.group.as_deref(), Some("x25519"));
-        assert_eq!(
-            (told.resumed, told.result, told.alert),
-            (Some(false), Ending::Ok, None)
-        );
-        let functions = told
-            .functions
-            .iter()
-            .map(|one| (&*one.name, one.count, one.ns));
+        assert_eq!((told.resumed, told.result, told.alert), (Some(false), Ending::Ok, None));
+        let functions = told.functions.iter().map(|one| (&*one.name, one.count, one.ns));
         let expected = [("x25519 derive", 2, 40), ("rsa-2048 sign", 1, 20)];
         assert_eq!(functions.collect::<Vec<_>>(), expected);
         let again = take(&mut marked, "handshake_ended", 7, 300, &ended);
@@ -322,12 +304,7 @@ mod tests {
         let ended = [CONNECTION, 0, 0, 0, 0, 0, 1, 0];
         assert!(take(&mut marked, "handshake_ended", 7, 3, &ended).is_none());
         // Without arguments nothing is known.
-        for name in [
-            "handshake_begun",
-            "handshake_step",
-            "job_submitted",
-            "job_done",
-        ] {
+        for name in ["handshake_begun", "handshake_step", "job_submitted", "job_done"] {
             assert!(take(&mut marked, name, 7, 3, &[]).is_none());
         }
     }
@@ -340,9 +317,6 @@ mod tests {
             (begun.time, begun.arguments[0]) = (number, Some(number));
             marked.take(&begun, Clock::at(0, 0));
         }
-        assert_eq!(
-            (marked.connections.len(), marked.lost()),
-            (MOST_CONNECTIONS, 10)
-        );
+        assert_eq!((marked.connections.len(), marked.lost()), (MOST_CONNECTIONS, 10));
     }
 }

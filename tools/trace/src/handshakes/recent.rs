@@ -81,14 +81,8 @@ mod tests {
         assert_eq!(recent.insert(key(2), 20), None);
         assert_eq!(recent.insert(key(6), 6), Some(3));
         recent.insert(key(7), 7);
-        assert_eq!(
-            (recent.get(&key(2)), recent.get(&key(4))),
-            (Some(&20), None)
-        );
-        assert_eq!(
-            (recent.remove(&key(2)), recent.remove(&key(2))),
-            (Some(20), None)
-        );
+        assert_eq!((recent.get(&key(2)), recent.get(&key(4))), (Some(&20), None));
+        assert_eq!((recent.remove(&key(2)), recent.remove(&key(2))), (Some(20), None));
         recent.insert((8, 0), 8);
         assert_eq!(recent.remove_process(7), [6, 7]);
         assert_eq!((recent.get(&(8, 0)), recent.len()), (Some(&8), 1));

@@ -32,9 +32,7 @@ impl Handshake {
     /// A line for people.
     pub fn text(&self) -> String {
         let unknown = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let resumed = self
-            .resumed
-            .map(|resumed| if resumed { "yes" } else { "no" });
+        let resumed = self.resumed.map(|resumed| if resumed { "yes" } else { "no" });
         let mut line = format!(
             "{:<15} {:>7} {:<15} {:<8} {:<6} {:<7} {:<28} {:<18} {:<7} {:<6} {:>7} {:>7} {:>7} {:>5} ",
             time_of_day((self.time_s * 1e6).round() as u64 * 1_000),

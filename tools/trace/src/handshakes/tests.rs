@@ -64,10 +64,7 @@ fn sized(mut call: Call, size: u64) -> Call {
 }
 
 fn hello13() -> Vec<u8> {
-    record(
-        22,
-        &server_hello(&[1; 32], &[], 0x1301, &tls13(29, 32, false)),
-    )
+    record(22, &server_hello(&[1; 32], &[], 0x1301, &tls13(29, 32, false)))
 }
 
 /// A server's handshake of TLS 1.3 on a stack and an object, from a time: two calls.
@@ -81,13 +78,7 @@ fn server(ssl: &Ssl, sp: u64, object: u64, from: u64) -> Vec<(u64, Event)> {
     vec![
         (
             from + 500,
-            bytes(
-                Read,
-                &client_hello(&[], b"a.example"),
-                sp - 0x400,
-                from + 500,
-            )
-            .into(),
+            bytes(Read, &client_hello(&[], b"a.example"), sp - 0x400, from + 500).into(),
         ),
         (from + 901_000, sign.into()),
         (from + 980_000, derive.into()),
@@ -127,12 +118,7 @@ fn bytes_that_the_program_moves_belong_to_the_call_after_them() {
         Event::from(why)
     };
     let hello = |name: &[u8]| client_hello(&[], name);
-    let answer = |group, cipher| {
-        record(
-            22,
-            &server_hello(&[1; 32], &[], cipher, &tls13(group, 32, false)),
-        )
-    };
+    let answer = |group, cipher| record(22, &server_hello(&[1; 32], &[], cipher, &tls13(group, 32, false)));
     let all = run([
         // Bytes of another connection, which had the descriptor before.
         moved(Read, &hello(b"old.example"), 5, MS),
@@ -164,49 +150,19 @@ fn bytes_that_the_program_moves_belong_to_the_call_after_them() {
     let facts: Vec<_> = (all.iter())
         .map(|one| {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
-            (
-                one.side,
-                text(&one.server_name),
-                text(&one.group),
-                text(&one.cipher),
-            )
+            (one.side, text(&one.server_name), text(&one.group), text(&one.cipher))
         })
         .collect();
     let fact = |side, name: &str, group: &str, cipher: &str| {
-        (
-            Some(side),
-            name.to_owned(),
-            group.to_owned(),
-            cipher.to_owned(),
-        )
+        (Some(side), name.to_owned(), group.to_owned(), cipher.to_owned())
     };
     assert_eq!(
         facts,
         [
-            fact(
-                Side::Server,
-                "a.example",
-                "x25519",
-                "TLS_AES_128_GCM_SHA256"
-            ),
-            fact(
-                Side::Server,
-                "b.example",
-                "secp256r1",
-                "TLS_AES_256_GCM_SHA384"
-            ),
-            fact(
-                Side::Server,
-                "d.example",
-                "x25519",
-                "TLS_AES_256_GCM_SHA384"
-            ),
-            fact(
-                Side::Client,
-                "c.example",
-                "secp384r1",
-                "TLS_CHACHA20_POLY1305_SHA256"
-            ),
+            fact(Side::Server, "a.example", "x25519", "TLS_AES_128_GCM_SHA256"),
+            fact(Side::Server, "b.example", "secp256r1", "TLS_AES_256_GCM_SHA384"),
+            fact(Side::Server, "d.example", "x25519", "TLS_AES_256_GCM_SHA384"),
+            fact(Side::Client, "c.example", "secp384r1", "TLS_CHACHA20_POLY1305_SHA256"),
         ]
     );
     assert!(all.iter().all(|one| one.result == Ending::Ok));
@@ -226,10 +182,7 @@ fn a_program_that_moves_the_bytes_may_do_so_inside_a_call_too() {
         call.result = result;
         Event::from(call)
     };
-    let answer = record(
-        22,
-        &server_hello(&[1; 32], &[], 0x1301, &tls13(29, 32, false)),
-    );
+    let answer = record(22, &server_hello(&[1; 32], &[], 0x1301, &tls13(29, 32, false)));
     let all = run([
         moved(Read, &client_hello(&[], b"a.example"), 0, MS),
         go_on(-1, 2 * MS),
@@ -280,15 +233,8 @@ fn a_handshake_of_two_calls() {
         (one.wall, one.cpu, one.waiting.unwrap()),
         (11 * MS, Some(3 * MS / 2), 8 * MS)
     );
-    let functions: Vec<_> = one
-        .functions
-        .iter()
-        .map(|f| (&*f.name, f.count, f.ns))
-        .collect();
-    assert_eq!(
-        functions,
-        [("rsa-2048 sign", 1, 900_000), ("x25519 derive", 1, 30_000)]
-    );
+    let functions: Vec<_> = one.functions.iter().map(|f| (&*f.name, f.count, f.ns)).collect();
+    assert_eq!(functions, [("rsa-2048 sign", 1, 900_000), ("x25519 derive", 1, 30_000)]);
 }
 
 #[test]
@@ -329,19 +275,14 @@ fn the_outer_of_two_calls_on_an_object_counts() {
     let last = call(&ssl.accept, TOP, 9 * MS, MS);
     let all = run(step(0).into_iter().chain(step(4 * MS)).chain([last.into()]));
     assert_eq!(all.len(), 1);
-    assert_eq!(
-        (all[0].calls, all[0].again, all[0].result),
-        (3, 2, Ending::Ok)
-    );
+    assert_eq!((all[0].calls, all[0].again, all[0].result), (3, 2, Ending::Ok));
     assert_eq!(all[0].waiting, Some(10 * MS - (3 * MS + 40)));
 }
 
 #[test]
 fn functions_that_call_each_other_count_once() {
     let ssl = ssl();
-    let sign = |depth: u64, start: u64, wall: u64| {
-        Event::from(sized(call(&ssl.sign, TOP - depth, start, wall), 384))
-    };
+    let sign = |depth: u64, start: u64, wall: u64| Event::from(sized(call(&ssl.sign, TOP - depth, start, wall), 384));
     let events = [
         sign(0x900, 1_020, 100),
         sign(0x800, 1_010, 130),
@@ -372,17 +313,9 @@ fn a_pointer_that_is_null_is_no_operation() {
         Event::from(call)
     };
     let whole = Event::from(call(&ssl.handshake, TOP, 1_000, MS));
-    let all = run([
-        tried(1_100, 0),
-        tried(1_300, 0),
-        tried(1_500, 0x7f00_0000_0000),
-        whole,
-    ]);
+    let all = run([tried(1_100, 0), tried(1_300, 0), tried(1_500, 0x7f00_0000_0000), whole]);
     assert_eq!(all[0].functions.len(), 1, "{all:?}");
-    assert_eq!(
-        (all[0].functions[0].count, all[0].functions[0].ns),
-        (1, 100)
-    );
+    assert_eq!((all[0].functions[0].count, all[0].functions[0].ns), (1, 100));
 }
 
 #[test]
@@ -398,10 +331,7 @@ fn a_goroutine_moves_and_its_functions_count() {
         on(sized(call(&ssl.sign, 0, 1_900, 300), 64), 9),
         on(call(&ssl.handshake, 0, 1_000, MS), 9),
     ]);
-    assert_eq!(
-        (all[0].functions[0].count, all[0].functions[0].ns),
-        (1, 300)
-    );
+    assert_eq!((all[0].functions[0].count, all[0].functions[0].ns), (1, 300));
     assert_eq!(all[0].functions[0].name, "ed25519 sign");
 }
 
@@ -429,11 +359,7 @@ fn alerts_have_names() {
     let ssl = ssl();
     let alert: Event = bytes(Written, &record(21, &[2, 40]), TOP - 0x100, 500).into();
     let failed = failing(call(&ssl.handshake, TOP, 0, MS));
-    let all = run([
-        alert,
-        failed.into(),
-        call(&ssl.free, TOP, 2 * MS, 10).into(),
-    ]);
+    let all = run([alert, failed.into(), call(&ssl.free, TOP, 2 * MS, 10).into()]);
     assert_eq!(
         (all[0].result, all[0].alert.as_deref()),
         (Ending::Alert, Some("handshake_failure"))
@@ -458,10 +384,7 @@ fn an_alert_to_a_peer_that_has_gone_is_no_reason() {
     assert_eq!(result(&gone, &alert), (Ending::Closed, None));
     let reason = Some("decode_error".to_owned());
     let alert_first = bytes(Written, &record(21, &[2, 50]), TOP - 0x100, 300);
-    assert_eq!(
-        result(&alert_first.into(), &gone),
-        (Ending::Alert, reason.clone())
-    );
+    assert_eq!(result(&alert_first.into(), &gone), (Ending::Alert, reason.clone()));
     // The end of a file is not that of the connection.
     let mut file = bytes(Read, &[], TOP - 0x100, 400);
     file.descriptor = 9;
@@ -477,10 +400,7 @@ fn objects_that_are_freed_and_processes_that_end_close_handshakes() {
         for why in [None, Some(Event::from(error(&ssl, 2, MS + 5)))] {
             let events = [waits(0)].into_iter().chain(why).chain([last.clone()]);
             let all = run(events);
-            assert_eq!(
-                (all.len(), all[0].result, all[0].calls),
-                (1, Ending::Closed, 1)
-            );
+            assert_eq!((all.len(), all[0].result, all[0].calls), (1, Ending::Closed, 1));
         }
     }
     // After the end, both tell nothing.
@@ -499,10 +419,7 @@ fn an_address_belongs_to_the_next_connection_after_free() {
     events.extend(server(&ssl, TOP, 0x1000, 30 * MS));
     let all = run(in_order(events));
     assert_eq!(all.len(), 2);
-    assert!(
-        all.iter()
-            .all(|one| one.result == Ending::Ok && one.calls == 2)
-    );
+    assert!(all.iter().all(|one| one.result == Ending::Ok && one.calls == 2));
 }
 
 #[test]
@@ -543,10 +460,7 @@ fn gnutls_tells_by_itself() {
         Event::from(call)
     };
     let all = run([step(0, -28), step(2 * MS, -52), step(4 * MS, 0)]);
-    assert_eq!(
-        (all[0].again, all[0].calls, all[0].result),
-        (2, 3, Ending::Ok)
-    );
+    assert_eq!((all[0].again, all[0].calls, all[0].result), (2, 3, Ending::Ok));
     assert_eq!(run([step(0, -12)])[0].result, Ending::Alert);
     assert_eq!(run([step(0, -110)])[0].result, Ending::Closed);
 }
@@ -555,21 +469,13 @@ fn gnutls_tells_by_itself() {
 fn lost_children_leave_fields_unknown() {
     let ssl = ssl();
     let events = server(&ssl, TOP, 0x1000, 0);
-    let calls = in_order(events).into_iter().filter(
-        |event| matches!(event, Event::Call(call) if call.function.role == Role::Handshake),
-    );
+    let calls = in_order(events)
+        .into_iter()
+        .filter(|event| matches!(event, Event::Call(call) if call.function.role == Role::Handshake));
     let all = run(calls);
     assert_eq!((all.len(), all[0].result), (1, Ending::Ok));
     let json: serde_json::Value = serde_json::from_str(&all[0].json()).expect("JSON");
-    for key in [
-        "side",
-        "version",
-        "cipher",
-        "group",
-        "resumed",
-        "server_name",
-        "alert",
-    ] {
+    for key in ["side", "version", "cipher", "group", "resumed", "server_name", "alert"] {
         assert!(json[key].is_null(), "{key}: {json}");
     }
     assert_eq!(json["functions"], serde_json::json!([]));
@@ -579,11 +485,7 @@ fn lost_children_leave_fields_unknown() {
 fn a_handshake_is_reported_when_it_has_settled() {
     let ssl = ssl();
     let mut handshakes = handshakes();
-    assert!(
-        handshakes
-            .take(&call(&ssl.handshake, TOP, 0, MS).into())
-            .is_empty()
-    );
+    assert!(handshakes.take(&call(&ssl.handshake, TOP, 0, MS).into()).is_empty());
     assert!(handshakes.settle(MS + SETTLED - 1).is_empty());
     assert_eq!(handshakes.settle(MS + SETTLED).len(), 1);
     assert!(handshakes.settle(u64::MAX).is_empty());

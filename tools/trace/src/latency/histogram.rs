@@ -139,10 +139,7 @@ mod tests {
         assert_eq!((bucket_of(0), bucket_of(15), bucket_of(16)), (0, 15, 16));
         assert_eq!((bucket_of(31), bucket_of(32), bucket_of(33)), (31, 32, 32));
         assert_eq!(bucket_of((1 << 36) - 1), BUCKETS - 2);
-        assert_eq!(
-            (bucket_of(1 << 36), bucket_of(u64::MAX)),
-            (BUCKETS - 1, BUCKETS - 1)
-        );
+        assert_eq!((bucket_of(1 << 36), bucket_of(u64::MAX)), (BUCKETS - 1, BUCKETS - 1));
         for bucket in 0..BUCKETS {
             let (first, next) = (beginning_of(bucket), beginning_of(bucket + 1));
             assert!(first < next);

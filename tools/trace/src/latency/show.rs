@@ -56,8 +56,7 @@ impl Latencies {
     /// The text format of Prometheus: a histogram, whose bounds are powers of two of nanoseconds.
     pub fn prometheus(&self) -> String {
         const NAME: &str = "widelane_trace_call_seconds";
-        let mut text =
-            format!("# HELP {NAME} Time of calls from entry to return.\n# TYPE {NAME} histogram\n");
+        let mut text = format!("# HELP {NAME} Time of calls from entry to return.\n# TYPE {NAME} histogram\n");
         for (key, times) in &self.rows {
             let mut labels = String::new();
             label(&mut labels, "library", &key.library);
@@ -100,9 +99,7 @@ fn draw(text: &mut String, times: &Histogram) {
     let most = bars.iter().map(|bar| bar.2).max().unwrap_or(0).max(1);
     let first = bars.iter().position(|bar| bar.2 > 0);
     let last = bars.iter().rposition(|bar| bar.2 > 0);
-    let shown = first
-        .zip(last)
-        .and_then(|(first, last)| bars.get(first..=last));
+    let shown = first.zip(last).and_then(|(first, last)| bars.get(first..=last));
     for (from, to, count) in shown.unwrap_or_default() {
         let to = match *to {
             u64::MAX => "…".to_owned(),
@@ -198,10 +195,7 @@ mod tests {
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[0]["library"], "li\"b\\\n");
         assert_eq!(lines[0]["time_s"], 1_700_000_000.25);
-        assert_eq!(
-            (&lines[1]["count"], &lines[1]["max_us"]),
-            (&4.into(), &3014.655.into())
-        );
+        assert_eq!((&lines[1]["count"], &lines[1]["max_us"]), (&4.into(), &3014.655.into()));
         assert!(lines[1]["cpu_share"].is_null());
         let shared = latencies().json(0.0, Some(53_008_000));
         assert!(shared.contains("\"cpu_share\":0.1}"), "{shared}");
@@ -217,10 +211,7 @@ mod tests {
             .filter_map(|line| line.rsplit_once(' ')?.1.parse().ok())
             .collect();
         assert_eq!(counts.len(), 28);
-        assert!(
-            counts.is_sorted() && counts[0] == 1 && counts[27] == 4,
-            "{counts:?}"
-        );
+        assert!(counts.is_sorted() && counts[0] == 1 && counts[27] == 4, "{counts:?}");
         let rest = "{library=\"openssl\",function=\"SSL_do_handshake\",outcome=\"ok\"";
         for line in [
             format!("widelane_trace_call_seconds_bucket{rest},le=\"0.000001023\"}} 1"),
@@ -231,10 +222,7 @@ mod tests {
             assert!(text.lines().any(|is| is == line), "{line}\n{text}");
         }
         // A newline in a label would begin another line.
-        assert!(
-            text.contains("{library=\"li\\\"b\\\\\\n\",function="),
-            "{text}"
-        );
+        assert!(text.contains("{library=\"li\\\"b\\\\\\n\",function="), "{text}");
         let known = |line: &str| line.starts_with(['#', 'w']);
         assert!(text.lines().all(known));
     }

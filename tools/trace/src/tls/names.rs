@@ -214,9 +214,6 @@ mod tests {
         assert_eq!(group(3), "0x0003");
         assert_eq!(version(0x0304), "TLSv1.3");
         assert_eq!(version(0x7f1c), "0x7f1c");
-        assert_eq!(
-            (alert(40), alert(7)),
-            ("handshake_failure".into(), "7".into())
-        );
+        assert_eq!((alert(40), alert(7)), ("handshake_failure".into(), "7".into()));
     }
 }

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 const RANDOM: [u8; 32] = [0x44; 32];
 const RETRY: [u8; 32] = [
-    0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91,
-    0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
+    0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2, 0xa2, 0x11,
+    0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
 ];
 
 fn facts(all: &[(Direction, Vec<u8>)]) -> Facts {
@@ -21,19 +21,12 @@ fn facts(all: &[(Direction, Vec<u8>)]) -> Facts {
 fn a_server_of_tls13() {
     let hello = server_hello(&RANDOM, &[1; 32], 0x1302, &tls13(0x11ec, 1120, false));
     let flight = [record(22, &hello), record(20, &[1]), record(23, &[0; 900])].concat();
-    let facts = facts(&[
-        (Read, client_hello(&[1; 32], b"example.org")),
-        (Written, flight),
-    ]);
+    let facts = facts(&[(Read, client_hello(&[1; 32], b"example.org")), (Written, flight)]);
     assert_eq!(facts.side, Some(Side::Server));
     assert_eq!(facts.version, Some(0x0304));
     assert_eq!(facts.cipher, Some(0x1302));
     assert_eq!(facts.group, Some(0x11ec));
-    assert_eq!(
-        facts.resumed,
-        Some(false),
-        "an echoed session means nothing"
-    );
+    assert_eq!(facts.resumed, Some(false), "an echoed session means nothing");
     assert_eq!(facts.server_name.as_deref(), Some("example.org"));
     assert_eq!(facts.alert, None);
     assert!(facts.client_hello && facts.server_hello && !facts.retried);
@@ -43,25 +36,13 @@ fn a_server_of_tls13() {
 fn a_preshared_key_behind_a_long_key_share() {
     let hello = server_hello(&RANDOM, &[], 0x1301, &tls13(0x11ec, 1120, true));
     let facts = facts(&[(Read, record(22, &hello))]);
-    assert_eq!(
-        (facts.side, facts.resumed),
-        (Some(Side::Client), Some(true))
-    );
+    assert_eq!((facts.side, facts.resumed), (Some(Side::Client), Some(true)));
 }
 
 #[test]
 fn header_and_content_apart_in_any_pieces() {
-    let hello = record(
-        22,
-        &server_hello(&RANDOM, &[2; 32], 0x1301, &tls13(29, 32, true)),
-    );
-    for pieces in [
-        vec![5],
-        vec![3],
-        vec![5, 7],
-        vec![1, 2, 3, 4, 5, 6],
-        vec![5, 4, 40],
-    ] {
+    let hello = record(22, &server_hello(&RANDOM, &[2; 32], 0x1301, &tls13(29, 32, true)));
+    for pieces in [vec![5], vec![3], vec![5, 7], vec![1, 2, 3, 4, 5, 6], vec![5, 4, 40]] {
         let mut rest = &hello[..];
         let mut all = vec![(Written, client_hello(&[2; 32], b"a"))];
         for piece in pieces {
@@ -145,22 +126,14 @@ fn content_whose_header_was_not_reported() {
     let facts_of = facts(&[(Read, client[5..].to_vec())]);
     assert_eq!(facts_of.server_name.as_deref(), Some("no.header"));
     // The next record has its header again.
-    let server = record(
-        22,
-        &server_hello(&RANDOM, &[], 0x1301, &tls13(23, 65, false)),
-    );
+    let server = record(22, &server_hello(&RANDOM, &[], 0x1301, &tls13(23, 65, false)));
     let facts_of = facts(&[(Read, client[5..].to_vec()), (Written, server)]);
     assert_eq!(facts_of.group, Some(23));
 }
 
 #[test]
 fn a_retry_names_the_group_and_the_second_hello_counts() {
-    let retry = server_hello(
-        &RETRY,
-        &[3; 32],
-        0x1301,
-        &[(43, vec![3, 4]), (51, vec![0, 24])],
-    );
+    let retry = server_hello(&RETRY, &[3; 32], 0x1301, &[(43, vec![3, 4]), (51, vec![0, 24])]);
     let second = server_hello(&RANDOM, &[3; 32], 0x1301, &tls13(24, 97, false));
     let mut all = vec![
         (Read, client_hello(&[3; 32], b"retry.example")),
@@ -173,10 +146,7 @@ fn a_retry_names_the_group_and_the_second_hello_counts() {
         Read,
         [record(20, &[1]), client_hello(&[3; 32], b"retry.example")].concat(),
     ));
-    all.push((
-        Written,
-        [record(22, &second), record(23, &[7; 99])].concat(),
-    ));
+    all.push((Written, [record(22, &second), record(23, &[7; 99])].concat()));
     let last = facts(&all);
     assert!(last.retried && last.server_hello);
     assert_eq!((last.resumed, last.group), (Some(false), Some(24)));
@@ -190,10 +160,7 @@ fn tls12(session: &[u8], cipher: u16, more: &[Vec<u8>]) -> Vec<u8> {
 
 #[test]
 fn a_full_handshake_of_tls12() {
-    let exchange = message(
-        12,
-        &[&[3, 0, 29, 32][..], &[5; 32], &[8, 4, 1, 0], &[6; 256]].concat(),
-    );
+    let exchange = message(12, &[&[3, 0, 29, 32][..], &[5; 32], &[8, 4, 1, 0], &[6; 256]].concat());
     let messages = [message(11, &[9; 3000]), exchange, message(14, &[])];
     let flight = tls12(&[8; 32], 0xc02f, &messages);
     let finished = [record(20, &[1]), record(22, &[0xaa; 40])].concat();
@@ -218,10 +185,7 @@ fn resumed_handshakes_of_tls12() {
     assert_eq!((echoed.resumed, echoed.group), (Some(true), None));
     // Resumption is known by the next messages.
     let new_ticket = tls12(&[], 0xc02f, &[message(4, &[1; 60])]);
-    assert_eq!(
-        facts(&[hello(&[]), (Written, new_ticket)]).resumed,
-        Some(true)
-    );
+    assert_eq!(facts(&[hello(&[]), (Written, new_ticket)]).resumed, Some(true));
     let change = [tls12(&[], 0xc02f, &[]), record(20, &[1])].concat();
     assert_eq!(facts(&[hello(&[]), (Written, change)]).resumed, Some(true));
     // The client's own change tells nothing, nor does another session.
@@ -232,10 +196,7 @@ fn resumed_handshakes_of_tls12() {
     ]);
     assert_eq!(other.resumed, None);
     let anonymous = tls12(&[5; 32], 0xc02f, &[message(14, &[])]);
-    assert_eq!(
-        facts(&[hello(&[4; 32]), (Written, anonymous)]).resumed,
-        Some(false)
-    );
+    assert_eq!(facts(&[hello(&[4; 32]), (Written, anonymous)]).resumed, Some(false));
 }
 
 #[test]
@@ -252,21 +213,12 @@ fn other_key_exchanges_of_tls12_have_no_curve() {
 #[test]
 fn alerts_plain_and_encrypted() {
     let alert = |all: &[(Direction, Vec<u8>)]| facts(all).alert.expect("an alert");
-    let plain = alert(&[
-        (Read, client_hello(&[], b"a")),
-        (Written, record(21, &[2, 40])),
-    ]);
+    let plain = alert(&[(Read, client_hello(&[], b"a")), (Written, record(21, &[2, 40]))]);
     assert_eq!(plain.name().as_deref(), Some("handshake_failure"));
     assert!(plain.is_fatal() && plain.direction == Written);
-    let apart = alert(&[
-        (Read, record(21, &[2, 48])[..5].to_vec()),
-        (Read, vec![2, 48]),
-    ]);
+    let apart = alert(&[(Read, record(21, &[2, 48])[..5].to_vec()), (Read, vec![2, 48])]);
     assert_eq!(apart.name().as_deref(), Some("unknown_ca"));
-    assert_eq!(
-        alert(&[(Read, vec![1, 0])]).name().as_deref(),
-        Some("close_notify")
-    );
+    assert_eq!(alert(&[(Read, vec![1, 0])]).name().as_deref(), Some("close_notify"));
     assert!(!alert(&[(Read, vec![1, 0])]).is_fatal());
     for (kind, length) in [(21, 26), (23, 19)] {
         let hidden = alert(&[(Read, record(kind, &vec![0xee; length]))]);
@@ -318,9 +270,7 @@ fn flights(text: &str) -> Vec<Bytes> {
         let direction = if fields.next()? == "<" { Read } else { Written };
         let length = fields.next()?.parse().ok()?;
         let hex = fields.next()?.as_bytes();
-        let digits = hex
-            .chunks(2)
-            .map(|pair| std::str::from_utf8(pair).expect("digits"));
+        let digits = hex.chunks(2).map(|pair| std::str::from_utf8(pair).expect("digits"));
         let content: Vec<u8> = digits
             .map(|pair| u8::from_str_radix(pair, 16).expect("digits"))
             .collect();
@@ -328,9 +278,7 @@ fn flights(text: &str) -> Vec<Bytes> {
         event.length = length;
         Some(event)
     };
-    text.lines()
-        .map(|text| line(text).expect("a line"))
-        .collect()
+    text.lines().map(|text| line(text).expect("a line")).collect()
 }
 
 #[test]
@@ -386,10 +334,7 @@ fn flights_of_openssl() {
         let alert = known.facts().alert.expect("an alert");
         assert_eq!(alert.name().as_deref(), Some("protocol_version"));
         let direction = if side == Side::Server { Written } else { Read };
-        assert_eq!(
-            (alert.direction, known.facts().side),
-            (direction, Some(side))
-        );
+        assert_eq!((alert.direction, known.facts().side), (direction, Some(side)));
     }
 }
 

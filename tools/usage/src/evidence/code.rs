@@ -52,9 +52,7 @@ impl Code {
             all.wide += wide;
             all.copies += copies;
             all.other += other;
-            let owner = threads
-                .iter_mut()
-                .find(|r#use| r#use.thread == sample.thread);
+            let owner = threads.iter_mut().find(|r#use| r#use.thread == sample.thread);
             if let Some(r#use) = owner {
                 let sampled = r#use.sampled.get_or_insert_default();
                 sampled.wide += wide;
@@ -120,10 +118,7 @@ mod tests {
             copies,
         };
         let wide = Wide {
-            functions: vec![
-                function(0x2000, "f", false),
-                function(0x2100, "memcpy", true),
-            ],
+            functions: vec![function(0x2000, "f", false), function(0x2100, "memcpy", true)],
             segments: vec![(0, 0x500, 0), (0x1000, 0x2000, 0x2000)],
         };
         let mut code = Code::default();
@@ -155,11 +150,7 @@ mod tests {
             (0x7000_0200, 3),
             (0x6fff_ffff, 5),
         ];
-        let samples = hits.map(|(address, count)| Sample {
-            thread,
-            address,
-            count,
-        });
+        let samples = hits.map(|(address, count)| Sample { thread, address, count });
         let ran = code.sort(samples.iter(), &mappings, &mut [&mut r#use]);
         let expected = Sampled {
             wide: 5,

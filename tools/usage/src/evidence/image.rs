@@ -36,9 +36,7 @@ pub(super) struct Function {
 impl Wide {
     /// The function at a place in the file.
     pub(super) fn at(&self, offset: u64) -> Option<&Function> {
-        let inside = |&&(from, length, _): &&(u64, u64, u64)| {
-            offset.checked_sub(from).is_some_and(|at| at < length)
-        };
+        let inside = |&&(from, length, _): &&(u64, u64, u64)| offset.checked_sub(from).is_some_and(|at| at < length);
         let &(from, _, address) = self.segments.iter().find(inside)?;
         let address = address.wrapping_add(offset - from);
         self.functions.iter().find(|function| {
@@ -51,16 +49,12 @@ impl Wide {
 /// Disassembles a file; `path` says what it is called. `None` if it cannot be read.
 pub(super) fn look_at(file: &RegularFile, path: &Path) -> Option<FileCode> {
     if file.identity().length > MOST_BYTES {
-        return Some(FileCode::Refused(
-            "a file of its code is too large to look at",
-        ));
+        return Some(FileCode::Refused("a file of its code is too large to look at"));
     }
     let data = file.read(MOST_BYTES).ok()?;
     match scan_bytes(path, &data) {
         Ok(image) => Some(FileCode::Code(wide(path, &image, &data))),
-        Err(_) => Some(FileCode::Refused(
-            "a file of its code is no ELF file for x86-64",
-        )),
+        Err(_) => Some(FileCode::Refused("a file of its code is no ELF file for x86-64")),
     }
 }
 
@@ -116,18 +110,9 @@ pub(super) fn base(path: &Path) -> Cow<'_, str> {
 }
 
 /// Files of C libraries begin so.
-const LIBRARIES: [&str; 6] = [
-    "libc.so.",
-    "libc-",
-    "ld-linux",
-    "ld-2",
-    "libc.musl",
-    "ld-musl",
-];
+const LIBRARIES: [&str; 6] = ["libc.so.", "libc-", "ld-linux", "ld-2", "libc.musl", "ld-musl"];
 /// Memory and string functions begin so.
-const STRINGS: [&str; 8] = [
-    "mem", "str", "stp", "wcs", "wmem", "rawmem", "bzero", "bcopy",
-];
+const STRINGS: [&str; 8] = ["mem", "str", "stp", "wcs", "wmem", "rawmem", "bzero", "bcopy"];
 /// Larger files are not looked at: it would take seconds, and twice their size of memory.
 const MOST_BYTES: u64 = 128 << 20;
 
@@ -139,10 +124,7 @@ mod tests {
     fn functions_that_copy_are_known_by_library_or_name() {
         assert!(only_copies("libc.so.6", None));
         assert!(only_copies("ld-linux-x86-64.so.2", None));
-        assert!(only_copies(
-            "program",
-            Some("__memmove_avx512_unaligned_erms")
-        ));
+        assert!(only_copies("program", Some("__memmove_avx512_unaligned_erms")));
         assert!(only_copies("program", Some("__strlen_evex512")));
         assert!(!only_copies("program", Some("memory_hard_hash")));
         assert!(!only_copies("libcrypto.so.3", None));

@@ -39,10 +39,7 @@ impl PartialEq for Question {
 impl Eq for Question {}
 
 /// The question to answer now, of all that have been asked. `None` when no more can come.
-pub(super) fn next(
-    waiting: &mut BinaryHeap<Question>,
-    asked: &Receiver<Question>,
-) -> Option<Question> {
+pub(super) fn next(waiting: &mut BinaryHeap<Question>, asked: &Receiver<Question>) -> Option<Question> {
     if waiting.is_empty() {
         waiting.push(asked.recv().ok()?);
     }

@@ -38,11 +38,7 @@ pub(super) struct Has {
 /// The verdict on a process.
 pub(super) fn judge(seen: &Facts) -> Finding {
     let Facts { upper, ran, has } = seen;
-    if let Some(Ran {
-        all,
-        most: Some(most),
-    }) = ran
-    {
+    if let Some(Ran { all, most: Some(most) }) = ran {
         #[expect(clippy::cast_precision_loss, reason = "for people")]
         let share = 100.0 * all.wide as f64 / all.all() as f64;
         let why = format!("{share:.0} % of samples in 512-bit code, most in {most}");
@@ -54,27 +50,21 @@ pub(super) fn judge(seen: &Facts) -> Finding {
     let samples = ran.as_ref().map_or(0, |ran| ran.all.all());
     let copied = ran.as_ref().map_or(0, |ran| ran.all.copies);
     let (verdict, why) = match (upper, &has.others, has.unseen) {
-        (true, Some(others), _) if samples < ENOUGH_SAMPLES || copied == 0 => {
-            (Verdict::Wide, others.clone())
-        }
+        (true, Some(others), _) if samples < ENOUGH_SAMPLES || copied == 0 => (Verdict::Wide, others.clone()),
         (false, Some(others), _) if samples < ENOUGH_SAMPLES => (Verdict::Possible, others.clone()),
         (_, Some(others), _) if copied > 0 => (
             Verdict::Copies,
             format!("{others}, but only memory and string functions were seen running"),
         ),
-        (_, Some(others), _) => (
-            Verdict::Narrow,
-            format!("{others}, but none was seen running"),
-        ),
+        (_, Some(others), _) => (Verdict::Narrow, format!("{others}, but none was seen running")),
         (true, None, Some(unseen)) => (
             Verdict::Wide,
             format!("512-bit values; from which code is unknown: {unseen}"),
         ),
         (false, None, Some(unseen)) => (Verdict::Unknown, unseen.to_owned()),
-        (true, None, None) if has.generated => (
-            Verdict::Wide,
-            "only code made at run time can have done it".to_owned(),
-        ),
+        (true, None, None) if has.generated => {
+            (Verdict::Wide, "only code made at run time can have done it".to_owned())
+        }
         (_, None, None) if has.copies => (
             Verdict::Copies,
             "has 512-bit code only in memory and string functions".to_owned(),
@@ -109,11 +99,7 @@ mod tests {
 
     fn ran(wide: u64, copies: u64, other: u64) -> Option<Ran> {
         Some(Ran {
-            all: Sampled {
-                wide,
-                copies,
-                other,
-            },
+            all: Sampled { wide, copies, other },
             most: (wide > 0).then(|| "f in libx".to_owned()),
         })
     }
@@ -136,15 +122,8 @@ mod tests {
         assert!(finding.why.starts_with("30 % "), "{}", finding.why);
         assert!(finding.why.ends_with("f in libx"), "{}", finding.why);
         let copies = verdict(true, ran(0, 10, 60), has(true, true));
-        assert_eq!(
-            copies,
-            Verdict::Copies,
-            "zmm memcpy in a program with better code"
-        );
-        assert_eq!(
-            verdict(false, ran(0, 0, 60), has(true, true)),
-            Verdict::Narrow
-        );
+        assert_eq!(copies, Verdict::Copies, "zmm memcpy in a program with better code");
+        assert_eq!(verdict(false, ran(0, 0, 60), has(true, true)), Verdict::Narrow);
         let few = verdict(false, ran(0, 0, 5), has(true, true));
         assert_eq!(few, Verdict::Possible, "five samples exclude nothing");
     }

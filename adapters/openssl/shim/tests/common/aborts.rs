@@ -11,12 +11,7 @@ use super::Files;
 use super::client::{Client, GROUPS, Tls, VERSIONS, Wish};
 
 /// Begins a handshake and goes away at a random point, in a random way.
-pub fn go_away(
-    client: &Client,
-    server: SocketAddr,
-    name: &str,
-    random: &mut Random,
-) -> io::Result<()> {
+pub fn go_away(client: &Client, server: SocketAddr, name: &str, random: &mut Random) -> io::Result<()> {
     let mut tls = client.connect(server, name)?;
     let mut hello = Vec::new();
     tls.conn.write_tls(&mut hello)?;

@@ -62,11 +62,9 @@ impl Wish {
             groups: GROUPS.to_vec(),
             ..clients::Wish::of(self.version)
         };
-        wish.groups
-            .sort_by_key(|group| group.name() != self.group.name());
+        wish.groups.sort_by_key(|group| group.name() != self.group.name());
         if self.only_rsa {
-            wish.schemes
-                .retain(|scheme| format!("{scheme:?}").starts_with("RSA"));
+            wish.schemes.retain(|scheme| format!("{scheme:?}").starts_with("RSA"));
         }
         let (mut config, stapled) = wish.config_and_stapled();
         config.enable_early_data = self.resumes;
@@ -98,13 +96,7 @@ impl Client {
     }
 
     /// As [`Client::get`], and the body must be `expected`.
-    pub fn expect(
-        &self,
-        server: SocketAddr,
-        name: &str,
-        path: &str,
-        expected: &str,
-    ) -> Result<Answer, String> {
+    pub fn expect(&self, server: SocketAddr, name: &str, path: &str, expected: &str) -> Result<Answer, String> {
         let answer = self.get(server, name, path)?;
         match answer.body == expected {
             true => Ok(answer),
@@ -146,14 +138,10 @@ impl Answer {
             head: head.to_owned(),
             body: body.to_owned(),
             resumed,
-            group: tls
-                .conn
-                .negotiated_key_exchange_group()
-                .map(SupportedKxGroup::name),
+            group: tls.conn.negotiated_key_exchange_group().map(SupportedKxGroup::name),
             certificate: certificates.first().cloned(),
         })
     }
 }
 
-pub static GROUPS: [&dyn SupportedKxGroup; 3] =
-    [kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
+pub static GROUPS: [&dyn SupportedKxGroup; 3] = [kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];

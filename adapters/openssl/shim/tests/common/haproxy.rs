@@ -5,13 +5,7 @@ use super::{Files, Server, With};
 
 /// HAProxy with a certificate of each kind, under the name of the kind. `options` are those of the
 /// program, `global` and `defaults` lines of these sections. `None` if it is not installed.
-pub fn haproxy(
-    files: Files,
-    options: &[&str],
-    global: &str,
-    defaults: &str,
-    with: With,
-) -> Option<Server> {
+pub fn haproxy(files: Files, options: &[&str], global: &str, defaults: &str, with: With) -> Option<Server> {
     let program = super::installed("haproxy")?;
     let address = super::free_address();
     let certificates = KINDS.map(|(kind, name)| {

@@ -26,9 +26,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
-use rustix::process::{
-    Pid, Signal, WaitOptions, kill_process_group, set_child_subreaper, waitpgid,
-};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, set_child_subreaper, waitpgid};
 use rustls::RootCertStore;
 use widelane_testkit::certificates::{Authority, parameters};
 pub use widelane_testkit::certificates::{Identity, Kind};
@@ -113,8 +111,7 @@ impl Files {
             With::Imports => format!("library = {}\n", libraries().shim.display()),
             _ => String::new(),
         };
-        let options =
-            format!("log = info\n{library}calibration = {CALIBRATION}\nprefer = widelane\n");
+        let options = format!("log = info\n{library}calibration = {CALIBRATION}\nprefer = widelane\n");
         let configuration = Configuration {
             options: &options,
             ..Configuration::default()
@@ -150,13 +147,7 @@ pub struct Server {
 
 impl Server {
     /// Starts the program and waits until it listens on `address`.
-    pub fn start(
-        files: Files,
-        address: SocketAddr,
-        program: &Path,
-        arguments: &[String],
-        with: With,
-    ) -> Self {
+    pub fn start(files: Files, address: SocketAddr, program: &Path, arguments: &[String], with: With) -> Self {
         // What the server leaves behind becomes a child of ours, so that it can be waited for.
         set_child_subreaper(Some(Pid::INIT)).expect("Linux");
         let log = || File::create(files.path("stderr")).expect("a file of our own directory");
@@ -175,11 +166,7 @@ impl Server {
             files.environment(&mut started, with);
         }
         let child = started.spawn().expect("the server starts");
-        let mut server = Self {
-            files,
-            address,
-            child,
-        };
+        let mut server = Self { files, address, child };
         eventually("the server listens", || {
             let ended = server.child.try_wait().expect("a child of ours");
             assert!(ended.is_none(), "the server ended:\n{}", server.log());
@@ -287,10 +274,7 @@ impl Drop for Server {
         if std::thread::panicking() {
             let log = self.log();
             let last: Vec<_> = log.lines().rev().take(30).collect();
-            eprintln!(
-                "the server's last words, newest first:\n{}",
-                last.join("\n")
-            );
+            eprintln!("the server's last words, newest first:\n{}", last.join("\n"));
         }
         let reports = self.reports();
         assert!(reports.is_empty() || std::thread::panicking(), "{reports}");

@@ -70,19 +70,12 @@ fn start(
         .replace("LISTEN", &format!("listen {address}"))
         .replace("ADDRESS", &address.to_string())
         .replace("DIR/", &directory.display().to_string());
-    let main = format!(
-        "{main} user root root; env LD_PRELOAD; env OPENSSL_CONF; env WIDELANE_CPU_DISABLE;"
-    );
+    let main = format!("{main} user root root; env LD_PRELOAD; env OPENSSL_CONF; env WIDELANE_CPU_DISABLE;");
     let http = format!("ssl_protocols TLSv1.2 TLSv1.3; {http}");
     let config = servers::nginx(&directory, &main, &http);
     let program = super::installed("nginx").expect("the test has looked");
     let text = |path: PathBuf| path.to_str().expect("a path of text").to_owned();
-    let arguments = [
-        "-c".into(),
-        text(config),
-        "-e".into(),
-        text(files.path("error.log")),
-    ];
+    let arguments = ["-c".into(), text(config), "-e".into(), text(files.path("error.log"))];
     let (program, arguments) = command(&program, &arguments);
     Server::start(files, address, &program, &arguments, with)
 }

@@ -95,11 +95,7 @@ pub(crate) fn check(subject: &Subject, response: &[u8], now: UnixTime) -> Result
 
 /// Checks a response that was taken before, and may have expired since: its signer need only have been
 /// authorised when it signed.
-pub(super) fn check_kept(
-    subject: &Subject,
-    response: &[u8],
-    now: UnixTime,
-) -> Result<Verdict, Refusal> {
+pub(super) fn check_kept(subject: &Subject, response: &[u8], now: UnixTime) -> Result<Verdict, Refusal> {
     inspect(subject, response, now, |produced| produced)
 }
 
@@ -131,10 +127,7 @@ fn inspect(
     let basic = Basic::from_der(content.bytes.as_bytes())?;
     let answers: Answers<'_> = basic.answers.decode_as()?;
     // 2
-    let mut about = answers
-        .answers
-        .iter()
-        .filter(|answer| subject.is(&answer.certificate));
+    let mut about = answers.answers.iter().filter(|answer| subject.is(&answer.certificate));
     let answer = about.next().ok_or(Refusal::OtherCertificate)?;
     if about.next().is_some() {
         return Err(Refusal::Several);
@@ -173,12 +166,7 @@ fn inspect(
 
 /// Verifies the signature of a response by the issuer's key, or by that of a certificate in the response
 /// that the issuer has made for this.
-fn verify(
-    subject: &Subject,
-    basic: &Basic<'_>,
-    responder: AnyRef<'_>,
-    now: UnixTime,
-) -> Result<(), Refusal> {
+fn verify(subject: &Subject, basic: &Basic<'_>, responder: AnyRef<'_>, now: UnixTime) -> Result<(), Refusal> {
     // DER has one form for each value: these are the bytes that came.
     let signed = basic.answers.to_der()?;
     let signature = basic.signature.as_bytes().ok_or(Refusal::Signature)?;
@@ -188,11 +176,7 @@ fn verify(
             basic.algorithm.header().tag() == Tag::Sequence
                 && basic.algorithm.value() == algorithm.signature_alg_id().as_ref()
         });
-        suited.any(|algorithm| {
-            signer
-                .verify_signature(*algorithm, &signed, signature)
-                .is_ok()
-        })
+        suited.any(|algorithm| signer.verify_signature(*algorithm, &signed, signature).is_ok())
     };
     // They are not signed: who is between the responder and this machine can put anything there, for
     // clients to stumble over.
@@ -242,8 +226,7 @@ fn verify(
 /// Whether an extension TLS feature demands that an OCSP response comes with the certificate (RFC 7633,
 /// section 4.1: a SEQUENCE of numbers of TLS extensions). One that is no such thing demands nothing.
 pub(crate) fn is_demanded(features: &[u8]) -> bool {
-    <Vec<u16> as Decode>::from_der(features)
-        .is_ok_and(|features| features.contains(&STATUS_REQUEST))
+    <Vec<u16> as Decode>::from_der(features).is_ok_and(|features| features.contains(&STATUS_REQUEST))
 }
 
 /// How a response names its signer.

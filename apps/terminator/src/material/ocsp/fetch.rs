@@ -86,9 +86,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let problem = explain(&error);
         match error {
-            Error::Timeout(_) | Error::HostNotFound | Error::Io(_) | Error::ConnectionFailed => {
-                Self::Silent(problem)
-            }
+            Error::Timeout(_) | Error::HostNotFound | Error::Io(_) | Error::ConnectionFailed => Self::Silent(problem),
             _ => Self::Answered(problem),
         }
     }
@@ -98,10 +96,7 @@ impl From<Error> for Failure {
 /// (RFC 5019, section 5).
 fn short_question(responder: &str, request: &[u8]) -> Option<String> {
     let question = Base64::encode_string(request);
-    let question = question
-        .replace('+', "%2B")
-        .replace('/', "%2F")
-        .replace('=', "%3D");
+    let question = question.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
     let address = format!("{}/{question}", responder.trim_end_matches('/'));
     // One with a query has no place for it.
     (address.len() <= LONGEST_ADDRESS && !responder.contains('?')).then_some(address)
@@ -192,8 +187,7 @@ mod tests {
 
     #[test]
     fn only_what_would_keep_other_questions_waiting_is_silence() {
-        let refused =
-            |status: &str| format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").into_bytes();
+        let refused = |status: &str| format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").into_bytes();
         let mut long = b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n".to_vec();
         long.resize(70_000, b'0');
         for (answer, expected) in [
@@ -226,9 +220,7 @@ mod tests {
         target.set_nonblocking(true).unwrap();
         let place = target.local_addr().unwrap();
         for status in [301, 302, 303, 307, 308] {
-            let head = format!(
-                "HTTP/1.1 {status} No\r\nLocation: http://{place}/\r\nContent-Length: 2\r\n\r\nok"
-            );
+            let head = format!("HTTP/1.1 {status} No\r\nLocation: http://{place}/\r\nContent-Length: 2\r\n\r\nok");
             match Fetch::new().ask(&saying(head.into_bytes()), b"question") {
                 Err(Failure::Answered(problem)) => {
                     assert!(problem.contains("redirects are not followed"), "{problem}");

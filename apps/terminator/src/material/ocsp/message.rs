@@ -96,11 +96,7 @@ pub(crate) struct Basic<'a> {
 /// ResponseData.
 #[derive(Debug, Sequence)]
 pub(crate) struct Answers<'a> {
-    #[asn1(
-        context_specific = "0",
-        default = "Default::default",
-        tag_mode = "EXPLICIT"
-    )]
+    #[asn1(context_specific = "0", default = "Default::default", tag_mode = "EXPLICIT")]
     pub(crate) version: u8,
     /// `[1]` a Name, or `[2]` the hash of a key.
     pub(crate) responder: AnyRef<'a>,

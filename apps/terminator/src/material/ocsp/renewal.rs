@@ -109,17 +109,10 @@ struct Plan {
 }
 
 /// The plans for what is wanted: those from before, and new ones.
-fn follow(
-    mut before: Vec<Plan>,
-    wanted: Vec<Renewable>,
-    now: UnixTime,
-    chance: fn() -> f64,
-) -> Vec<Plan> {
+fn follow(mut before: Vec<Plan>, wanted: Vec<Renewable>, now: UnixTime, chance: fn() -> f64) -> Vec<Plan> {
     let plan = |wanted: Renewable| {
-        let same = |plan: &Plan| {
-            Arc::ptr_eq(&plan.wanted.staple, &wanted.staple)
-                && plan.wanted.responder == wanted.responder
-        };
+        let same =
+            |plan: &Plan| Arc::ptr_eq(&plan.wanted.staple, &wanted.staple) && plan.wanted.responder == wanted.responder;
         if let Some(known) = before.iter().position(same) {
             return before.swap_remove(known);
         }
@@ -140,13 +133,7 @@ fn follow(
 }
 
 /// Asks for all that is due, and says what has expired.
-fn round(
-    plans: &mut [Plan],
-    store: Option<&Store>,
-    clock: impl Fn() -> UnixTime,
-    ask: Ask<'_>,
-    chance: fn() -> f64,
-) {
+fn round(plans: &mut [Plan], store: Option<&Store>, clock: impl Fn() -> UnixTime, ask: Ask<'_>, chance: fn() -> f64) {
     // A responder that does not answer is asked once, and does not keep the others waiting. One that answers
     // with an error is asked for each certificate: the error may be about one of them.
     let mut silent = HashSet::new();
@@ -155,9 +142,7 @@ fn round(
             && plan.is_due(clock())
         {
             let answer = match silent.contains(&responder) {
-                true => Err(Failure::Silent(
-                    "it has just not answered another question".to_owned(),
-                )),
+                true => Err(Failure::Silent("it has just not answered another question".to_owned())),
                 false => match plan.wanted.staple.request() {
                     Ok(request) => ask(&responder, &request),
                     Err(error) => Err(Failure::Answered(error.to_string())),
@@ -182,13 +167,7 @@ impl Plan {
     }
 
     /// Takes an answer, and plans the next question.
-    fn take(
-        &mut self,
-        answer: Result<Vec<u8>, String>,
-        store: Option<&Store>,
-        now: UnixTime,
-        chance: fn() -> f64,
-    ) {
+    fn take(&mut self, answer: Result<Vec<u8>, String>, store: Option<&Store>, now: UnixTime, chance: fn() -> f64) {
         let staple = &self.wanted.staple;
         let (certificate, responder) = (staple.file(), self.wanted.responder.as_deref());
         let taken = answer.and_then(|answer| {
@@ -302,9 +281,7 @@ mod tests {
         let chain = specimen.chain();
         let file = "a.pem";
         Renewable {
-            staple: Staples::default()
-                .get(file, &chain, &Staples::default())
-                .unwrap(),
+            staple: Staples::default().get(file, &chain, &Staples::default()).unwrap(),
             responder: responder.map(str::to_owned),
             must_staple: false,
         }
@@ -480,10 +457,7 @@ mod tests {
             next_update: NOW + 1000,
             revoked: false,
         };
-        assert_eq!(
-            [half(&verdict, 0.0), half(&verdict, 1.0)],
-            [NOW + 500, NOW + 600]
-        );
+        assert_eq!([half(&verdict, 0.0), half(&verdict, 1.0)], [NOW + 500, NOW + 600]);
         for (now, expected) in [
             (NOW, NOW + 500),
             (NOW + 490, NOW + 490 + 127),

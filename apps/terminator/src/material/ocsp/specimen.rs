@@ -6,16 +6,14 @@ use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use der::asn1::{AnyRef, BitStringRef, GeneralizedTime, ObjectIdentifier, OctetStringRef};
 use der::{Decode, Encode, Tag, TagNumber};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose, SerialNumber, SigningKey,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose, SerialNumber, SigningKey,
 };
 use rustls_pki_types::{CertificateDer, alg_id};
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::message::{
-    Answer, Answers, Basic, Content, Extension, Question, Request, Response, Status,
-};
+use super::message::{Answer, Answers, Basic, Content, Extension, Question, Request, Response, Status};
 use super::subject::Subject;
 
 /// When the tests are, in seconds since 1970.

@@ -151,10 +151,7 @@ impl Staple {
         }
         let response = Arc::new(Response { bytes, verdict });
         self.replace(response.clone());
-        Ok(Offered {
-            response,
-            is_new: true,
-        })
+        Ok(Offered { response, is_new: true })
     }
 
     /// Takes what an earlier process has fetched, if it is good. If it has expired, nothing older is fetched
@@ -167,10 +164,7 @@ impl Staple {
                 if let Ok(verdict) = known {
                     self.newest.fetch_max(verdict.this_update, Relaxed);
                 }
-                tracing::debug!(
-                    certificate = self.file,
-                    "not taken from the disk: {refusal}"
-                );
+                tracing::debug!(certificate = self.file, "not taken from the disk: {refusal}");
             }
         }
     }
@@ -247,9 +241,8 @@ impl Staples {
     /// Has the response of a certificate renewed or watched.
     pub(crate) fn want(&mut self, wanted: Renewable) {
         // One certificate of several listeners is one question.
-        let same = |known: &Renewable| {
-            Arc::ptr_eq(&known.staple, &wanted.staple) && known.responder == wanted.responder
-        };
+        let same =
+            |known: &Renewable| Arc::ptr_eq(&known.staple, &wanted.staple) && known.responder == wanted.responder;
         if !self.wanted.iter().any(same) {
             self.wanted.push(wanted);
         }

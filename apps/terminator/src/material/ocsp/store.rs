@@ -120,8 +120,7 @@ mod tests {
         store.clean();
         assert!(store.read("ab").is_some());
         let file = File::options().write(true).open(names[0].path()).unwrap();
-        file.set_modified(SystemTime::now() - 2 * FORGOTTEN)
-            .unwrap();
+        file.set_modified(SystemTime::now() - 2 * FORGOTTEN).unwrap();
         store.clean();
         assert_eq!(store.read("ab"), None);
         // Neither a link nor a pipe, for which root would wait.
@@ -137,10 +136,7 @@ mod tests {
     #[test]
     fn the_directory_is_given_away_but_never_through_a_link() {
         let root = tempfile::TempDir::new().unwrap();
-        let own = (
-            nix::unistd::geteuid().as_raw(),
-            nix::unistd::getegid().as_raw(),
-        );
+        let own = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
         let store = Store::new(root.path().join("ocsp"));
         store.prepare(Some(own)).unwrap();
         symlink(root.path(), root.path().join("link")).unwrap();

@@ -96,16 +96,7 @@ const SHA1: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.14.3.2.26");
 /// Those in which a responder may name the issuer, whatever the question has.
 const HASHES: [(ObjectIdentifier, &Algorithm); 4] = [
     (SHA1, &SHA1_FOR_LEGACY_USE_ONLY),
-    (
-        ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.2.1"),
-        &SHA256,
-    ),
-    (
-        ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.2.2"),
-        &SHA384,
-    ),
-    (
-        ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.2.3"),
-        &SHA512,
-    ),
+    (ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.2.1"), &SHA256),
+    (ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.2.2"), &SHA384),
+    (ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.2.3"), &SHA512),
 ];

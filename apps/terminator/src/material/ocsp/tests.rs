@@ -59,11 +59,7 @@ fn a_response_is_good_from_its_first_second_to_the_one_before_its_last() {
         (NOW, None, Some(Refusal::Endless)),
     ] {
         (says.from, says.until) = (from, until);
-        assert_eq!(
-            verdict(&specimen, &says).err(),
-            expected,
-            "{from} {until:?}"
-        );
+        assert_eq!(verdict(&specimen, &says).err(), expected, "{from} {until:?}");
     }
 }
 
@@ -233,10 +229,7 @@ fn what_is_not_signed_is_certificates_and_not_many() {
 fn errors_of_responders_are_named() {
     let specimen = Specimen::new("authority");
     for status in [Status::TryLater, Status::Unauthorized] {
-        let response = Response {
-            status,
-            content: None,
-        };
+        let response = Response { status, content: None };
         let refused = check(&specimen.subject, &response.to_der().unwrap(), at(NOW));
         assert_eq!(refused, Err(Refusal::Unsuccessful(status)));
     }

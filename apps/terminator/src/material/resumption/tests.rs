@@ -4,13 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
-    IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa, KeyIdMethod,
+    KeyPair, KeyUsagePurpose, RevokedCertParams,
 };
 use rustls::client::{Resumption, Tls12Resumption};
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, RootCertStore, ServerConnection,
-    SupportedProtocolVersion,
+    CertificateError, ClientConfig, ClientConnection, RootCertStore, ServerConnection, SupportedProtocolVersion,
 };
 use rustls_pki_types::{CertificateRevocationListDer, PrivateKeyDer};
 use time::OffsetDateTime;
@@ -124,12 +123,7 @@ impl World {
     }
 
     /// A client whose certificate ends `seconds` after the start.
-    fn client(
-        &self,
-        version: &'static SupportedProtocolVersion,
-        name: &str,
-        seconds: u64,
-    ) -> ClientConfig {
+    fn client(&self, version: &'static SupportedProtocolVersion, name: &str, seconds: u64) -> ClientConfig {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.serial_number = Some(name.as_bytes().to_vec().into());
@@ -176,10 +170,7 @@ fn moment(seconds: u64) -> OffsetDateTime {
 }
 
 /// A handshake in memory. The client takes the tickets.
-fn shake(
-    server: &Arc<ServerConfig>,
-    client: &Arc<ClientConfig>,
-) -> Result<HandshakeKind, rustls::Error> {
+fn shake(server: &Arc<ServerConfig>, client: &Arc<ClientConfig>) -> Result<HandshakeKind, rustls::Error> {
     let mut tls = Box::new(ServerConnection::new(server.clone()).unwrap());
     let name = "a.example".try_into().unwrap();
     let mut client = ClientConnection::new(client.clone(), name).unwrap();
@@ -227,10 +218,7 @@ const RESUMED: Result<HandshakeKind, rustls::Error> = Ok(HandshakeKind::Resumed)
 
 /// Whether the full handshake that followed was refused, by this error.
 #[track_caller]
-fn assert_refused(
-    result: Result<HandshakeKind, rustls::Error>,
-    expected: impl Fn(&CertificateError) -> bool,
-) {
+fn assert_refused(result: Result<HandshakeKind, rustls::Error>, expected: impl Fn(&CertificateError) -> bool) {
     match result {
         Err(rustls::Error::InvalidCertificate(error)) => assert!(expected(&error), "{error:?}"),
         other => panic!("{other:?}"),
@@ -268,9 +256,7 @@ fn a_new_revocation_list_ends_the_sessions_that_it_names_and_no_others() {
         world.revoke("bad", 1000);
         let server = world.config();
         assert_eq!(shake(&server, &good), RESUMED);
-        assert_refused(shake(&server, &bad), |error| {
-            *error == CertificateError::Revoked
-        });
+        assert_refused(shake(&server, &bad), |error| *error == CertificateError::Revoked);
     }
 }
 
@@ -324,8 +310,7 @@ fn there_are_no_sessions_beside_the_tickets() {
     let mut world = World::new();
     let server = world.config();
     let mut client = world.client(&rustls::version::TLS12, "a client", 1000);
-    client.resumption =
-        Resumption::in_memory_sessions(8).tls12_resumption(Tls12Resumption::SessionIdOnly);
+    client.resumption = Resumption::in_memory_sessions(8).tls12_resumption(Tls12Resumption::SessionIdOnly);
     let client = Arc::new(client);
     assert_eq!(shake(&server, &client), FULL);
     assert_eq!(shake(&server, &client), FULL);
@@ -420,14 +405,8 @@ fn keys_end_with_time_and_not_with_use() {
     let after = |seconds| start + Duration::from_secs(seconds);
     let keys = Keys::new(None, Duration::from_secs(100), start).unwrap();
     let ticket = keys.encrypt(b"plain", after(99)).unwrap();
-    assert!(
-        keys.decrypt(&ticket, after(100)).is_some(),
-        "its second half"
-    );
-    assert!(
-        keys.decrypt(&ticket, after(199)).is_some(),
-        "its second half"
-    );
+    assert!(keys.decrypt(&ticket, after(100)).is_some(), "its second half");
+    assert!(keys.decrypt(&ticket, after(199)).is_some(), "its second half");
     assert!(keys.decrypt(&ticket, after(200)).is_none(), "over");
 
     // No client uses them in between.
@@ -453,10 +432,7 @@ fn retired_keys_neither_make_nor_take_tickets() {
     let stays = before.get(scope.clone(), &[], &nothing).unwrap();
     let goes = before.get(other, &[], &nothing).unwrap();
     let mut after = TicketKeys::default();
-    assert!(Arc::ptr_eq(
-        &after.get(scope, &[], &before).unwrap(),
-        &stays
-    ));
+    assert!(Arc::ptr_eq(&after.get(scope, &[], &before).unwrap(), &stays));
     after.succeed(before);
     let now = Instant::now();
     assert!(stays.encrypt(b"plain", now).is_some());
@@ -608,10 +584,7 @@ fn files_of_a_configuration_that_is_not_taken_change_nothing() {
     after.get(scope, &[new], &before).unwrap();
     drop(after);
     assert!(keys.decrypt(&ticket, Instant::now()).is_some());
-    assert!(
-        keys.roll(Instant::now()).is_none(),
-        "files have their own time"
-    );
+    assert!(keys.roll(Instant::now()).is_none(), "files have their own time");
 }
 
 #[test]

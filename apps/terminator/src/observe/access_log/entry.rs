@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use aws_lc_rs::digest;
-use rustls::{
-    AlertDescription, CipherSuite, HandshakeKind, NamedGroup, ProtocolVersion, ServerConnection,
-};
+use rustls::{AlertDescription, CipherSuite, HandshakeKind, NamedGroup, ProtocolVersion, ServerConnection};
 
 use crate::config::Backend;
 use crate::observe::stats::{End, Failure, Refusal};
@@ -220,9 +218,7 @@ impl Fields {
         }
         self.version = tls.protocol_version();
         self.suite = tls.negotiated_cipher_suite().map(|suite| suite.suite());
-        self.group = tls
-            .negotiated_key_exchange_group()
-            .map(|group| group.name());
+        self.group = tls.negotiated_key_exchange_group().map(|group| group.name());
     }
 
     /// How far it came, and how it ended there: the label of the metric that counts it.

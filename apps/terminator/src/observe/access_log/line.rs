@@ -35,10 +35,7 @@ pub(super) fn connection(out: &mut Vec<u8>, format: LogFormat, entry: &Fields) {
     let alpn = entry.alpn.as_deref().map(String::from_utf8_lossy);
     line.text("alpn", alpn.as_deref());
     line.word("client_certificate_sha256", entry.certificate.map(hex));
-    line.text(
-        "backend",
-        entry.backend.as_ref().map(ToString::to_string).as_deref(),
-    );
+    line.text("backend", entry.backend.as_ref().map(ToString::to_string).as_deref());
     line.value("backend_tries", Some(entry.tries));
     line.value("received", Some(entry.received));
     line.value("sent", Some(entry.sent));
@@ -281,10 +278,7 @@ mod tests {
             entry.alpn = Some(every.bytes().rev().collect());
             let line = line(format, &entry);
             assert_eq!(line.matches('\n').count(), 1);
-            assert!(
-                line.bytes()
-                    .all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte))
-            );
+            assert!(line.bytes().all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)));
         }
     }
 
@@ -296,10 +290,7 @@ mod tests {
                 LogFormat::Json,
                 "{\"time\":\"1970-01-01T00:00:00.000Z\",\"lost_lines\":7}\n",
             ),
-            (
-                LogFormat::Text,
-                "time=1970-01-01T00:00:00.000Z lost_lines=7\n",
-            ),
+            (LogFormat::Text, "time=1970-01-01T00:00:00.000Z lost_lines=7\n"),
         ] {
             let mut out = Vec::new();
             lost(&mut out, format, time, 7);

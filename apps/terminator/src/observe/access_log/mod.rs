@@ -158,9 +158,7 @@ impl AccessLog {
     /// The log as it is.
     pub(crate) fn same(&self) -> Prepared {
         let running = lock(&self.running);
-        let running = running
-            .as_ref()
-            .filter(|running| running.target != LogTarget::Off);
+        let running = running.as_ref().filter(|running| running.target != LogTarget::Off);
         Prepared {
             destination: Destination::Same,
             sink: running.map(|running| running.sink.clone()),
@@ -191,9 +189,7 @@ impl AccessLog {
     /// Has the file opened anew, because it was renamed. `false`: there is no log.
     pub(crate) fn reopen(&self) -> bool {
         let running = lock(&self.running);
-        let running = running
-            .as_ref()
-            .filter(|running| running.target != LogTarget::Off);
+        let running = running.as_ref().filter(|running| running.target != LogTarget::Off);
         if let Some(running) = running {
             running.order(|given| given.reopen = true);
         }
@@ -223,9 +219,7 @@ impl AccessLog {
         match running.ended.recv_timeout(limit) {
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
                 if running.orders.may_tell.load(Relaxed) {
-                    tracing::error!(
-                        "the access log is stuck in a system call; its last lines are lost"
-                    );
+                    tracing::error!("the access log is stuck in a system call; its last lines are lost");
                 }
             }
             _ => drop(running.thread.join()),
@@ -234,10 +228,7 @@ impl AccessLog {
 
     /// Lines that were written, and lines that were lost.
     pub(crate) fn counts(&self) -> [u64; 2] {
-        [
-            self.counts.written.load(Relaxed),
-            self.counts.lost.load(Relaxed),
-        ]
+        [self.counts.written.load(Relaxed), self.counts.lost.load(Relaxed)]
     }
 
     fn start(&self) -> Result<Running, Fault> {
@@ -250,12 +241,10 @@ impl AccessLog {
         };
         let orders = Arc::<Orders>::default();
         let writer = Writer::new(inbox, orders.clone(), self.counts.clone());
-        let thread = std::thread::Builder::new()
-            .name("widelane-log".into())
-            .spawn(move || {
-                let _alive: SyncSender<()> = alive;
-                writer.run();
-            });
+        let thread = std::thread::Builder::new().name("widelane-log".into()).spawn(move || {
+            let _alive: SyncSender<()> = alive;
+            writer.run();
+        });
         let thread = thread.map_err(|error| {
             let problem = format!("cannot start a thread: {error}");
             Fault::new("access_log", problem, "raise the limit of threads").because_of(&error)
@@ -375,8 +364,7 @@ fn is_socket(path: &Path) -> bool {
 
 fn open(target: &LogTarget) -> Result<Output, Fault> {
     Output::open(target).map_err(|error| {
-        let is_without_reader =
-            error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error());
+        let is_without_reader = error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error());
         let remedy = match target {
             LogTarget::File(path) if is_socket(path) => NO_SOCKET.to_owned(),
             _ if is_without_reader => "start the program that reads this FIFO first".to_owned(),
@@ -576,8 +564,7 @@ mod tests {
             counts: counts.clone(),
             patient_until: OnceLock::new(),
         });
-        let [client, listener] =
-            ["192.0.2.1:1000", "192.0.2.2:443"].map(|text| text.parse().unwrap());
+        let [client, listener] = ["192.0.2.1:1000", "192.0.2.2:443"].map(|text| text.parse().unwrap());
         let backend = "127.0.0.1:8080".parse().unwrap();
         let begin = Instant::now();
         for _ in 0..LINES {

@@ -108,9 +108,7 @@ fn open_file(path: &Path) -> io::Result<File> {
             file.set_permissions(Permissions::from_mode(MODE))?;
             Ok(file)
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            options.create(true).open(path)
-        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.create(true).open(path),
         Err(error) => Err(error),
     }
 }
@@ -156,8 +154,8 @@ mod tests {
 
     #[test]
     fn the_own_log_is_known_unless_it_is_a_file() {
-        let is_file = rustix::fs::fstat(io::stderr())
-            .is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_file());
+        let is_file =
+            rustix::fs::fstat(io::stderr()).is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_file());
         let output = Output::open(&LogTarget::Stderr).unwrap();
         assert_eq!(output.is_own_log(), !is_file);
     }

@@ -122,12 +122,7 @@ impl Writer {
         }
         let lines = lost - self.told;
         self.told = lost;
-        line::lost(
-            &mut self.unwritten.bytes,
-            self.format,
-            SystemTime::now(),
-            lines,
-        );
+        line::lost(&mut self.unwritten.bytes, self.format, SystemTime::now(), lines);
         let now = Instant::now();
         let complained = self.complained;
         if self.may_tell() && complained.is_none_or(|before| now - before >= COMPLAINT_INTERVAL) {
@@ -397,9 +392,7 @@ mod tests {
     fn lines_of_another_format_are_lost_when_the_output_changes() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        let open = |path: &std::path::Path| {
-            Output::open(&crate::config::LogTarget::File(path.to_owned())).unwrap()
-        };
+        let open = |path: &std::path::Path| Output::open(&crate::config::LogTarget::File(path.to_owned())).unwrap();
         for (format, lost, expected) in [
             (LogFormat::Text, 3, " lost_lines=3\n"),
             (LogFormat::Json, 1, "two\nthree\n{\"time\":"),
@@ -420,10 +413,7 @@ mod tests {
             writer.write_waiting();
             let text = std::fs::read_to_string(&path).unwrap();
             assert!(text.contains(expected), "{text}");
-            assert!(
-                !text.contains("one") && text.contains("two") == (lost == 1),
-                "{text}"
-            );
+            assert!(!text.contains("one") && text.contains("two") == (lost == 1), "{text}");
         }
     }
 
@@ -453,13 +443,7 @@ mod tests {
 
     #[test]
     fn a_line_whose_beginning_is_written_is_kept_until_the_output_changes() {
-        for (taken, lost, kept) in [
-            (0, 2, ""),
-            (2, 1, "e\n"),
-            (3, 1, "\n"),
-            (4, 1, ""),
-            (8, 0, ""),
-        ] {
+        for (taken, lost, kept) in [(0, 2, ""), (2, 1, "e\n"), (3, 1, "\n"), (4, 1, ""), (8, 0, "")] {
             let mut unwritten = Unwritten {
                 bytes: b"one\ntwo\n".to_vec(),
                 taken,

@@ -81,13 +81,7 @@ where
     Workspace<L>: Local,
 {
     /// Encrypts or decrypts the next piece of a text in place.
-    pub(in super::super) fn piece(
-        &self,
-        key: &[u32; 8],
-        message: &mut State,
-        text: &mut [u8],
-        seals: bool,
-    ) {
+    pub(in super::super) fn piece(&self, key: &[u32; 8], message: &mut State, text: &mut [u8], seals: bool) {
         if text.is_empty() {
             return;
         }
