@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MOST 1024
 
@@ -225,7 +224,7 @@ int main(int count, char **arguments)
     printf("%zu compared, %zu right signatures\n", compared, right);
     fflush(stdout);
     EVP_PKEY_free(key);
-    /* The test looks at what the provider has counted until now. */
-    usleep(100000);
+    /* The test reads the provider's counts before it ends the input. */
+    getchar();
     return right == 0;
 }

@@ -7,7 +7,7 @@ mod common;
 
 use std::fs;
 
-use common::{KEYS, Scratch, With, has_lanes, source, text, watch};
+use common::{KEYS, Scratch, With, counted, has_lanes, source, text, watch};
 use widelane_testkit::c::compile;
 
 /// Every length of input, padding and hash function, as a small program in C.
@@ -29,7 +29,7 @@ fn results_and_errors_are_those_of_the_default_provider() {
         scratch.keys();
         for (name, _) in KEYS.iter().filter(|(name, _)| *name != "ed25519") {
             let command = scratch.command(With::Widelane, &program, &format!("{name}.pem"));
-            let (ended, report) = watch(command);
+            let (ended, report) = counted(command);
             let said = text(&ended);
             assert!(ended.status.success(), "{} {name}: {said}", scratch.version);
             let jobs: u64 = report.map_or(0, |report| report.operations.iter().map(|row| row.totals.jobs).sum());

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{KEYS, Scratch, With, text, watch};
+use common::{KEYS, Scratch, With, counted, text};
 use widelane_cpu::{DISABLE_VARIABLE, Product, Target};
 
 /// Lanes that multiply so, and what is taken away from a CPU that they are its best.
@@ -33,7 +33,7 @@ fn the_rounding_of_a_program_changes_no_signature_and_stays() {
                 let key = format!("{name}.pem");
                 let mut command = scratch.command(With::Widelane, &program, &key);
                 command.env(DISABLE_VARIABLE, disabled);
-                let (ended, report) = watch(command);
+                let (ended, report) = counted(command);
                 let said = text(&ended);
                 assert!(ended.status.success(), "{target}, {name}: {}: {said}", ended.status);
                 let report = report.expect("the provider has counted");

@@ -8,6 +8,7 @@
 )]
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -261,17 +262,37 @@ impl Server {
     }
 }
 
-/// Runs a program to its end, and gives what it said and the last that the provider has counted in it.
+/// Runs a program that writes a line once its work is done and then waits for the end of its input. Gives its
+/// output, and all that the provider has counted in it.
+#[track_caller]
+pub fn counted(mut command: Command) -> (Output, Option<Report>) {
+    let command = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut line = Vec::new();
+    let output = child.stdout.as_mut().expect("a pipe");
+    BufReader::with_capacity(1, output)
+        .read_until(b'\n', &mut line)
+        .expect("a pipe");
+    let report = Process(child.id().cast_signed()).counts();
+    let mut ended = child.wait_with_output().expect("a child of ours");
+    ended.stdout.splice(..0, line);
+    (ended, report)
+}
+
+/// Runs a program to its end. Gives its output, and the last counts of the provider that could be seen in it.
 #[track_caller]
 pub fn watch(mut command: Command) -> (Output, Option<Report>) {
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it starts");
     let process = Process(child.id().cast_signed());
     let mut last = None;
-    // What such programs say fits the pipes. Some end right after their last pass, which must be seen.
+    // The output of such programs fits the pipes.
     while child.try_wait().expect("a child of ours").is_none() {
         last = process.counts().or(last);
-        std::thread::sleep(Duration::from_micros(200));
+        std::thread::sleep(Duration::from_millis(5));
     }
     (child.wait_with_output().expect("a child of ours"), last)
 }
