@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::{retry_on_intr, write};
+use widelane_forks::process_id;
 
 /// How much is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Level {
     /// Nothing.
     Off,
-    /// Once for each reason: what does not run in lanes, and why.
+    /// Once for each reason: what does not run in lanes, and why. Also when overload begins and ends.
     Warn,
     /// Also that the provider was loaded, and what it offers.
     Info,
@@ -51,6 +52,13 @@ pub(crate) fn once(message: &str) {
     };
     if is_new {
         tell(message);
+    }
+}
+
+/// Tells something that happens again and again, in one process of several, each time.
+pub(crate) fn event(message: &str) {
+    if LEVEL.load(Relaxed) >= Level::Warn as u8 {
+        tell(&format!("process {}: {message}", process_id()));
     }
 }
 

@@ -176,6 +176,13 @@ extern "C" fn overload(news: Overload, waited: c_uint) {
             Overload::Refused => counters.refused(),
             Overload::Served => counters.served(waited.into()),
         });
+        match news {
+            Overload::Begins => {
+                log::event("overload: more connections come than it can serve; few may queue until it ends")
+            }
+            Overload::Ends => log::event("overload ends: no connection waits for long"),
+            Overload::Gone | Overload::Refused | Overload::Served => {}
+        }
     });
 }
 
@@ -206,3 +213,31 @@ static PASSES: Passes = Passes {
 static SHORTENS_QUEUES: AtomicBool = AtomicBool::new(true);
 
 static SUSPENSION: OnceLock<Option<&'static Suspension>> = OnceLock::new();
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Read};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn overload_is_logged_when_it_begins_and_ends() {
+        let error = rustix::stdio::stderr().try_clone_to_owned().expect("a file");
+        let (mut log, end) = io::pipe().expect("a pipe");
+        rustix::stdio::dup2_stderr(end.as_fd()).expect("a file");
+        for news in [Overload::Begins, Overload::Refused, Overload::Served, Overload::Ends] {
+            overload(news, 0);
+        }
+        rustix::stdio::dup2_stderr(error).expect("a file");
+        let mut lines = [0; 4096];
+        let size = log.read(&mut lines).expect("a pipe");
+        let lines = String::from_utf8_lossy(&lines[..size]);
+        // Tests beside this one may write, too.
+        let lines = lines
+            .lines()
+            .filter(|line| line.contains(&format!("process {}: overload", process_id())));
+        let events: Vec<_> = lines.map(|line| line.contains("overload ends")).collect();
+        assert_eq!(events, [false, true]);
+    }
+}
