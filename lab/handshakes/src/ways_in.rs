@@ -76,7 +76,7 @@ pub fn ways_in(stage: &Stage, plan: &WaysInPlan, mut progress: impl FnMut(&str))
     }
     let lanes = widelane_cpu::lanes();
     notes.extend(without_lanes(plan.disable_lanes, lanes));
-    let mut record = Record::begin(stage, &plan.records, "cases in", &plan.command)?;
+    let mut record = Record::begin(stage, &plan.records, "ways in", &plan.command)?;
     let mut comparisons = Vec::new();
     let mut servers = Vec::new();
     for case in &cases {
@@ -100,7 +100,7 @@ pub fn ways_in(stage: &Stage, plan: &WaysInPlan, mut progress: impl FnMut(&str))
         }));
     }
     record.line(&json!({
-        "kind": "cases-in-servers",
+        "kind": "ways-in-servers",
         "servers": servers,
         "disable_lanes": plan.disable_lanes,
         "notes": notes,
