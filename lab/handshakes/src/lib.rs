@@ -39,6 +39,7 @@ mod options;
 mod pair;
 mod peers;
 mod process;
+mod programs;
 mod record;
 mod relay;
 mod scaling;

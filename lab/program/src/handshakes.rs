@@ -188,7 +188,9 @@ enum Command {
     ///
     /// Five minutes. Example: widelane-lab handshakes ways-in --servers nginx,haproxy --rounds 20
     WaysIn {
-        /// nginx, haproxy, apache2, lighttpd [default: all that are installed]
+        /// nginx, haproxy, apache2, lighttpd [default: these four]; valkey, valkey-io-threads, redis,
+        /// redis-io-threads, pgbouncer, mosquitto, dovecot, dovecot-starttls, stunnel4, postfix. Those that
+        /// are not installed are left out
         #[arg(long, value_name = "LIST", value_delimiter = ',')]
         servers: Vec<Software>,
         /// Numbers of connections in flight
@@ -361,7 +363,7 @@ fn compared(cli: Args) -> Result<String, TrialError> {
             json,
         } => {
             let plan = WaysInPlan {
-                servers: or(servers, Software::ALL.into()),
+                servers: or(servers, Software::WEB.into()),
                 conditions: cli.condition,
                 in_flight: in_flight.into_iter().map(usize::from).collect(),
                 rounds: rounds.into(),
