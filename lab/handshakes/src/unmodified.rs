@@ -112,6 +112,14 @@ impl Software {
         names::word_after(said, mark)
     }
 
+    /// Returns whether the software answers SET and GET.
+    pub(crate) fn is_store(self) -> bool {
+        matches!(
+            self,
+            Self::Valkey | Self::ValkeyThreads | Self::Redis | Self::RedisThreads
+        )
+    }
+
     /// Returns whether the software starts as root alone.
     pub(crate) fn needs_root(self) -> bool {
         matches!(self, Self::Dovecot | Self::DovecotStarttls | Self::Postfix)

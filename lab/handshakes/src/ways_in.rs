@@ -290,7 +290,7 @@ fn shown(stage: &Stage, plan: &WaysInPlan, servers: &[Value], table: &Table, not
 }
 
 /// Names of the sides in records and JSON.
-const SIDES: [&str; 2] = ["plain", "widelane"];
+pub(crate) const SIDES: [&str; 2] = ["plain", "widelane"];
 /// Seconds before each measurement.
 const WARMUP: f64 = 0.1;
 /// Connections in flight, and seconds, before the first turn of a server.
