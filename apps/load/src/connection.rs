@@ -2,6 +2,7 @@
 //!
 //! | from        | to          | when                                                          |
 //! | ----------- | ----------- | ------------------------------------------------------------- |
+//! | Asking      | Handshaking | the server has agreed to TLS (STARTTLS)                       |
 //! | Handshaking | Closing     | our last flight, with a close_notify, was written             |
 //! | Handshaking | (ended)     | our last flight was written, and the end is to be abrupt      |
 //! | Handshaking | Answering   | our last flight, with the request, was written                |
@@ -12,10 +13,11 @@
 //! It does not use epoll or the schedule. The worker calls it when its socket is ready, or when a
 //! suspended step can go on, and it returns what it waits for next.
 
+use crate::answer::Answer;
 use crate::batching::StepContext;
 use crate::error::{Fault, Stage};
-use crate::http::Answer;
 use crate::plan::{After, Close};
+use crate::starttls::{Dialogue, StartTls};
 use crate::tls::Tls;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
@@ -35,9 +37,11 @@ pub(crate) struct ConnectionConfig {
     pub(crate) address: SocketAddr,
     pub(crate) server_name: ServerName<'static>,
     pub(crate) tls: Arc<ClientConfig>,
+    /// Protocol in which the client asks for TLS first.
+    pub(crate) starttls: Option<StartTls>,
     pub(crate) after: After,
     pub(crate) close: Close,
-    /// The bytes of the request, if `after` is one.
+    /// The bytes that are sent after the handshake, if `after` has any.
     pub(crate) request: Vec<u8>,
 }
 
@@ -63,6 +67,11 @@ pub(crate) struct Connection {
 
 #[derive(Debug)]
 enum State {
+    /// In plain text, and includes the TCP connect. The ClientHello waits in `tls`.
+    Asking {
+        connected: bool,
+        dialogue: Dialogue,
+    },
     /// Includes the TCP connect: the ClientHello is written as soon as the socket takes it.
     Handshaking {
         connected: bool,
@@ -123,10 +132,17 @@ impl Connection {
             Err(errno) => return Err(Fault::from_errno(errno, Stage::Connect)),
         };
         let tls = Tls::start(&config.tls, &config.server_name, context)?;
+        let state = match config.starttls {
+            Some(protocol) => State::Asking {
+                connected,
+                dialogue: Dialogue::new(protocol),
+            },
+            None => State::Handshaking { connected },
+        };
         let mut connection = Self {
             socket,
             tls,
-            state: State::Handshaking { connected },
+            state,
             unread: Vec::new(),
             intended,
             done: None,
@@ -154,7 +170,7 @@ impl Connection {
         scratch: &mut Scratch,
         context: Option<StepContext<'_>>,
     ) -> Step {
-        self.early |= closed && matches!(self.state, State::Handshaking { .. });
+        self.early |= closed && matches!(self.state, State::Asking { .. } | State::Handshaking { .. });
         if self.is_suspended() {
             return Step::Suspended;
         }
@@ -179,8 +195,8 @@ impl Connection {
     /// Stage in which the connection waits.
     pub(crate) fn stage(&self) -> Stage {
         match self.state {
-            State::Handshaking { connected: false } => Stage::Connect,
-            State::Handshaking { connected: true } => Stage::Handshake,
+            State::Asking { connected: false, .. } | State::Handshaking { connected: false } => Stage::Connect,
+            State::Asking { .. } | State::Handshaking { .. } => Stage::Handshake,
             State::Answering(_) | State::Closing | State::Held => Stage::Answer,
         }
     }
@@ -222,10 +238,17 @@ impl Connection {
     fn next(&mut self, advanced: Result<Option<Step>, Fault>) -> Step {
         match advanced {
             Ok(Some(step)) => step,
-            Ok(None) if self.tls.connection().wants_write() => Step::Wait(Interest::ReadWrite),
+            Ok(None) if self.wants_write() => Step::Wait(Interest::ReadWrite),
             Ok(None) if self.is_closing() => Step::Wait(Interest::Close),
             Ok(None) => Step::Wait(Interest::Read),
             Err(fault) => Step::Ended(Err(fault)),
+        }
+    }
+
+    fn wants_write(&mut self) -> bool {
+        match &self.state {
+            State::Asking { connected, dialogue } => !connected || !dialogue.unsent().is_empty(),
+            _ => self.tls.connection().wants_write(),
         }
     }
 
@@ -304,6 +327,12 @@ impl Connection {
     /// Passes bytes from the network to rustls, and decrypted bytes to the answer. Keeps the rest
     /// if a step is suspended.
     fn take(&mut self, mut wire: &[u8], plain: &mut [u8], context: Option<StepContext<'_>>) -> Result<Poll<()>, Fault> {
+        if let State::Asking { dialogue, .. } = &mut self.state {
+            if dialogue.feed(wire)? {
+                self.state = State::Handshaking { connected: true };
+            }
+            return Ok(Poll::Ready(()));
+        }
         if self.done.is_some() {
             self.confirmed = true;
         }
@@ -384,15 +413,16 @@ impl Connection {
                 match config.after {
                     After::Close if config.close == Close::Abrupt => {}
                     After::Close => tls.send_close_notify(),
-                    After::Get(_) => {
+                    After::Get(_) | After::Exchange { .. } => {
                         // rustls buffers all of it, because no limit is set.
                         let _ = tls.writer().write_all(&config.request);
                     }
                     After::Hold => {}
                 }
-                self.state = match config.after {
+                self.state = match &config.after {
                     After::Close => State::Closing,
-                    After::Get(_) => State::Answering(Answer::default()),
+                    After::Get(_) => State::Answering(Answer::http()),
+                    After::Exchange { expect, .. } => State::Answering(Answer::with(expect)),
                     After::Hold => State::Held,
                 };
                 self.flush()?;
@@ -419,7 +449,7 @@ impl Connection {
 
     fn end_of_stream(&mut self) -> Result<Step, Fault> {
         match &self.state {
-            State::Handshaking { .. } => Err(Fault::Closed),
+            State::Asking { .. } | State::Handshaking { .. } => Err(Fault::Closed),
             State::Answering(answer) => {
                 answer.end()?;
                 self.answered = Some(Instant::now());
@@ -444,6 +474,24 @@ impl Connection {
 
     /// Writes what rustls wants to send. False if the socket does not take all of it yet.
     fn flush(&mut self) -> Result<bool, Fault> {
+        while let State::Asking { connected, dialogue } = &mut self.state
+            && !dialogue.unsent().is_empty()
+        {
+            match rustix::io::write(&self.socket, dialogue.unsent()) {
+                Ok(sent) => {
+                    *connected = true;
+                    dialogue.sent(sent);
+                }
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(errno) => return self.write_failed(errno.into()),
+            }
+        }
+        if let State::Asking { connected, .. } = &mut self.state {
+            // The server may have to speak first, so that no write tells.
+            *connected = *connected || rustix::net::getpeername(&self.socket).is_ok();
+            return Ok(true);
+        }
         while self.tls.connection().wants_write() {
             match self.tls.connection().write_tls(&mut Wire(self.socket.as_fd())) {
                 Ok(_) => {
@@ -463,7 +511,7 @@ impl Connection {
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
         match self.state {
             // The server may have sent an alert before it closed. The next read finds it.
-            State::Handshaking { connected: true } | State::Closing
+            State::Asking { connected: true, .. } | State::Handshaking { connected: true } | State::Closing
                 if matches!(errno, Errno::PIPE | Errno::CONNRESET) =>
             {
                 Ok(true)

@@ -128,6 +128,8 @@ pub(crate) enum Fault {
     Tls(rustls::Error),
     /// The connection took longer than allowed, in this stage.
     Timeout(Stage),
+    /// The server did not agree to TLS, for this reason.
+    StartTls(String),
     /// The answer had this HTTP status.
     Http(u16),
     /// The answer was not HTTP/1.1.
@@ -163,9 +165,10 @@ impl Fault {
             Self::Timeout(Stage::Connect) => "timeout: connect".into(),
             Self::Timeout(Stage::Handshake) => "timeout: handshake".into(),
             Self::Timeout(Stage::Answer) => "timeout: answer".into(),
+            Self::StartTls(_) => "no agreement to TLS".into(),
             Self::Http(status) => format!("http {status}"),
             Self::HttpMalformed => "http: malformed answer".into(),
-            Self::Truncated => "http: answer cut short".into(),
+            Self::Truncated => "answer cut short".into(),
             Self::Socket(errno) => format!("socket: {}", describe(*errno)),
         }
     }
@@ -235,6 +238,7 @@ impl Fault {
                 "{error}; is that a TLS server? Other protocols and plain text give this error"
             )),
             Self::Tls(error) => handshake(error.to_string()),
+            Self::StartTls(reason) => handshake(format!("{reason}; is --starttls the server's protocol?")),
             fault @ (Self::Reset | Self::ResetUnconfirmed | Self::Closed | Self::Socket(_)) => {
                 handshake(format!("{}; the server's log may say why", fault.kind()))
             }

@@ -2,8 +2,8 @@
 //! each takes.
 //!
 //! `widelane load` runs it. It is a library so that tests and comparisons can run it in their own
-//! process. It is not an HTTP benchmark (it sends at most one GET after the handshake) and not a
-//! conformance tester.
+//! process. It is not a benchmark of HTTP or another protocol (it sends at most one request after the
+//! handshake) and not a conformance tester.
 //!
 //! Where to start: make a [`Plan`] with [`Plan::new`], change its public fields, pass it to [`run`]
 //! and read the [`Report`]:
@@ -39,6 +39,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod batching;
 mod connection;
 mod error;
@@ -49,6 +50,7 @@ mod plan;
 mod report;
 mod run;
 mod schedule;
+mod starttls;
 mod tally;
 mod tickets;
 mod tls;
@@ -62,4 +64,21 @@ pub use offer::Offer;
 pub use plan::{After, Arrivals, Close, Plan, Spacing, Storm};
 pub use report::{Negotiated, Percentiles, Report, Stormy};
 pub use run::{Snapshot, Watch, run, run_watched};
+pub use starttls::StartTls;
 pub use trust::{Identity, Trust};
+
+/// What fuzz targets reach of the private modules. No part of the interface.
+#[doc(hidden)]
+pub mod fuzzing {
+    use crate::starttls::{Dialogue, StartTls};
+
+    /// Whether TLS begins after a server's replies, in pieces of `size` bytes; `None` if they are refused.
+    pub fn starttls(protocol: StartTls, replies: &[u8], size: usize) -> Option<bool> {
+        let mut dialogue = Dialogue::new(protocol);
+        let mut begins = false;
+        for piece in replies.chunks(size) {
+            begins = dialogue.feed(piece).ok()?;
+        }
+        Some(begins)
+    }
+}

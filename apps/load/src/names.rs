@@ -164,7 +164,7 @@ impl FromStr for Suite {
 }
 
 impl UnknownName {
-    fn new<N: fmt::Display>(what: &'static str, name: &str, known: impl IntoIterator<Item = N>) -> Self {
+    pub(crate) fn new<N: fmt::Display>(what: &'static str, name: &str, known: impl IntoIterator<Item = N>) -> Self {
         let known: Vec<String> = known.into_iter().map(|name| name.to_string()).collect();
         Self {
             what,

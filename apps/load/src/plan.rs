@@ -2,6 +2,7 @@
 
 use crate::error::LoadError;
 use crate::offer::Offer;
+use crate::starttls::StartTls;
 use rustls_pki_types::ServerName;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub struct Plan {
     pub retries: u32,
     /// Offer of the client in its ClientHello, and its trust.
     pub offer: Offer,
+    /// Protocol in which the client asks for TLS first; `None` if TLS begins at once.
+    pub starttls: Option<StartTls>,
     /// Traffic after a handshake.
     pub after: After,
     /// End of our side of a connection.
@@ -93,6 +96,13 @@ pub enum After {
     Close,
     /// One HTTP/1.1 GET for this path; the connection succeeds if a 2xx or 3xx arrives whole.
     Get(String),
+    /// One message; the connection succeeds if the server's answer contains what is expected.
+    Exchange {
+        /// Bytes that the client sends; none if the server speaks first.
+        send: Vec<u8>,
+        /// Bytes of the answer, at least one.
+        expect: Vec<u8>,
+    },
     /// Keep the connection open and idle until the run ends.
     Hold,
 }
@@ -143,6 +153,7 @@ impl Plan {
             timeout: DEFAULT_TIMEOUT,
             retries: 0,
             offer: Offer::default(),
+            starttls: None,
             after: After::Close,
             close: Close::Reset,
             preflight: true,
@@ -210,9 +221,16 @@ impl Plan {
                 return wrong("--get uses HTTP/1.1; remove --alpn or use --alpn http/1.1".into());
             }
         }
+        if let After::Exchange { expect, .. } = &self.after
+            && expect.is_empty()
+        {
+            return wrong("--expect nothing is fulfilled by nothing; give a part of the server's answer".into());
+        }
         if self.close == Close::Abrupt {
             if self.after != After::Close {
-                return wrong("--close abrupt ends a connection with its handshake; remove --get and --hold".into());
+                return wrong(
+                    "--close abrupt ends a connection with its handshake; remove --get, --expect and --hold".into(),
+                );
             }
             if self.offer.resume {
                 return wrong(
@@ -319,6 +337,15 @@ mod tests {
                 p.offer.alpn = vec!["h2".into()];
             })
             .contains("HTTP/1.1")
+        );
+        assert!(
+            refused(|p| {
+                p.after = After::Exchange {
+                    send: Vec::new(),
+                    expect: Vec::new(),
+                };
+            })
+            .contains("--expect")
         );
         assert!(
             refused(|p| {

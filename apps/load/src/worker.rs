@@ -83,6 +83,7 @@ impl Worker {
         let most = plan.share(plan.most_in_flight(), index);
         let request = match &plan.after {
             After::Get(path) => http::request(path, &plan.server_name),
+            After::Exchange { send, .. } => send.clone(),
             After::Close | After::Hold => Vec::new(),
         };
         let starts_left = plan.limit.map_or(u64::MAX, |limit| {
@@ -96,6 +97,7 @@ impl Worker {
                 address: plan.address,
                 server_name: plan.server_name()?,
                 tls: plan.offer.client_config(most, batching)?,
+                starttls: plan.starttls,
                 after: plan.after.clone(),
                 close: plan.close,
                 request,

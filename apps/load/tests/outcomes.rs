@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 use widelane_affinity::Cpus;
 use widelane_load::{
-    After, Arrivals, Close, LoadError, Plan, Report, Spacing, Trust, Version, Watch, run, run_watched,
+    After, Arrivals, Close, LoadError, Plan, Report, Spacing, StartTls, Trust, Version, Watch, run, run_watched,
 };
 use widelane_testkit::certificates;
 use widelane_testkit::clients::server_config;
@@ -45,6 +45,55 @@ fn a_closed_loop_makes_as_many_as_it_says_and_the_server_agrees() {
             assert_eq!(seen.closed_cleanly.load(Ordering::SeqCst), 42);
         }
     }
+}
+
+#[test]
+fn a_client_asks_for_tls_in_plain_text_and_sends_its_message_through_tls() {
+    let config = Arc::new(Identity::new().config(&[]));
+    let server = Server::new(move |mut stream, seen| {
+        for (says, hears) in [
+            ("220 ready\r\n", "EHLO widelane-load\r\n"),
+            ("250-mail.test\r\n250 STARTTLS\r\n", "STARTTLS\r\n"),
+            ("220 go on\r\n", ""),
+        ] {
+            let mut heard = vec![0; hears.len()];
+            let spoken = stream.write_all(says.as_bytes());
+            if spoken.and_then(|()| stream.read_exact(&mut heard)).is_err() {
+                return;
+            }
+            assert_eq!(heard, hears.as_bytes());
+        }
+        if let Some((connection, stream)) = shake(&config, stream, seen) {
+            answer(connection, stream, "250 done\r\n");
+        }
+    });
+    let mut plan = server.plan();
+    plan.arrivals = Arrivals::Concurrency(5);
+    plan.limit = Some(21);
+    plan.starttls = Some(StartTls::Smtp);
+    let exchange = |expect: &[u8]| After::Exchange {
+        send: b"NOOP\r\n\r\n".to_vec(),
+        expect: expect.to_vec(),
+    };
+    plan.after = exchange(b"done");
+    let report = run(&plan).expect("a run");
+    assert_eq!(
+        (report.completed, report.errors),
+        (21, 0),
+        "{:?}",
+        report.errors_by_kind
+    );
+    assert!(report.answer.is_some());
+    plan.after = exchange(b"never");
+    let report = run(&plan).expect("a run");
+    assert_eq!(report.errors_by_kind.get("answer cut short"), Some(&21));
+    plan.starttls = Some(StartTls::Imap);
+    let refused = run(&plan).expect_err("another protocol").to_string();
+    assert!(
+        refused.contains("`220 ready`") && refused.contains("--starttls"),
+        "{refused}"
+    );
+    drop(server);
 }
 
 #[test]
@@ -308,7 +357,7 @@ fn a_request_is_answered_or_counted_by_status() {
         ("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", Some("http 503")),
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi",
-            Some("http: answer cut short"),
+            Some("answer cut short"),
         ),
         ("what?\r\n\r\n", Some("http: malformed answer")),
     ] {

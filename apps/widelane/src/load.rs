@@ -15,8 +15,8 @@ use widelane_cli::places::{CALIBRATION, Places};
 use widelane_cli::values;
 use widelane_engine::calibration;
 use widelane_load::{
-    After, Arrivals, Close, Group, Identity, LoadError, Plan, SignatureAlgorithm, Spacing, Storm, Suite, Trust,
-    Version, Watch,
+    After, Arrivals, Close, Group, Identity, LoadError, Plan, SignatureAlgorithm, Spacing, StartTls, Storm, Suite,
+    Trust, Version, Watch,
 };
 use widelane_text::json_line;
 
@@ -155,9 +155,27 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", requires = "certificate", help_heading = "Handshake")]
     key: Option<PathBuf>,
 
+    /// Begin in plain text and ask for TLS, as clients of this protocol do: smtp, imap, postgres
+    #[arg(long, value_name = "PROTOCOL", help_heading = "Handshake")]
+    starttls: Option<StartTls>,
+
     /// GET this path over HTTP/1.1 after the handshake
     #[arg(long, value_name = "PATH", help_heading = "Afterwards")]
     get: Option<String>,
+
+    /// Send this after the handshake; \r, \n, \\ and \xHH are bytes
+    #[arg(long, value_name = "TEXT", value_parser = bytes, requires = "expect", help_heading = "Afterwards")]
+    send: Option<Bytes>,
+
+    /// Succeed when the server has sent this, written as for --send
+    #[arg(
+        long,
+        value_name = "TEXT",
+        value_parser = bytes,
+        conflicts_with_all = ["get", "hold"],
+        help_heading = "Afterwards"
+    )]
+    expect: Option<Bytes>,
 
     /// Keep connections open and idle until the end
     #[arg(long, conflicts_with = "get", help_heading = "Afterwards")]
@@ -267,10 +285,15 @@ fn plan(args: Args) -> Result<Plan, Failure> {
         .certificate
         .zip(args.key)
         .map(|(certificate, key)| Identity { certificate, key });
-    plan.after = match args.get {
-        Some(path) => After::Get(path),
-        None if args.hold => After::Hold,
-        None => After::Close,
+    plan.starttls = args.starttls;
+    plan.after = match (args.get, args.expect) {
+        (Some(path), _) => After::Get(path),
+        (_, Some(Bytes(expect))) => After::Exchange {
+            send: args.send.map_or_else(Vec::new, |Bytes(send)| send),
+            expect,
+        },
+        _ if args.hold => After::Hold,
+        _ => After::Close,
     };
     plan.close = match &*args.close {
         "fin" => Close::Fin,
@@ -291,6 +314,34 @@ fn storm(text: &str) -> Result<Storm, String> {
         length: values::seconds(length).map_err(|_| wrong())?,
         ramp: false,
     })
+}
+
+/// Bytes of an argument. (A type of its own: clap reads `Vec<u8>` as several numbers.)
+#[derive(Clone, Debug)]
+struct Bytes(Vec<u8>);
+
+/// Reads text with escapes.
+fn bytes(text: &str) -> Result<Bytes, String> {
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while let Some((plain, escaped)) = rest.split_once('\\') {
+        bytes.extend(plain.bytes());
+        let digits = escaped
+            .get(1..3)
+            .filter(|two| two.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let hex = || u8::from_str_radix(digits?, 16).ok();
+        let (byte, length) = match escaped.bytes().next() {
+            Some(b'r') => (Some(b'\r'), 1),
+            Some(b'n') => (Some(b'\n'), 1),
+            Some(b'\\') => (Some(b'\\'), 1),
+            Some(b'x') => (hex(), 3),
+            _ => (None, 0),
+        };
+        bytes.push(byte.ok_or(r"a backslash stands before r, n, x and two hexadecimal digits, or a backslash")?);
+        rest = &escaped[length..];
+    }
+    bytes.extend(rest.bytes());
+    Ok(Bytes(bytes))
 }
 
 /// The first Ctrl-C or SIGTERM ends the run and prints what was measured; a second one kills.
@@ -360,6 +411,8 @@ Examples:
       a storm of clients that give up after a second and try again: see goodput/s
   widelane load 127.0.0.1:8443 --insecure --resume --get /
       resumed sessions, each with one request
+  widelane load 127.0.0.1:6379 --insecure --send 'PING\r\n' --expect +PONG
+      Redis; likewise `--starttls smtp --send 'EHLO a\r\n' --expect 250` for mail
 
 Latencies and errors are those of the connections whose intended start is in the measured time.
 handshakes/s counts the handshakes done in that time. Exit status 1 if no handshake completed.";
@@ -403,6 +456,13 @@ mod tests {
             "127.0.0.1:1 --tls 1.1",
             "127.0.0.1:1 --group x448",
             "127.0.0.1:1 --close gently",
+            "127.0.0.1:1 --starttls gopher",
+            "127.0.0.1:1 --send x",
+            "127.0.0.1:1 --expect x --get /",
+            "127.0.0.1:1 --expect x --hold",
+            r"127.0.0.1:1 --expect \x+1",
+            r"127.0.0.1:1 --expect \q",
+            r"127.0.0.1:1 --expect \",
             "127.0.0.1:1 --duration -1",
             "127.0.0.1:1 --cpus one",
             "",
@@ -460,6 +520,20 @@ mod tests {
         assert_eq!((plan.close, plan.limit, plan.preflight), (Close::Fin, Some(7), false));
         assert_eq!(plan.offer.trust, Trust::Unchecked);
         assert!(plan.offer.resume);
+    }
+
+    #[test]
+    fn an_exchange_is_read_with_its_escapes() {
+        let plan = planned(r"127.0.0.1:5432 --starttls postgres --send a\r\n\\n\x00\xfFé --expect \x52");
+        assert_eq!(plan.starttls, Some(StartTls::Postgres));
+        let send = [&b"a\r\n\\n\0\xff"[..], "é".as_bytes()].concat();
+        let expect = b"R".to_vec();
+        assert_eq!(plan.after, After::Exchange { send, expect });
+        let plan = planned("127.0.0.1:143 --starttls imap --expect OK");
+        let After::Exchange { send, .. } = plan.after else {
+            panic!("{:?}", plan.after);
+        };
+        assert_eq!(send, b"");
     }
 
     #[test]

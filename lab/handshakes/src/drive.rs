@@ -34,6 +34,7 @@ impl Stage {
         }
         target.server.alive()?;
         let mut command = self.load(target.address, condition, drive, (warmup, seconds));
+        command.args(target.exchange);
         let (mut report, spent) = twice(|| {
             let before = target.server.cpu_time();
             let report = self.figures(&mut command)?;

@@ -2,8 +2,9 @@
 //!
 //! What `make demo` ([`demo()`]), `make bench` ([`bench()`]) and `make ways-in` ([`ways_in()`])
 //! run, and a closer look at two servers ([`pair()`]), at relayed bytes ([`relay()`]), at latency
-//! against load ([`curve()`]), and at the server side alone, in memory on all CPUs ([`scaling()`]). `ways_in` compares nginx, HAProxy, Apache
-//! and lighttpd with themselves: with and without the OpenSSL provider. All start the servers as
+//! against load ([`curve()`]), and at the server side alone, in memory on all CPUs ([`scaling()`]). `ways_in` compares nginx, HAProxy, Apache,
+//! lighttpd and programs of other protocols with themselves, with and without the OpenSSL provider, and [`beside()`]
+//! established clients of data stores. All start the servers as
 //! child processes with the same certificates on the same CPU, drive them by `widelane load` from
 //! another CPU under several [`Condition`]s, take turns between the servers, and report medians
 //! over the rounds.
@@ -25,6 +26,7 @@
 
 mod backend;
 mod bench;
+mod beside;
 mod condition;
 mod curve;
 mod demo;
@@ -39,6 +41,7 @@ mod options;
 mod pair;
 mod peers;
 mod process;
+mod programs;
 mod record;
 mod relay;
 mod scaling;
@@ -51,6 +54,7 @@ mod unmodified;
 mod ways_in;
 
 pub use bench::{BenchPlan, bench};
+pub use beside::{BesidePlan, beside};
 pub use condition::Condition;
 pub use curve::{CurvePlan, curve};
 pub use demo::{DemoPlan, demo};

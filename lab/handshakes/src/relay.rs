@@ -4,7 +4,7 @@
 //! (rustls with its stock provider). The figure is the server's CPU time; rates are limited by client
 //! and backend, which share a CPU.
 
-mod traffic;
+pub(crate) mod traffic;
 
 use crate::backend::{Backend, no_backend};
 use crate::error::TrialError;

@@ -134,6 +134,8 @@ impl Contender {
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) server: Server,
+    /// Arguments of `widelane load` for the server's protocol.
+    pub(crate) exchange: &'static [&'static str],
 }
 
 impl Running {
@@ -152,7 +154,11 @@ impl Running {
         let cpu = stage.options.model.is_none().then_some(cpu);
         let mut server = Server::start(name, &mut command, cpu, folder)?;
         server.ready(address, &stage.interrupt)?;
-        Ok(Self { address, server })
+        Ok(Self {
+            address,
+            server,
+            exchange: &[],
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Web servers as a distribution packages them, with OpenSSL alone and with Widelane in it.
+//! Servers as a distribution packages them, with OpenSSL alone and with Widelane in it.
 //!
 //! Both sides of a server run the same program with the same configuration, except that HAProxy's
 //! has `ssl-mode-async` beside Widelane, and that a server which needs Widelane for a hybrid group
@@ -12,6 +12,7 @@ use crate::machine;
 use crate::options::{Options, find_program};
 use crate::peers;
 use crate::process::Server;
+use crate::programs;
 use crate::servers::{self, Running, write};
 use crate::setup::Setup;
 use crate::stage::Stage;
@@ -24,7 +25,7 @@ use widelane_cpu::Lanes;
 use widelane_samples::{named, names};
 
 named! {
-    /// A web server.
+    /// A server.
     pub enum Software: "server" {
         /// nginx, one worker process. A preloaded library suspends its handshakes.
         Nginx = "nginx",
@@ -34,21 +35,63 @@ named! {
         Apache2 = "apache2",
         /// lighttpd, one process. A preloaded library suspends its handshakes.
         Lighttpd = "lighttpd",
+        /// Valkey, which answers PING. A preloaded library suspends its handshakes.
+        Valkey = "valkey",
+        /// Valkey with four threads for input and output.
+        ValkeyThreads = "valkey-io-threads",
+        /// Redis, which answers PING. A preloaded library suspends its handshakes.
+        Redis = "redis",
+        /// Redis with four threads for input and output.
+        RedisThreads = "redis-io-threads",
+        /// PgBouncer, which is asked for TLS and for its console. A preloaded library suspends its handshakes.
+        Pgbouncer = "pgbouncer",
+        /// Mosquitto, to which clients of MQTT connect. A preloaded library suspends its handshakes.
+        Mosquitto = "mosquitto",
+        /// Dovecot with one login process, to which clients of IMAP log in, with TLS from the beginning.
+        Dovecot = "dovecot",
+        /// The same with STARTTLS.
+        DovecotStarttls = "dovecot-starttls",
+        /// stunnel, a thread for each connection.
+        Stunnel = "stunnel4",
+        /// Postfix, a process for each connection, with STARTTLS and EHLO.
+        Postfix = "postfix",
     }
 }
 
 impl Software {
+    /// Web servers.
+    pub const WEB: [Self; 4] = [Self::Nginx, Self::Haproxy, Self::Apache2, Self::Lighttpd];
+
+    /// Name of the program for `widelane setup`.
+    fn program_name(self) -> &'static str {
+        match self {
+            Self::ValkeyThreads => Self::Valkey.name(),
+            Self::RedisThreads => Self::Redis.name(),
+            Self::DovecotStarttls => Self::Dovecot.name(),
+            other => other.name(),
+        }
+    }
+
     /// The program, if it is installed.
     pub(crate) fn program(self, options: &Options) -> Option<PathBuf> {
         match self {
             Self::Nginx => options.nginx.clone(),
-            other => find_program(other.name()),
+            Self::Redis | Self::RedisThreads => find_program("redis-server"),
+            Self::Valkey | Self::ValkeyThreads => find_program("valkey-server"),
+            Self::Postfix => Some(PathBuf::from(POSTFIX)).filter(|file| file.is_file()),
+            other => find_program(other.program_name()),
         }
     }
 
     /// The version, from the program.
     pub(crate) fn version(self, program: &Path) -> Option<String> {
-        let said = machine::said(program, &["-v"]);
+        let said = match self {
+            Self::Pgbouncer | Self::Dovecot | Self::DovecotStarttls => machine::said(program, &["--version"]),
+            Self::Mosquitto => machine::said(program, &["-h"]),
+            Self::Stunnel => machine::said(program, &["-version"]),
+            Self::Postfix => machine::said("postconf", &["-d", "mail_version"]),
+            _ => machine::said(program, &["-v"]),
+        };
         self.version_in(&said).map(str::to_owned)
     }
 
@@ -59,13 +102,40 @@ impl Software {
             Self::Haproxy => "HAProxy version ",
             Self::Apache2 => "Apache/",
             Self::Lighttpd => "lighttpd/",
+            Self::Valkey | Self::ValkeyThreads | Self::Redis | Self::RedisThreads => "server v=",
+            Self::Pgbouncer => "PgBouncer ",
+            Self::Mosquitto => "mosquitto version ",
+            Self::Dovecot | Self::DovecotStarttls => "",
+            Self::Stunnel => "stunnel ",
+            Self::Postfix => "mail_version = ",
         };
         names::word_after(said, mark)
     }
 
+    /// Returns whether the software answers SET and GET.
+    pub(crate) fn is_store(self) -> bool {
+        matches!(
+            self,
+            Self::Valkey | Self::ValkeyThreads | Self::Redis | Self::RedisThreads
+        )
+    }
+
+    /// Returns whether the software starts as root alone.
+    pub(crate) fn needs_root(self) -> bool {
+        matches!(self, Self::Dovecot | Self::DovecotStarttls | Self::Postfix)
+    }
+
     /// Returns whether the software waits for signatures in its event loop, unless a preloaded library suspends them.
     fn preloads(self) -> bool {
-        matches!(self, Self::Nginx | Self::Lighttpd)
+        match self {
+            Self::Haproxy | Self::Apache2 | Self::Dovecot | Self::DovecotStarttls | Self::Stunnel | Self::Postfix => {
+                false
+            }
+            Self::Nginx | Self::Lighttpd | Self::Redis | Self::RedisThreads | Self::Valkey | Self::ValkeyThreads => {
+                true
+            }
+            Self::Pgbouncer | Self::Mosquitto => true,
+        }
     }
 }
 
@@ -76,11 +146,18 @@ impl fmt::Display for Software {
 }
 
 /// Starts `software` with OpenSSL alone.
-pub(crate) fn plain(stage: &Stage, software: Software, condition: Condition) -> Result<Running, TrialError> {
+pub(crate) fn plain(
+    stage: &Stage,
+    software: Software,
+    condition: Condition,
+    backend: SocketAddr,
+) -> Result<Running, TrialError> {
     let name = format!("{}-{}-plain", software.name(), condition.name());
     let (folder, address) = servers::place(stage, &name)?;
-    let command = command(stage, software, condition, false, &folder, address)?;
-    Running::start(stage, software.name(), command, address, &folder)
+    let command = command(stage, software, condition, false, (&folder, address, backend))?;
+    let mut running = Running::start(stage, software.name(), command, address, &folder)?;
+    running.exchange = programs::exchange(software);
+    Ok(running)
 }
 
 /// Starts `software` with Widelane; also gives what the provider says of itself.
@@ -95,14 +172,15 @@ pub(crate) fn with_widelane(
     software: Software,
     condition: Condition,
     lanes: bool,
+    backend: SocketAddr,
 ) -> Result<(Running, String), TrialError> {
     let name = format!("{}-{}-widelane", software.name(), condition.name());
     let (folder, address) = servers::place(stage, &name)?;
     let mut setup = Command::new(&stage.options.widelane);
-    setup.args(["setup", software.name(), "--env", "--log", "info"]);
+    setup.args(["setup", software.program_name(), "--env", "--log", "info"]);
     setup.arg("--config").arg(folder.join("openssl.cnf"));
     let printed = stage.printed(&mut setup)?;
-    let mut command = command(stage, software, condition, true, &folder, address)?;
+    let mut command = command(stage, software, condition, true, (&folder, address, backend))?;
     command.envs(variables(&String::from_utf8_lossy(&printed)));
     if !lanes {
         command.env(widelane_cpu::DISABLE_VARIABLE, Lanes::ALL_DISABLED);
@@ -114,6 +192,7 @@ pub(crate) fn with_widelane(
         address,
         &folder,
     )?;
+    running.exchange = programs::exchange(software);
     let said = introduction(stage, &mut running.server)?;
     // Without lanes nothing waits.
     let in_lanes = !said.contains("backend aws-lc");
@@ -153,8 +232,7 @@ fn command(
     software: Software,
     condition: Condition,
     asynchronous: bool,
-    folder: &Path,
-    address: SocketAddr,
+    (folder, address, backend): (&Path, SocketAddr, SocketAddr),
 ) -> Result<Command, TrialError> {
     let groups = condition.is_hybrid().then_some(HYBRIDS);
     if software == Software::Nginx {
@@ -184,6 +262,7 @@ fn command(
             let file = write(folder, "lighttpd.conf", &text)?;
             command.arg("-D").arg("-f").arg(file);
         }
+        other => return programs::command(stage, other, &program, folder, address, backend),
     }
     Ok(command)
 }
@@ -264,6 +343,8 @@ ssl.openssl.ssl-conf-cmd = ("MinProtocol" => "TLSv1.3", "Options" => "-SessionTi
 const HYBRIDS: &str = "X25519MLKEM768:X25519";
 /// Folder of Apache's modules on Debian.
 const MODULES: &str = "/usr/lib/apache2/modules";
+/// The program from which Debian's Postfix starts the others.
+const POSTFIX: &str = "/usr/lib/postfix/sbin/master";
 const LOAD_PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -294,13 +375,28 @@ mod tests {
                 "2.4.71",
             ),
             (
+                Software::Redis,
+                "Redis server v=7.0.15 sha=00000000:0 malloc=a\n",
+                "7.0.15",
+            ),
+            (Software::Valkey, "Valkey server v=8.0.1 sha=00000000:0\n", "8.0.1"),
+            (Software::Pgbouncer, "PgBouncer 1.18.0\nlibevent 2.1.12\n", "1.18.0"),
+            (
+                Software::Mosquitto,
+                "mosquitto version 2.0.11\n\nmosquitto is\n",
+                "2.0.11",
+            ),
+            (Software::Dovecot, "2.3.19.1 (9b53102964)\n", "2.3.19.1"),
+            (Software::Stunnel, "Initializing\nstunnel 5.68 on x86_64\n", "5.68"),
+            (Software::Postfix, "mail_version = 3.7.11\n", "3.7.11"),
+            (
                 Software::Lighttpd,
                 "lighttpd/1.4.69 (ssl) - a light and fast webserver\n",
                 "1.4.69",
             ),
         ] {
             assert_eq!(software.version_in(said), Some(version));
-            assert_eq!(software.version_in("not found"), None);
+            assert!(software.version_in("not found").is_none() || software == Software::Dovecot);
         }
     }
 

@@ -1,10 +1,12 @@
 //! Unmodified servers, each with OpenSSL alone and with Widelane in it: the ways into Widelane for
 //! people who keep their server.
 
+use crate::backend::{Backend, no_backend};
 use crate::condition::Condition;
 use crate::drive::{Drive, SERVER_CPU};
 use crate::error::TrialError;
 use crate::machine;
+use crate::programs;
 use crate::record::Record;
 use crate::setup::other_setting;
 use crate::stage::Stage;
@@ -76,15 +78,16 @@ pub fn ways_in(stage: &Stage, plan: &WaysInPlan, mut progress: impl FnMut(&str))
     }
     let lanes = widelane_cpu::lanes();
     notes.extend(without_lanes(plan.disable_lanes, lanes));
-    let mut record = Record::begin(stage, &plan.records, "cases in", &plan.command)?;
+    let mut record = Record::begin(stage, &plan.records, "ways in", &plan.command)?;
+    let backend = Backend::start(stage.options.load_cpu).map_err(no_backend)?;
     let mut comparisons = Vec::new();
     let mut servers = Vec::new();
     for case in &cases {
         progress(&format!("starting {case}"));
         let (software, condition) = (case.software, case.condition);
-        let plain = unmodified::plain(stage, software, condition.classical())?;
+        let plain = unmodified::plain(stage, software, condition.classical(), backend.address())?;
         let lanes = !plan.disable_lanes;
-        let (with, said) = unmodified::with_widelane(stage, software, condition, lanes)?;
+        let (with, said) = unmodified::with_widelane(stage, software, condition, lanes, backend.address())?;
         let mut sides = [plain, with];
         for (side, condition) in sides.iter_mut().zip(case.conditions()) {
             // The provider measures once in each process what passes cost. No turn pays for that.
@@ -100,7 +103,7 @@ pub fn ways_in(stage: &Stage, plan: &WaysInPlan, mut progress: impl FnMut(&str))
         }));
     }
     record.line(&json!({
-        "kind": "cases-in-servers",
+        "kind": "ways-in-servers",
         "servers": servers,
         "disable_lanes": plan.disable_lanes,
         "notes": notes,
@@ -171,6 +174,9 @@ fn installed(stage: &Stage, plan: &WaysInPlan, notes: &mut Vec<String>) -> Vec<S
     for &software in &plan.servers {
         match software.program(&stage.options) {
             Some(_) if installed.contains(&software) => {}
+            Some(_) if software.needs_root() && !programs::is_root() => {
+                notes.push(format!("{software} starts as root alone, and is left out."));
+            }
             Some(_) => installed.push(software),
             None => notes.push(format!("{software} is not installed, and left out.")),
         }
@@ -284,7 +290,7 @@ fn shown(stage: &Stage, plan: &WaysInPlan, servers: &[Value], table: &Table, not
 }
 
 /// Names of the sides in records and JSON.
-const SIDES: [&str; 2] = ["plain", "widelane"];
+pub(crate) const SIDES: [&str; 2] = ["plain", "widelane"];
 /// Seconds before each measurement.
 const WARMUP: f64 = 0.1;
 /// Connections in flight, and seconds, before the first turn of a server.
@@ -328,7 +334,7 @@ mod tests {
     #[test]
     fn every_server_has_rsa_and_nginx_also_ecdsa_unless_others_are_asked_for() {
         let pairs = |wanted: &[Condition]| -> Vec<(Software, Condition)> {
-            let cases = cases(&Software::ALL, wanted);
+            let cases = cases(&Software::WEB, wanted);
             let pairs = cases.iter().map(|case| (case.software, case.condition));
             pairs.collect()
         };
@@ -343,7 +349,7 @@ mod tests {
             ]
         );
         let asked = pairs(&[ECDSA]);
-        assert_eq!(asked, Software::ALL.map(|software| (software, ECDSA)));
+        assert_eq!(asked, Software::WEB.map(|software| (software, ECDSA)));
     }
 
     #[test]

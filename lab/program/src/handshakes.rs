@@ -9,9 +9,9 @@ use std::time::Duration;
 use widelane_cli::failure::Failure;
 use widelane_cli::output::{self, hiding};
 use widelane_handshakes::{
-    BenchPlan, Condition, CurvePlan, DemoPlan, Options, PairPlan, Record, RelayPlan, ScalingPlan, Side, Software,
-    SpeedPlan, Stage, Traffic, TrialError, WaysInPlan, bench, curve, demo, pair, relay, scaling, speed, timing,
-    ways_in,
+    BenchPlan, BesidePlan, Condition, CurvePlan, DemoPlan, Options, PairPlan, Record, RelayPlan, ScalingPlan, Side,
+    Software, SpeedPlan, Stage, Traffic, TrialError, WaysInPlan, bench, beside, curve, demo, pair, relay, scaling,
+    speed, timing, ways_in,
 };
 use widelane_samples::{faults, renew};
 
@@ -188,7 +188,9 @@ enum Command {
     ///
     /// Five minutes. Example: widelane-lab handshakes ways-in --servers nginx,haproxy --rounds 20
     WaysIn {
-        /// nginx, haproxy, apache2, lighttpd [default: all that are installed]
+        /// nginx, haproxy, apache2, lighttpd [default: these four]; valkey, valkey-io-threads, redis,
+        /// redis-io-threads, pgbouncer, mosquitto, dovecot, dovecot-starttls, stunnel4, postfix. Those that
+        /// are not installed are left out
         #[arg(long, value_name = "LIST", value_delimiter = ',')]
         servers: Vec<Software>,
         /// Numbers of connections in flight
@@ -207,6 +209,27 @@ enum Command {
         /// Print JSON, not a table
         #[arg(long)]
         json: bool,
+    },
+    /// Established clients of Valkey or Redis while others connect, with OpenSSL alone and with Widelane
+    /// in it; writes a record
+    ///
+    /// A minute and a half for a server. Example: widelane-lab handshakes beside --servers redis --seconds 2
+    Beside {
+        /// valkey, valkey-io-threads, redis, redis-io-threads
+        #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "valkey,redis")]
+        servers: Vec<Software>,
+        /// Established clients, which send SET and GET at half of the rate that the server alone answers
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..))]
+        clients: u16,
+        /// Others that connect, say PING and go, and come again at once
+        #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+        in_flight: u16,
+        /// Turns of each side, with the others and without; six at least for an interval
+        #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
+        rounds: u16,
+        /// Seconds of each turn
+        #[arg(long, default_value_t = 2.0)]
+        seconds: f64,
     },
     /// Operations on the servers' CPU, by `widelane-lab speed`; writes a record
     ///
@@ -361,7 +384,7 @@ fn compared(cli: Args) -> Result<String, TrialError> {
             json,
         } => {
             let plan = WaysInPlan {
-                servers: or(servers, Software::ALL.into()),
+                servers: or(servers, Software::WEB.into()),
                 conditions: cli.condition,
                 in_flight: in_flight.into_iter().map(usize::from).collect(),
                 rounds: rounds.into(),
@@ -375,6 +398,22 @@ fn compared(cli: Args) -> Result<String, TrialError> {
                 true => format!("{}\n", done.figures),
                 false => format!("\n{}\nRecord: {}\n", done.table, done.record.display()),
             })
+        }
+        Command::Beside {
+            servers,
+            clients,
+            in_flight,
+            rounds,
+            seconds,
+        } => {
+            let plan = BesidePlan {
+                servers,
+                clients: clients.into(),
+                in_flight: in_flight.into(),
+                rounds: rounds.into(),
+                seconds,
+            };
+            recorded("beside", &|record| beside(&stage, &plan, record, progress))
         }
         Command::Speed { operations, seconds } => {
             let plan = SpeedPlan { operations, seconds };

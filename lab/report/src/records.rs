@@ -57,7 +57,7 @@ fn files(place: &PathBuf) -> std::io::Result<Vec<PathBuf>> {
 
 /// Kinds of lines that the laboratory writes; not all of them are shown.
 const KINDS: &str = "\
-    closed curve curve-knee end experiment memory open overload pair proof relay \
+    beside closed curve curve-knee end experiment memory open overload pair proof relay \
     scaling speed start timing ways-in ways-in-servers";
 
 #[cfg(test)]

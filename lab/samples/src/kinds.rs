@@ -68,6 +68,21 @@ pub const WAYS_IN_SIDES: Kind = Kind {
     ],
 };
 
+/// SET of established clients of a data store while others connect.
+pub const BESIDE: Kind = Kind {
+    kind: "beside",
+    keys: &[SOFTWARE, ("/in_flight", "others"), ("/side", "OpenSSL")],
+    columns: &[
+        ("requests/s", per_second("/report/requests_per_s")),
+        ("p50 of SET", us(P50)),
+        ("p99 of SET", us(P99)),
+        ("× alone", Of::SureTimes("plain", P99)),
+        ("p99.9", us("/report/p999_us")),
+        ("connects/s", per_second("/report/others/handshakes_per_s")),
+        ("errors", Of::Sum("/report/others/errors")),
+    ],
+};
+
 /// Memory of idle connections.
 pub const MEMORY: Kind = Kind {
     kind: "memory",

@@ -26,6 +26,16 @@ pub fn software(id: &str) -> &str {
     match id {
         "haproxy" => "HAProxy",
         "apache2" => "Apache",
+        "valkey" => "Valkey",
+        "valkey-io-threads" => "Valkey, io-threads 4",
+        "redis" => "Redis",
+        "redis-io-threads" => "Redis, io-threads 4",
+        "pgbouncer" => "PgBouncer",
+        "mosquitto" => "Mosquitto",
+        "dovecot" => "Dovecot",
+        "dovecot-starttls" => "Dovecot, STARTTLS",
+        "stunnel4" => "stunnel",
+        "postfix" => "Postfix",
         other => other,
     }
 }

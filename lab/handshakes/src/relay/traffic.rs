@@ -133,7 +133,8 @@ impl<'a> Client<'a> {
         })
     }
 
-    fn connect(&self) -> io::Result<Session> {
+    /// A connection past its handshake.
+    pub(crate) fn connect(&self) -> io::Result<Session> {
         let mut socket = TcpStream::connect(self.address)?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -152,7 +153,8 @@ impl<'a> Client<'a> {
         })
     }
 
-    fn go_on(&self) -> io::Result<()> {
+    /// An error once the turn is to end.
+    pub(crate) fn go_on(&self) -> io::Result<()> {
         match (self.interrupted)() {
             true => Err(io::Error::other("interrupted")),
             false => Ok(()),
@@ -161,8 +163,8 @@ impl<'a> Client<'a> {
 }
 
 /// A connection past its handshake.
-struct Session {
-    socket: TcpStream,
+pub(crate) struct Session {
+    pub(crate) socket: TcpStream,
     tls: ClientConnection,
     wire: Vec<u8>,
     plain: Vec<u8>,
@@ -170,7 +172,7 @@ struct Session {
 
 impl Session {
     /// Writes all of it, as few records as possible.
-    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let taken = self.tls.writer().write(bytes)?;
             bytes = &bytes[taken..];
@@ -183,7 +185,7 @@ impl Session {
 
     /// Reads once, and gives how many decrypted bytes came, and the last of them. They must not be
     /// more than `most`, and may be none if a record is not complete yet.
-    fn receive(&mut self, most: u64) -> io::Result<(u64, u8)> {
+    pub(crate) fn receive(&mut self, most: u64) -> io::Result<(u64, u8)> {
         let (mut received, mut last) = (0, 0);
         // One record brings all of a few bytes.
         while received == 0 {
