@@ -32,8 +32,8 @@ pub struct BesidePlan {
     pub servers: Vec<Software>,
     /// Established clients.
     pub clients: usize,
-    /// Others that connect, say PING and go, and come again at once.
-    pub in_flight: usize,
+    /// Others that connect at random, say PING and go: a share of the connections a second that the server alone accepts.
+    pub storm: f64,
     /// Turns of each side, with the others and without.
     pub rounds: usize,
     /// Seconds of each turn.
@@ -69,16 +69,18 @@ pub fn beside(
         let (with, said) = unmodified::with_widelane(stage, software, CONDITION, true, backend.address())?;
         text += &format!("{software}: Widelane {said}\n");
         let mut sides = [plain, with];
-        let most = turn(stage, plan, &mut sides[0], f64::INFINITY, 0)?;
+        let most = turn(stage, plan, &mut sides[0], f64::INFINITY, 0.0)?;
         let rate = most["requests_per_s"].as_f64().unwrap_or(0.0) / 2.0;
+        let knee = stage.drive(&mut sides[0], CONDITION, Drive::Closed(64), (WARMUP, plan.seconds))?;
+        let knee = knee["handshakes_per_s"].as_f64().unwrap_or(0.0);
         for round in 0..plan.rounds {
-            for in_flight in [0, plan.in_flight] {
-                let others = format!("{in_flight} others connect");
+            for storm in [0.0, plan.storm] {
+                let others = format!("{:.0} others connect a second", storm * knee);
                 progress(&format!("{software}, round {} of {}, {others}", round + 1, plan.rounds));
                 for side in [round % 2, (round + 1) % 2] {
-                    let report = turn(stage, plan, &mut sides[side], rate, in_flight)?;
+                    let report = turn(stage, plan, &mut sides[side], rate, storm * knee)?;
                     record.line(&json!({
-                        "kind": BESIDE.kind, "server": software.name(), "side": SIDES[side], "in_flight": in_flight,
+                        "kind": BESIDE.kind, "server": software.name(), "side": SIDES[side], "storm": storm, "knee_per_s": knee,
                         "clients": plan.clients, "rate": rate, "round": round, "report": report,
                     }))?;
                 }
@@ -97,7 +99,7 @@ fn turn(
     plan: &BesidePlan,
     running: &mut Running,
     rate: f64,
-    in_flight: usize,
+    others_per_s: f64,
 ) -> Result<Value, TrialError> {
     stage.interrupt.check()?;
     running.server.alive()?;
@@ -117,8 +119,8 @@ fn turn(
         });
         // If the clients have failed, their error says more.
         let others = match wait.recv() {
-            Ok(()) if in_flight > 0 => {
-                let drive = Drive::Closed(in_flight);
+            Ok(()) if others_per_s > 0.0 => {
+                let drive = Drive::Open(others_per_s);
                 let mut command = stage.load(address, CONDITION, drive, (WARMUP, seconds));
                 stage.figures(command.args(exchange))
             }

@@ -95,7 +95,7 @@ pub(crate) fn command(
         }
         Software::Mosquitto => {
             command.arg("-c").arg(configured(format!(
-                "user root\nallow_anonymous true\nlog_type error\nlistener {port} {ip}\n\
+                "user root\nallow_anonymous true\nset_tcp_nodelay true\nlog_type error\nlistener {port} {ip}\n\
                  certfile {certificate}\nkeyfile {key}\n"
             ))?);
         }

@@ -221,9 +221,10 @@ enum Command {
         /// Established clients, which send SET and GET at half of the rate that the server alone answers
         #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..))]
         clients: u16,
-        /// Others that connect, say PING and go, and come again at once
-        #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
-        in_flight: u16,
+        /// Others that connect at random, say PING and go: a share of the connections a second that the server
+        /// alone accepts
+        #[arg(long, value_name = "SHARE", default_value_t = 0.6)]
+        storm: f64,
         /// Turns of each side, with the others and without; six at least for an interval
         #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
         rounds: u16,
@@ -402,14 +403,14 @@ fn compared(cli: Args) -> Result<String, TrialError> {
         Command::Beside {
             servers,
             clients,
-            in_flight,
+            storm,
             rounds,
             seconds,
         } => {
             let plan = BesidePlan {
                 servers,
                 clients: clients.into(),
-                in_flight: in_flight.into(),
+                storm,
                 rounds: rounds.into(),
                 seconds,
             };

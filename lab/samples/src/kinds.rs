@@ -71,7 +71,7 @@ pub const WAYS_IN_SIDES: Kind = Kind {
 /// SET of established clients of a data store while others connect.
 pub const BESIDE: Kind = Kind {
     kind: "beside",
-    keys: &[SOFTWARE, ("/in_flight", "others"), ("/side", "OpenSSL")],
+    keys: &[SOFTWARE, ("/storm", "storm"), ("/side", "OpenSSL")],
     columns: &[
         ("requests/s", per_second("/report/requests_per_s")),
         ("p50 of SET", us(P50)),
