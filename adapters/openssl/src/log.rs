@@ -1,4 +1,4 @@
-//! What the provider tells the administrator, on standard error: servers lead it to their log.
+//! Messages of the provider for the administrator, on standard error: servers lead it to their log.
 
 use std::collections::BTreeSet;
 use std::io::stderr;
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::{retry_on_intr, write};
 
-/// How much is told.
+/// Level of detail of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Level {
     /// Nothing.
@@ -54,7 +54,8 @@ pub(crate) fn once(message: &str) {
     }
 }
 
-/// What was told. Nothing waits for anything else while it holds this, so that a fork can wait for it.
+/// Messages that were written. Nothing waits for anything else while it holds this lock, so that a fork can wait for
+/// it.
 pub(crate) fn told() -> MutexGuard<'static, BTreeSet<String>> {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     TOLD.lock().unwrap_or_else(PoisonError::into_inner)

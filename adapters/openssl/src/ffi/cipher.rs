@@ -41,16 +41,16 @@ struct Context {
     work: Work,
 }
 
-/// What was said of a message so far, and what has become of it.
+/// State of a message: what was said of it so far, and its result.
 #[derive(Clone, Default)]
 struct Work {
     secret: Option<Zeroizing<[u8; 32]>>,
-    /// The same for our code, once it was needed.
+    /// Key in the form of our code, once it was needed.
     key: Option<Arc<Key>>,
     opens: bool,
     /// A nonce that no message has used yet.
     nonce: Option<[u8; NONCE_LEN]>,
-    /// What the numbers of TLS 1.2's records are added to.
+    /// Base to which the numbers of TLS 1.2's records are added.
     base: Option<[u8; NONCE_LEN]>,
     /// The header of the record that comes next.
     header: Option<[u8; HEADER]>,
@@ -69,13 +69,13 @@ enum State {
     /// The default provider's context does it.
     Inner,
     Lanes(Box<Message>),
-    /// It has ended, and this is its tag.
+    /// The message has ended, with this tag.
     Sealed([u8; TAG_LEN]),
     /// A message has been opened, or refused.
     Opened,
 }
 
-/// What a caller gives to be encrypted, and where to.
+/// Input of a caller, and the place for its output.
 struct Piece {
     out: *mut u8,
     out_len: *mut usize,

@@ -48,7 +48,7 @@ impl Defaults {
         DEFAULTS.get().expect("the provider has started")
     }
 
-    /// Its provider context, the first argument of many of its functions.
+    /// Context of the default provider, the first argument of many of its functions.
     pub(crate) fn context(&self) -> Object {
         self.context
     }
@@ -138,7 +138,7 @@ impl Offered {
         Self([const { OnceLock::new() }; MOST])
     }
 
-    /// Those of `own` for a family, for which the default provider has an algorithm, or none.
+    /// Functions of `own` for a family, for which the default provider has an algorithm, or none.
     pub(crate) fn of(&self, family: Family, theirs: Option<&Algorithm>, own: &[Dispatch]) -> &[Dispatch] {
         let theirs = theirs.map_or(ptr::null(), |algorithm| algorithm.implementation);
         // SAFETY: null or a table of the default provider's.

@@ -145,7 +145,7 @@ unsafe extern "C" fn validate(key: Object, selection: c_int, check: c_int) -> c_
     })
 }
 
-/// Whether a peer's share is one; `None` if there is no share.
+/// Returns whether a peer's share is one; `None` if there is no share.
 fn is_valid_public(share: &Share) -> Option<bool> {
     Some(share.curve.is_share(share.public.as_ref()?))
 }
@@ -220,7 +220,7 @@ struct Generation {
     is_special: bool,
     /// A group was said after the template, and holds.
     is_group_said: bool,
-    /// Whose share the key will meet.
+    /// Key whose share this one will meet.
     template: Option<Arc<Key>>,
     /// The default provider's generation, which makes every other key.
     inner: Inner,

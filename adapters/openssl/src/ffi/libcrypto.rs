@@ -72,7 +72,7 @@ libcrypto! {
 /// Told when a wait context drops a descriptor: context, key, descriptor, the caller's pointer.
 pub(crate) type WaitCleanup = unsafe extern "C" fn(Object, *const c_void, c_int, *mut c_void);
 
-/// What an application wants called when a paused job can go on.
+/// Callback of an application for a paused job that can go on.
 pub(crate) type WaitCallback = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 /// A function that the application wants called, and its argument: a pointer of the application's.

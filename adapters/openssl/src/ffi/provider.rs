@@ -29,7 +29,7 @@ use crate::log;
 use crate::options::{self, Options, Prefer, Prepare};
 use crate::{engine, prepared};
 
-/// What OpenSSL calls after it has loaded the file (`provider-base(7)`).
+/// Entry that OpenSSL calls after it has loaded the file (`provider-base(7)`).
 ///
 /// # Safety
 ///
@@ -256,7 +256,7 @@ fn default_groups() -> Vec<i64> {
     numbers
 }
 
-/// What a property query `?widelane.batch=yes` finds.
+/// Properties that a query `?widelane.batch=yes` finds.
 const PREFERRED: &CStr = c"provider=widelane,widelane.batch=yes";
 const OFFERED: &CStr = c"provider=widelane";
 
@@ -319,7 +319,7 @@ unsafe extern "C" fn get_capabilities(
     })
 }
 
-/// What OpenSSL wants to know of a TLS group (`provider-base(7)`, "CAPABILITIES").
+/// Parameters of a TLS group for OpenSSL (`provider-base(7)`, "CAPABILITIES").
 fn announcement(group: &Group) -> OwnParams {
     const TLS_1_3: i32 = 0x0304;
     const NEVER: i32 = -1;
@@ -367,7 +367,7 @@ static PROVIDER: [Dispatch; 6] = dispatch![provider:
 
 static FORKS: Once = Once::new();
 
-/// What the provider offers: decided by the first configuration that loads it in a process.
+/// Operations that the provider offers: decided by the first configuration that loads it in a process.
 static OFFER: OnceLock<Offer> = OnceLock::new();
 
 const _: () = assert!(mem::size_of::<Param>() == 40 && mem::size_of::<Algorithm>() == 32);

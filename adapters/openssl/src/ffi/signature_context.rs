@@ -1,4 +1,4 @@
-//! What a context of [`crate::ffi::signature`] is: what was said so far, or the default provider's context, or
+//! Context of [`crate::ffi::signature`]: what was said so far, or the default provider's context, or
 //! both.
 
 use std::ffi::{CStr, CString, c_int};
@@ -225,7 +225,7 @@ impl Context {
         }
     }
 
-    /// What signs hash values beside lanes takes over from them.
+    /// Lets the context that signs hash values, beside the one for lanes, take over.
     pub(crate) fn take_over(&mut self) {
         if let State::Digest(_, beside) = &mut self.state {
             self.state = beside.take().map_or(State::New, State::Inner);
