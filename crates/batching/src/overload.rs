@@ -1,4 +1,4 @@
-//! When handshakes arrive faster than a worker can finish them, and which of them it begins then.
+//! Policy for handshakes that arrive faster than a worker can finish them: which of them it begins.
 //!
 //! A worker that begins handshakes in the order in which they came finishes all of them too late as soon as more
 //! come than it can do: clients give up while they wait, and the work for them is lost. The worker is busy and
@@ -18,7 +18,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-/// Whether more handshakes arrive than are finished. All times are in nanoseconds of one clock.
+/// Detector of overload: do more handshakes arrive than are finished? All times are in nanoseconds of one clock.
 #[derive(Clone, Debug)]
 pub struct Overload {
     target: u64,
@@ -34,7 +34,7 @@ pub struct Overload {
     growing: u32,
     /// Intervals in a row in which more than a few clients have given up.
     losing: u32,
-    /// Whether the queue was empty at a look of this interval.
+    /// True if the queue was empty at a look of this interval.
     was_empty: bool,
     /// Intervals in a row in which the queue was empty once.
     emptied: u32,
@@ -42,7 +42,7 @@ pub struct Overload {
     patience: u64,
 }
 
-/// What a look at the queue has brought.
+/// Result of a look at the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// From now on the newest come first.
@@ -60,13 +60,14 @@ impl Overload {
     /// CoDel's interval (RFC 8289, section 4.2).
     pub const INTERVAL: u64 = 100 * MILLISECOND;
 
-    /// How long handshakes may keep a worker from its sockets in calm, for [`under_way`]: larger groups fill passes better.
+    /// Longest time for which handshakes may keep a worker from its sockets in calm, for [`under_way`]: larger groups
+    /// fill passes better.
     pub const CALM_LOOK: u64 = 4 * MILLISECOND;
 
-    /// The same under overload, which must not slow down connections that are established.
+    /// Longest such time under overload, which must not slow down connections that are established.
     pub const LOOK: u64 = MILLISECOND * 3 / 2;
 
-    /// What the kernel queues under overload, in targets, for [`worth_queueing`].
+    /// Length of the kernel's queue under overload, in targets, for [`worth_queueing`].
     pub const QUEUED_TARGETS: u64 = 2;
 
     /// Calm, at `now`. `target`: how long the oldest may wait in a queue that does not stand; `most_patient`: for how
@@ -89,12 +90,12 @@ impl Overload {
         }
     }
 
-    /// Whether the newest come first.
+    /// Returns whether the newest come first.
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// How long clients wait before they give up, as far as is known: four fifths of the shortest wait after which
+    /// Time that clients wait before they give up, as far as is known: four fifths of the shortest wait after which
     /// one has, since the last overload ended. One that has waited for longer is likely to be lost.
     pub fn patience(&self) -> u64 {
         self.patience
@@ -164,7 +165,7 @@ impl Overload {
     }
 }
 
-/// How many handshakes of a worker may be under way at once, if one takes `cost` nanoseconds of it (0: not known): as
+/// Most handshakes of a worker that may be under way at once, if one takes `cost` nanoseconds of it (0: not known): as
 /// many as keep its event loop from its sockets for `look` nanoseconds, but as many as fill passes of `lanes`.
 pub fn under_way(cost: u64, look: u64, lanes: usize) -> usize {
     let most = match cost {
@@ -176,7 +177,7 @@ pub fn under_way(cost: u64, look: u64, lanes: usize) -> usize {
     full.max(lanes)
 }
 
-/// How many connections are worth a place in a queue of at most `wait` nanoseconds, if a handshake takes `cost`.
+/// Number of connections that are worth a place in a queue of at most `wait` nanoseconds, if a handshake takes `cost`.
 pub fn worth_queueing(cost: u64, wait: u64) -> usize {
     let most = wait.checked_div(cost).unwrap_or(u64::MAX);
     usize::try_from(most)
@@ -184,8 +185,8 @@ pub fn worth_queueing(cost: u64, wait: u64) -> usize {
         .clamp(LEAST_QUEUED, MOST_QUEUED)
 }
 
-/// How long one may wait before it is late, for [`Line::age`], if a handshake takes `cost` nanoseconds and may wait for
-/// `target`: some targets, and longer than a queue takes that [`worth_queueing`] allows.
+/// Time that one may wait before it is late, for [`Line::age`], if a handshake takes `cost` nanoseconds and may wait
+/// for `target`: some targets, and longer than a queue takes that [`worth_queueing`] allows.
 pub fn late(cost: u64, target: u64) -> u64 {
     let queue = cost.saturating_mul(worth_queueing(cost, target) as u64);
     target.saturating_mul(LATE_TARGETS).max(queue.saturating_mul(2))
@@ -198,12 +199,12 @@ pub struct Place {
     number: u64,
 }
 
-/// Those that wait, each with its source and the time since when.
+/// Handshakes that wait, each with its source and its arrival.
 #[derive(Clone, Debug)]
 pub struct Line<S, T> {
     next: u64,
     waiting: BTreeMap<Place, (S, T)>,
-    /// Those that arrived at this place or after it are fresh.
+    /// First place of the fresh ones: those that arrived there or later.
     fresh_from: Place,
     /// The places of the fresh, by source.
     fresh: BTreeMap<S, BTreeSet<Place>>,
@@ -306,17 +307,17 @@ impl<S: Ord + Copy, T> Line<S, T> {
         fresh.next().map(|(place, _)| place.since)
     }
 
-    /// How many are fresh.
+    /// Number of fresh ones.
     pub fn fresh(&self) -> usize {
         self.fresh_count
     }
 
-    /// How many wait.
+    /// Number that wait.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether none waits.
+    /// Returns whether none waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

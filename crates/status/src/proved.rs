@@ -22,7 +22,7 @@ pub struct Proved {
     pub found: Found,
     /// CPU time of a handshake with lanes.
     pub with: Duration,
-    /// The same without.
+    /// Time without lanes.
     pub without: Duration,
 }
 
