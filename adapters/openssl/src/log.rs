@@ -18,7 +18,7 @@ pub(crate) enum Level {
     Info,
 }
 
-/// Sets how much is told from now on.
+/// Sets the level of detail from now on.
 pub(crate) fn set_level(level: Level) {
     LEVEL.store(level as u8, Relaxed);
 }

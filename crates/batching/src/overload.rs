@@ -52,7 +52,7 @@ pub enum Turn {
 }
 
 impl Overload {
-    /// The longest that handshakes wait for their worker in calm, unless told otherwise: 20 milliseconds. CoDel's
+    /// The longest that handshakes wait for their worker in calm, by default: 20 milliseconds. CoDel's
     /// target is a tenth of its interval at most (RFC 8289, section 4.3), of packets; a handshake also waits for
     /// those with which it shares passes.
     pub const TARGET: u64 = 20 * MILLISECOND;

@@ -29,7 +29,7 @@ pub struct Proved {
 /// Result of a proof.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing could be told.
+    /// The proof found no answer: there was too little load, or too much noise.
     #[default]
     Nothing,
     /// Handshakes take as much with lanes as without, as far as is seen.

@@ -50,7 +50,7 @@ impl Socket {
     }
 }
 
-/// The descriptor of which a wait has told.
+/// The descriptor that a wait has reported as readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     ItsSocket,

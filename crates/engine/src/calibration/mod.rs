@@ -279,7 +279,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use widelane_crypto::Target;
 
-    /// Answers; panics or fails if it is told to.
+    /// Answers; panics or fails if the test wants that.
     struct Toy {
         name: &'static str,
         lanes: usize,
