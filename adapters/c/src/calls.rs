@@ -161,7 +161,7 @@ fn errno() -> c_int {
 }
 
 fn set_errno(errno: c_int) {
-    // SAFETY: as above; it is this thread's own.
+    // SAFETY: it is valid for as long as this thread lives, and no other thread uses it.
     unsafe { ptr::write(libc::__errno_location(), errno) }
 }
 

@@ -600,7 +600,7 @@ unsafe fn look_at_sets(count: c_int, sets: [*mut fd_set; 3], mask: *const sigset
     if found > 0 {
         for i in 0..3 {
             if !sets[i].is_null() {
-                // SAFETY: as above.
+                // SAFETY: the caller's promise; the copy has at least as many words.
                 unsafe { ptr::copy_nonoverlapping(places[i], sets[i].cast(), words) };
             }
         }

@@ -14,7 +14,7 @@ pub(crate) struct Dispatch {
 
 // SAFETY: functions are not bound to a thread.
 unsafe impl Send for Dispatch {}
-// SAFETY: as above.
+// SAFETY: functions are not bound to a thread.
 unsafe impl Sync for Dispatch {}
 
 impl Dispatch {

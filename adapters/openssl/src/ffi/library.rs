@@ -21,7 +21,7 @@ pub(crate) struct LibraryContext {
 
 // SAFETY: it is only handed to functions of OpenSSL that every thread may call.
 unsafe impl Send for LibraryContext {}
-// SAFETY: as above.
+// SAFETY: it is only handed to functions of OpenSSL that every thread may call.
 unsafe impl Sync for LibraryContext {}
 
 impl LibraryContext {

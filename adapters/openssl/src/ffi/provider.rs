@@ -44,11 +44,11 @@ pub unsafe extern "C" fn OSSL_provider_init(
 ) -> c_int {
     log::count_by(status::count_reason);
     let started = std::panic::catch_unwind(|| {
-        // SAFETY: OpenSSL's contract.
+        // SAFETY: OpenSSL passes its handle and its table of functions.
         let settings = unsafe { params::settings(handle, functions, &options::NAMES) };
         let options = Options::parse(|name| settings.get(name).cloned());
         start(functions, options)?;
-        // SAFETY: OpenSSL's contract: the core's function with its own handle.
+        // SAFETY: the core's function, with the core's own handle.
         let library = unsafe {
             let context = abi::core::get_libctx::find(functions).map(|get| get(handle));
             LibraryContext::new(context.unwrap_or(ptr::null_mut()), &PROVIDER)
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn OSSL_provider_init(
 }
 
 fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result<(), String> {
-    // SAFETY: OpenSSL's contract: a dispatch table, whose functions are libcrypto's.
+    // SAFETY: OpenSSL passes a table of functions that ends; the functions are libcrypto's.
     let inside = unsafe { abi::core::get_params::find(functions) };
     let inside = inside.ok_or("OpenSSL offers no core_get_params")?;
     let libcrypto = LibCrypto::start(inside as *const ()).map_err(|missing| {
@@ -156,7 +156,7 @@ struct Offer {
 
 // SAFETY: its pointers are to constants and to texts that stay for ever.
 unsafe impl Send for Offer {}
-// SAFETY: as above.
+// SAFETY: its pointers are to constants and to texts that stay for ever.
 unsafe impl Sync for Offer {}
 
 impl Offer {
@@ -301,7 +301,7 @@ unsafe extern "C" fn get_capabilities(
     }
 
     let Some(callback) = callback else { return 0 };
-    // SAFETY: OpenSSL's contract: a string of C.
+    // SAFETY: OpenSSL passes the name of a capability, a string of C.
     if unsafe { CStr::from_ptr(capability) } != c"TLS-GROUP" {
         // None of this kind, which is no error.
         return 1;
@@ -342,7 +342,7 @@ constant_lists! {
 }
 
 unsafe extern "C" fn get_params(_: Object, list: *mut Param) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a list that ends, or null.
     let list = unsafe { Params::new(list) };
     guarded(0, || {
         let answered = list.iter().all(|value| match value.key().to_bytes() {

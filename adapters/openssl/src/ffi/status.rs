@@ -168,7 +168,7 @@ fn make(process: u32) -> Result<(), Errno> {
     let asked = inherited.map(|page| unsafe { page.as_ref() }.switch().word());
     let page = match inherited {
         None => widelane_status::map()?,
-        // SAFETY: as above.
+        // SAFETY: `make` has mapped it, by `map` or `map_over`, here or before a fork.
         Some(page) => unsafe { widelane_status::map_over(page)? },
     };
     if let Some(asked) = asked {
