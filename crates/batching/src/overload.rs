@@ -96,7 +96,7 @@ impl Overload {
     }
 
     /// Time that clients wait before they give up, as far as is known: four fifths of the shortest wait after which
-    /// one has, since the last overload ended. One that has waited for longer is likely to be lost.
+    /// one has, in this overload or just before it. One that has waited for longer is likely to be lost.
     pub fn patience(&self) -> u64 {
         self.patience
     }
@@ -114,8 +114,10 @@ impl Overload {
     /// A client has gone away after it had waited for `wait`.
     pub fn gave_up(&mut self, wait: u64) {
         self.gave_up += 1;
-        // A client that crashes early says nothing of others.
-        self.patience = self.patience.min((wait / 5 * 4).max(self.least_patience()));
+        // A client that goes away early has another reason, and says nothing of others.
+        if wait >= self.least_patience() {
+            self.patience = self.patience.min((wait / 5 * 4).max(self.least_patience()));
+        }
     }
 
     /// A look at the queue, of which the oldest arrival has waited for `oldest`; `None`: it is empty.
@@ -131,6 +133,10 @@ impl Overload {
         let is_lost = self.gave_up > self.served / 8;
         self.growing = if stands && has_grown { self.growing + 1 } else { 0 };
         self.losing = if is_lost { self.losing + 1 } else { 0 };
+        if !self.is_on && self.growing == 0 && self.losing == 0 {
+            // One that gave up in calm says nothing of the next crowd.
+            self.patience = self.most_patient;
+        }
         // A worker that had nothing to do did not look.
         let intervals = u32::try_from(lasted / Self::INTERVAL).unwrap_or(u32::MAX);
         self.emptied = match core::mem::take(&mut self.was_empty) {
@@ -490,10 +496,25 @@ mod tests {
     }
 
     #[test]
-    fn an_early_crash_says_little_of_patience() {
+    fn one_that_goes_away_early_says_nothing_of_patience() {
         let mut overload = Overload::new(0, Overload::TARGET, PATIENT);
         overload.gave_up(0);
+        overload.gave_up(199 * MILLISECOND);
+        assert_eq!(overload.patience(), PATIENT);
+        overload.gave_up(220 * MILLISECOND);
         assert_eq!(overload.patience(), 200 * MILLISECOND);
+    }
+
+    #[test]
+    fn one_that_gives_up_in_calm_says_nothing_of_the_next_crowd() {
+        let mut overload = Overload::new(0, Overload::TARGET, PATIENT);
+        for _ in 0..80 {
+            overload.served();
+        }
+        overload.gave_up(500 * MILLISECOND);
+        assert_eq!(overload.patience(), 400 * MILLISECOND);
+        assert_eq!(overload.look(Overload::INTERVAL, None), None);
+        assert_eq!(overload.patience(), PATIENT);
     }
 
     #[test]
