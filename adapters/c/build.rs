@@ -1,4 +1,4 @@
-//! How the shared library is linked.
+//! Linker options of the shared library.
 
 #![forbid(unsafe_code)]
 

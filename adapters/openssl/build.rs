@@ -1,4 +1,4 @@
-//! How the provider is linked.
+//! Linker options of the provider.
 
 #![forbid(unsafe_code)]
 

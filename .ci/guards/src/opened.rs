@@ -20,7 +20,7 @@ pub fn by_itself(root: &Path) -> io::Result<Vec<String>> {
         }
         let excepted = EXCEPTIONS.iter().find(|one| name.starts_with(one.place));
         let text = fs::read_to_string(&path)?;
-        // What is no Rust is told by another rule.
+        // Another rule finds files that are no Rust.
         let tokens: TokenStream = text.parse().unwrap_or_default();
         let mut found = Vec::new();
         look(tokens, &mut found);

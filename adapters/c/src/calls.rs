@@ -13,7 +13,7 @@ use widelane_marks::{Marked, emulated_model, wide};
 
 use crate::environment;
 
-/// What is run. One that is written in Rust may panic.
+/// Function that is run. One that is written in Rust may panic.
 type Function = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 
 /// See the header.
@@ -139,7 +139,7 @@ struct Call {
 unsafe impl Sync for Call {}
 
 impl Call {
-    /// What the function returned, and `errno` after it.
+    /// Runs the function; returns its result, and `errno` after it.
     fn run(&self) -> (c_int, c_int) {
         set_errno(self.errno);
         // SAFETY: the header asks for a function that may be called so.
@@ -161,13 +161,13 @@ fn errno() -> c_int {
 }
 
 fn set_errno(errno: c_int) {
-    // SAFETY: as above; it is this thread's own.
+    // SAFETY: it is valid for as long as this thread lives, and no other thread uses it.
     unsafe { ptr::write(libc::__errno_location(), errno) }
 }
 
 thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::new(CString::default());
-    /// What this thread runs, by its last mark.
+    /// Last mark of this thread: the code that it runs.
     static MARKED: RefCell<Option<Marked>> = const { RefCell::new(None) };
 }
 

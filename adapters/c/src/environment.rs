@@ -5,7 +5,7 @@ use std::sync::Once;
 
 use widelane::{Config, FORM_VARIABLE, configure};
 
-/// What the variable says. The error names the variable.
+/// Reads the configuration from the variable. The error names the variable.
 pub(crate) fn config() -> Result<Config, String> {
     Config::from_variable(std::env::var_os(FORM_VARIABLE)).map_err(|error| format!("{FORM_VARIABLE}: {error}"))
 }

@@ -1,4 +1,4 @@
-//! Who computes an operation here: lanes, AWS-LC one by one, or OpenSSL itself.
+//! Chooses who computes an operation here: lanes, AWS-LC one by one, or OpenSSL itself.
 //!
 //! What OpenSSL lacks is always ours. What both can do is ours if it is clearly faster, by what was measured
 //! on this machine with this OpenSSL ([`crate::ffi::comparison`]). While nothing is measured, lanes compute what
@@ -16,7 +16,7 @@ use crate::family::Family;
 use crate::ffi::defaults::Defaults;
 use crate::options::{Options, Prefer};
 
-/// Who computes an operation.
+/// Library that computes an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Lanes,
@@ -119,18 +119,18 @@ impl Choices {
         choices
     }
 
-    /// Whether any signature of such keys is ours.
+    /// Returns whether any signature of such keys is ours.
     pub(crate) fn signs(&self, family: Family) -> bool {
         let mut operations = family.algorithms.iter().flat_map(|one| one.operations());
         operations.any(|operation| self.is_ours(operation))
     }
 
-    /// Whether any agreement with such keys is ours.
+    /// Returns whether any agreement with such keys is ours.
     pub(crate) fn agrees(&self, family: Family) -> bool {
         family.curves.iter().any(|curve| self.is_ours(curve.operations()[0]))
     }
 
-    /// Whether anything is ours in lanes or one by one.
+    /// Returns whether anything is ours in lanes or one by one.
     fn is_ours(&self, operation: &str) -> bool {
         let mut rows = self.rows.iter();
         rows.any(|row| row.operation == operation && row.by != By::OpenSsl)
@@ -168,7 +168,7 @@ impl fmt::Display for Reason<'_> {
     }
 }
 
-/// Whether we sign by this operation.
+/// Returns whether we sign by this operation.
 pub(crate) fn signs(operation: &str) -> bool {
     CHOICES.get().is_none_or(|choices| choices.is_ours(operation))
 }
@@ -178,7 +178,7 @@ pub(crate) fn curve_named(name: &str) -> Option<Curve> {
     Curve::named(name).filter(|curve| agrees(*curve))
 }
 
-/// Whether agreements on a curve are ours.
+/// Returns whether agreements on a curve are ours.
 pub(crate) fn agrees(curve: Curve) -> bool {
     CHOICES
         .get()
@@ -214,7 +214,7 @@ fn decide(prefer: Prefer, has_lanes: bool, cost: Option<Cost>) -> (By, Why) {
     }
 }
 
-/// What these operations cost together; `None` if that is not known of one of them.
+/// Cost of these operations together; `None` if that of one of them is not known.
 fn cost(operations: &[&str], backend: Backend, with: &str) -> Option<Cost> {
     let has_lanes = backend != Backend::AwsLc;
     let mut sum = Cost {

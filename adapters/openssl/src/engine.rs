@@ -27,7 +27,7 @@ pub(crate) fn choose(backend: Preference, clock: Clock, are_off: fn() -> bool) {
     NO_LANES.store(backend.resolve() == Ok(Backend::AwsLc), Relaxed);
 }
 
-/// Whether passes of this process take more than one job.
+/// Returns whether passes of this process take more than one job.
 pub(crate) fn has_lanes() -> bool {
     !NO_LANES.load(Relaxed)
 }
@@ -58,7 +58,7 @@ pub(crate) fn engine() -> Result<Engine, StartError> {
     Ok(ENGINE.set(engine).clone())
 }
 
-/// This thread's worker; a new one after a fork. `None` while the thread ends. Not inlined: after a pause
+/// Returns this thread's worker; a new one after a fork. `None` while the thread ends. Not inlined: after a pause
 /// another thread may go on, whose worker is at another address.
 #[inline(never)]
 pub(crate) fn worker() -> Result<Option<Rc<Worker>>, Failure> {

@@ -13,7 +13,7 @@ use crate::ffi::abi::MOST;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Family(usize);
 
-/// What is known of a kind of key.
+/// Row of the table of kinds of keys.
 pub(crate) struct Kind {
     /// OpenSSL's name of the keys.
     pub(crate) key_name: &'static CStr,

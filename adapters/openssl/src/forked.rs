@@ -25,7 +25,7 @@ struct Entry<T> {
     /// The process whose threads may use the value.
     process: AtomicU32,
     users: AtomicUsize,
-    /// What replaces it in a forked process.
+    /// Value that replaces this one in a forked process.
     next: Place<T>,
 }
 

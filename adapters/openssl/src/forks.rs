@@ -31,7 +31,7 @@ struct Held {
 }
 
 thread_local! {
-    /// What is never dropped is there as long as the thread.
+    /// Locks held over a fork. The place needs no destructor, so it is there as long as the thread.
     static HELD: Cell<Option<ManuallyDrop<Held>>> = const { Cell::new(None) };
 }
 

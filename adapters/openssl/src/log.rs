@@ -1,4 +1,4 @@
-//! What the provider tells the administrator, on standard error: servers lead it to their log.
+//! Messages of the provider for the administrator, on standard error: servers lead it to their log.
 
 use std::collections::BTreeSet;
 use std::io::stderr;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use rustix::io::{retry_on_intr, write};
 use widelane_forks::process_id;
 
-/// How much is told.
+/// Level of detail of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Level {
     /// Nothing.
@@ -19,7 +19,7 @@ pub(crate) enum Level {
     Info,
 }
 
-/// Sets how much is told from now on.
+/// Sets the level of detail from now on.
 pub(crate) fn set_level(level: Level) {
     LEVEL.store(level as u8, Relaxed);
 }
@@ -55,14 +55,15 @@ pub(crate) fn once(message: &str) {
     }
 }
 
-/// Tells something that happens again and again, in one process of several, each time.
+/// Writes something that happens again and again, in one process of several, each time.
 pub(crate) fn event(message: &str) {
     if LEVEL.load(Relaxed) >= Level::Warn as u8 {
         tell(&format!("process {}: {message}", process_id()));
     }
 }
 
-/// What was told. Nothing waits for anything else while it holds this, so that a fork can wait for it.
+/// Messages that were written. Nothing waits for anything else while it holds this lock, so that a fork can wait for
+/// it.
 pub(crate) fn told() -> MutexGuard<'static, BTreeSet<String>> {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     TOLD.lock().unwrap_or_else(PoisonError::into_inner)

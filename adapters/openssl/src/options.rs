@@ -1,4 +1,4 @@
-//! What the provider's section in OpenSSL's configuration says.
+//! Settings in the provider's section of OpenSSL's configuration.
 
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
@@ -14,30 +14,30 @@ use crate::log::Level;
 /// The settings, with their defaults where the section says nothing.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Options {
-    /// What is offered, by [`Algorithm::setting`] and the like.
+    /// Operations that are offered, by [`Algorithm::setting`] and the like.
     pub(crate) operations: Vec<&'static str>,
     pub(crate) backend: Preference,
     pub(crate) log: Level,
     pub(crate) prepare: Prepare,
     /// The file of the library that suspends handshakes, for programs into which it is not preloaded.
     pub(crate) library: Option<CString>,
-    /// Whether other processes may read what this one has counted.
+    /// True if other processes may read what this one has counted.
     pub(crate) statistics: bool,
-    /// What wide code does to the clock of this machine. It decides how wide passes are.
+    /// Effect of wide code on the clock of this machine. It decides how wide passes are.
     pub(crate) clock: Clock,
     /// The code of ChaCha20-Poly1305; `None` leaves it to OpenSSL.
     pub(crate) cipher: Option<Choice>,
     /// The file that keeps what passes cost here; `None` measures in each process.
     pub(crate) calibration: Option<PathBuf>,
-    /// Who computes what OpenSSL can do, too.
+    /// Choice between Widelane and OpenSSL where both can compute an operation.
     pub(crate) prefer: Prefer,
-    /// Whether the provider measures everything when it starts, unless it is known.
+    /// True if the provider measures everything when it starts, unless it is known.
     pub(crate) measures_at_start: bool,
-    /// Whether the library that suspends handshakes keeps queues of connections short under overload.
+    /// True if the library that suspends handshakes keeps queues of connections short under overload.
     pub(crate) overload: bool,
 }
 
-/// What can be switched off, by the names of signatures and agreements in settings.
+/// Operations that can be switched off, by the names of signatures and agreements in settings.
 fn settings() -> Vec<&'static str> {
     let signatures = Algorithm::ALL.into_iter().map(Algorithm::setting);
     let agreements = Curve::ALL.into_iter().map(Curve::setting);
@@ -46,7 +46,7 @@ fn settings() -> Vec<&'static str> {
     all
 }
 
-/// When a private key is prepared for lanes.
+/// Time at which a private key is prepared for lanes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Prepare {
     /// At its first signature: for programs that sign once, in tests.
@@ -54,7 +54,7 @@ pub(crate) enum Prepare {
     AtSecondUse,
 }
 
-/// Who computes what both could.
+/// Rule for operations that both can compute.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Prefer {
     /// The faster one.

@@ -118,7 +118,7 @@ impl PreparedKey {
         KeyInUse::of(self.key.get()?)
     }
 
-    /// Whether lanes take the key, as far as that is known.
+    /// Returns whether lanes take the key, as far as that is known.
     pub(crate) fn may_sign(&self) -> bool {
         self.key.get().is_none_or(|key| key.is_some())
     }
@@ -151,7 +151,7 @@ impl PreparedKey {
         own
     }
 
-    /// Whether the private halves are the same, compared without a branch on a byte of them.
+    /// Returns whether the private halves are the same, compared without a branch on a byte of them.
     fn is_same(&self, other: &Self) -> bool {
         let pairs = self.secret.iter().zip(other.secret.iter());
         let difference = pairs.fold(0, |sum, (one, other)| sum | (one ^ other));

@@ -26,7 +26,7 @@ pub(crate) struct MessageSigner {
     /// OpenSSL's name of the hash function, as it was said.
     pub(crate) digest: Option<CString>,
     pub(crate) settings: Settings,
-    /// What a stream has brought, up to [`MOST_STREAMED`].
+    /// Bytes that a stream has brought, up to [`MOST_STREAMED`].
     pub(crate) streamed: Vec<u8>,
     /// The stream has been signed.
     pub(crate) ended: bool,
@@ -92,7 +92,7 @@ impl MessageSigner {
         (fits && signer.settings.set_params(params)).then_some(signer)
     }
 
-    /// Whether so many bytes more can be kept of a stream.
+    /// Returns whether so many bytes more can be kept of a stream.
     pub(crate) fn has_room_for(&self, len: usize) -> bool {
         self.streamed.len().saturating_add(len) <= MOST_STREAMED
     }
@@ -169,7 +169,7 @@ impl DigestSigner {
     }
 }
 
-/// What decides the scheme of a signature.
+/// Settings that decide the scheme of a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// There are signatures with PSS: OpenSSL names paddings.
@@ -194,7 +194,7 @@ enum Salt {
 }
 
 impl Settings {
-    /// What holds before anything is said.
+    /// Defaults, before anything is said.
     fn new(family: Family) -> Self {
         Self {
             is_padded: (family.algorithms.iter())

@@ -1,4 +1,4 @@
-//! What OpenSSL answers with the provider is what it answers without it, as a small program in C tells it.
+//! OpenSSL's answers with the provider and without it are the same, as a small program in C prints them.
 
 #![forbid(unsafe_code)]
 

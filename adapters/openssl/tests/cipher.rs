@@ -12,7 +12,7 @@ use widelane_crypto::chacha20poly1305::Form;
 
 const FORMS: [&str; 5] = ["auto", "512-ifma", "512", "256", "256-light"];
 
-/// Whether this CPU runs a form of the cipher that is not AWS-LC's.
+/// Returns whether this CPU runs a form of the cipher that is not AWS-LC's.
 fn has_forms() -> bool {
     let mut forms = Form::ALL.into_iter();
     forms.any(|form| form != Form::AwsLc && form.is_available())

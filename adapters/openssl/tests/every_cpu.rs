@@ -10,7 +10,7 @@ use widelane_crypto::Preference;
 
 use common::{KEYS, POST_QUANTUM, Scratch, With, has_lanes, text};
 
-/// What the provider says of each operation: who computes it, and why.
+/// Decisions that the provider logs: who computes each operation, and why.
 fn decisions(scratch: &Scratch) -> Vec<(String, String)> {
     let said = scratch.succeeds(With::Widelane, "list -providers");
     let lines = said.lines().filter_map(|line| {

@@ -89,7 +89,7 @@ fn fills_lanes(scratch: &Scratch, algorithm: &str, operation: &str, said: &str) 
     assert_eq!(totals.failed, 0);
 }
 
-/// The same by the program of OpenSSL that signs files of hash values.
+/// OpenSSL's own program that signs files of hash values gives signatures that verify, too.
 #[test]
 fn files_of_hash_values_verify_without_the_provider() {
     for scratch in Scratch::all("") {

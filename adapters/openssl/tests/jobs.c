@@ -1,6 +1,6 @@
 /* Jobs of OpenSSL's own, by an application that wants callbacks (ASYNC_WAIT_CTX_set_callback) and does
  * not look at descriptors. Signs with a key, and ends with status 0 if every signature is right and
- * every paused job was told of. The first argument is the key's file, the second what is done, the
+ * the application was woken for every paused job. The first argument is the key's file, the second what is done, the
  * third whether messages are signed or their hash values. */
 
 #include <openssl/async.h>
@@ -26,7 +26,7 @@ struct task {
     size_t number;
 };
 
-/* Those that were told of and have not gone on, in order. */
+/* Tasks that were woken and have not gone on, in order. */
 static struct task *ready[JOBS * 64];
 static size_t first, last;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -143,7 +143,7 @@ static void end_elsewhere(struct task *task)
     pthread_join(thread, NULL);
 }
 
-/* Goes on with what is told until all of these tasks have ended. */
+/* Goes on with tasks that are woken until all of these have ended. */
 static void finish(struct task *tasks, size_t count)
 {
     for (;;) {

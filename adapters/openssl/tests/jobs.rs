@@ -11,7 +11,7 @@ fn callbacks_tell_of_every_job() {
     expect_paused("all", 16);
 }
 
-/// The applications of dropped jobs are not told any more, and the others go on.
+/// The applications of dropped jobs are not woken any more, and the others go on.
 #[test]
 fn wait_contexts_may_go_away_while_their_jobs_wait() {
     expect_paused("drop", 16);

@@ -68,7 +68,7 @@ fn every_option_of_ml_dsa_signs_what_the_other_side_verifies() {
                         signer,
                         &format!("pkeyutl -sign -rawin -inkey {size}.pem -in text -out s {options}"),
                     );
-                    // How it was made is nothing that a verifier is told.
+                    // A verifier cannot see how it was made.
                     let options = options.replace("-pkeyopt deterministic:1", "");
                     let verify =
                         format!("pkeyutl -verify -rawin -pubin -inkey {size}.pub -in text -sigfile s {options}");

@@ -53,7 +53,7 @@ pub struct Driver {
     seen: Cell<u64>,
     /// Handshakes that may submit jobs soon.
     expected: Cell<usize>,
-    /// How many [`Turns`] exist: callers that promise to run the waiting jobs.
+    /// Number of [`Turns`]: callers that promise to run the waiting jobs.
     turning: Cell<usize>,
     /// Wakes the flusher when a job waits that no full pass has taken.
     flusher: RefCell<Option<Waker>>,
@@ -140,7 +140,7 @@ impl Driver {
         self.stacks.free()
     }
 
-    /// Whether only the step that runs now can submit jobs soon; `own` of the expected handshakes
+    /// Returns whether only the step that runs now can submit jobs soon; `own` of the expected handshakes
     /// are the step's.
     ///
     /// A handshake that is both suspended and expected counts twice, which does no harm: the
@@ -207,7 +207,7 @@ impl std::fmt::Debug for Driver {
 /// Dropping it tells the driver to expect no more jobs of it.
 pub struct Handshake {
     driver: Rc<Driver>,
-    /// Whether the driver counts it.
+    /// True if the driver counts it.
     expected: bool,
     observed: Observed,
 }

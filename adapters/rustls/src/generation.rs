@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// What `in_child` returns in a forked process: the child tells it by its exit status.
+    /// Result of `in_child` in a forked process: the child tells it by its exit status.
     fn in_child(in_child: impl FnOnce() -> u8) -> u8 {
         // SAFETY: the child allocates nothing and takes no lock that another thread may have held:
         // it runs `in_child`, which only reads and writes atomics, and leaves by `_exit`.

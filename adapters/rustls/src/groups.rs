@@ -91,7 +91,7 @@ impl fmt::Debug for Group {
 struct Active {
     engine: Engine,
     key: Key,
-    /// Its half on a curve, if there is another half.
+    /// Half of the key on a curve, if there is another half.
     curve: Option<Key>,
 }
 

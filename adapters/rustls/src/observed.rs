@@ -1,4 +1,4 @@
-//! What tracers see of a handshake: see `docs/trace.md`.
+//! Events of a handshake for tracers: see `docs/trace.md`.
 
 use std::any::TypeId;
 
@@ -67,7 +67,7 @@ impl Observed {
         self.0.ended(agreed, ending, alert);
     }
 
-    /// It has failed, perhaps before there was a connection.
+    /// Reports a failed handshake, perhaps before there was a connection.
     pub(crate) fn failed<D>(&mut self, connection: Option<&ConnectionCommon<D>>, error: &HandshakeError) {
         let (ending, alert) = match error {
             HandshakeError::Tls(error) => (Ending::Protocol, alert(error)),
@@ -87,7 +87,7 @@ impl Drop for Observed {
     }
 }
 
-/// What was agreed upon so far.
+/// Parameters that were agreed upon so far.
 fn agreed<D>(connection: &ConnectionCommon<D>) -> Agreed {
     let suite = connection.negotiated_cipher_suite();
     let group = connection.negotiated_key_exchange_group();

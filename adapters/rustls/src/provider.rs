@@ -12,7 +12,7 @@ use crate::signing::Keys;
 use crate::suites::cipher_suites;
 use crate::verify;
 
-/// What [`aws_lc_rs::default_provider`] offers and more, with public-key operations batched across
+/// Provider with all that [`aws_lc_rs::default_provider`] offers and more, with public-key operations batched across
 /// connections by [`Engine::global`]: a swap of one line.
 ///
 /// ```
@@ -42,7 +42,7 @@ pub fn default_provider() -> CryptoProvider {
     PROVIDER.clone()
 }
 
-/// The same with an engine that the caller has configured. Give the same engine to
+/// Provider with an engine that the caller has configured. Give the same engine to
 /// [`Driver::new`](crate::Driver::new).
 ///
 /// The key exchange groups are, best first, X25519MLKEM768, X25519, secp256r1, secp384r1,

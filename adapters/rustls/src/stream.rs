@@ -155,7 +155,7 @@ impl<IO, C> TlsStream<IO, C> {
 }
 
 impl<IO> ServerStream<IO> {
-    /// Whether the peer waits for what has been queued. After a handshake of TLS 1.3 that is
+    /// Returns whether the peer waits for what has been queued. After a handshake of TLS 1.3 that is
     /// tickets only, which can go out together with the first data.
     fn owes_a_flight(&self) -> bool {
         let connection = self.connection();
@@ -395,7 +395,7 @@ fn or_would_block<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
 }
 
 thread_local! {
-    /// Where the streams of this thread receive; in use only during one read.
+    /// Buffer in which the streams of this thread receive; in use only during one read.
     static RECEIVED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 

@@ -510,7 +510,7 @@ fn bad_shares(group: &dyn SupportedKxGroup, good: &[u8], kem_len: usize) -> Vec<
     shares
 }
 
-/// Where a share has its part of ML-KEM.
+/// Range of a share that is its part of ML-KEM.
 fn kem_part(group: &dyn SupportedKxGroup, len: usize, kem_len: usize) -> Range<usize> {
     match group.name() {
         NamedGroup::secp256r1MLKEM768 | NamedGroup::Unknown(_) => len - kem_len..len,

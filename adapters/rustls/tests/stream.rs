@@ -1,4 +1,4 @@
-//! What follows the handshake: data both ways, half-close, truncation, bounded buffers.
+//! Tests of a connection after its handshake: data both ways, half-close, truncation, bounded buffers.
 
 mod common;
 

@@ -487,7 +487,7 @@ fn a_reader_who_stands_still_stops_no_client() {
         .collect();
     let told = |line: &Value| line["lost_lines"].as_u64();
     let lost: u64 = lines.iter().filter_map(told).sum();
-    assert!(lost > 0, "it is told that lines are missing");
+    assert!(lost > 0, "a line says how many are missing");
     let connections = lines.iter().filter(|line| told(line).is_none()).count();
     assert_eq!(connections as u64 + lost, made);
     assert_eq!(lines.last().expect("lines")["end"], "clean");

@@ -45,7 +45,7 @@ fn an_address_that_goes_is_noticed_without_a_client_and_is_taken_again() {
     for _ in 0..4 {
         assert_eq!(served_by(address, "a.example", &[]).0, 'b');
     }
-    // No connection was tried there: the checks have told.
+    // No connection was tried there: the checks have found it.
     assert_eq!(connects(&server, &a.backend(), "failed"), 0);
     let a = Named::at(a.address, b'a');
     eventually("it is up", || gauge(&server, "up", &a.backend()) == 1);

@@ -244,7 +244,7 @@ fn servers_resume_each_others_sessions_whatever_happens_to_etcd() {
     assert_eq!(kind(stranger.addresses()[0], &client), HandshakeKind::Resumed);
     drop((stranger, alone));
 
-    // No etcd: it is told, and nothing else changes.
+    // No etcd: a message says so, and nothing else changes.
     member.stop();
     eventually("it is noticed", || all_are("current", 0));
     assert!(all_resume());

@@ -184,7 +184,7 @@ fn a_connection_makes_room_until_its_client_hello_is_whole() {
     assert!(!another_finds_a_place(3, &hello), "its handshake has cost something");
 }
 
-/// Connections from `source` that are told with an alert that they speak no TLS, and stay open.
+/// Connections from `source` that get the alert for clients that speak no TLS, and stay open.
 fn lingering(source: Ipv4Addr, address: SocketAddr, count: usize) -> Vec<TcpStream> {
     let opened = (0..count).map(|_| {
         let mut stream = from(source, address).expect("a connection");

@@ -1,4 +1,4 @@
-//! Bytes after the handshake: both directions, their ends, their limits, and who is told what.
+//! Bytes after the handshake: both directions, their ends, their limits, and what each side sees of the other.
 
 mod common;
 

@@ -400,7 +400,7 @@ fn wall() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// How much clocks may differ before it is told, in seconds.
+/// Most seconds by which clocks may differ before a message says so.
 const CLOCK_TOLERANCE: i64 = 30;
 /// How many texts of one failure are logged.
 const MOST_TOLD: usize = 8;

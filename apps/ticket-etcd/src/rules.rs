@@ -6,7 +6,7 @@
 //! itself lets it expire, so no clock of a terminator decides when the next key encrypts.
 //!
 //! Who may write into etcd, but does not have the secret, can put back an old value, keep `fresh` or `holder` from
-//! expiring, or delete entries. So a set that has not changed for two rotations is told of and changed without
+//! expiring, or delete entries. So a set that has not changed for two rotations is logged and changed without
 //! `fresh`, and one that was written long ago is not taken: the instances then use keys of their own.
 //!
 //! Why no key encrypts that another instance cannot know: an instance goes by the set that it has read, for

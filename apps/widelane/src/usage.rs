@@ -195,7 +195,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 /// Shorter intervals say nothing, for the kernel counts in ticks.
 const SHORTEST: f64 = 0.1;
 const LONGEST: f64 = 86_400.0;
-/// Files that take longer to look at are told about in the next table: that of a second must be
+/// Files that take longer to read are listed in the next table: that of a second must be
 /// there in two.
 const MOST_FOR_FILES: Duration = Duration::from_millis(700);
 /// Options that say nothing without tables.

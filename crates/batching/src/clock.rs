@@ -1,4 +1,4 @@
-//! What wide code does to a core's clock, and how wide a pass is.
+//! Effect of wide code on a core's clock, and the width of a pass.
 //!
 //! When a core starts to multiply in wide registers, it may stand still for a moment (the *stall*),
 //! run everything more slowly while the wide code lasts (the *depth*), and stay slow for a time
@@ -14,7 +14,7 @@ pub enum Width {
     Narrow,
 }
 
-/// What multiplications in registers of one width cost the clock of a core. All zero: nothing.
+/// Cost of multiplications in registers of one width for the clock of a core. All zero: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClockPenalty {
     /// The lost share of the clock, from 0 to 1.
@@ -25,7 +25,7 @@ pub struct ClockPenalty {
     pub tail: u64,
 }
 
-/// What wide code does to the clock of a machine.
+/// Effect of wide code on the clock of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Clock {
     /// Multiplications in 512-bit registers.
@@ -37,7 +37,7 @@ pub struct Clock {
 /// The state of a core just before a pass starts on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Core {
-    /// It runs only passes, so a low clock slows no other code.
+    /// True if the core runs only passes, so that a low clock slows no other code.
     pub dedicated: bool,
     /// Nanoseconds since its last pass ended, of either width; `None`: no pass so far.
     pub since: Option<u64>,
@@ -55,7 +55,7 @@ pub enum Records {
 }
 
 impl Clock {
-    /// The same for passes in registers of at most `bits` bits: without 512-bit registers all are narrow.
+    /// Clock as passes in registers of at most `bits` bits see it: without 512-bit registers all are narrow.
     pub fn of_registers(self, bits: u32) -> Self {
         let wide = if bits < 512 { self.narrow } else { self.wide };
         Self { wide, ..self }
@@ -63,12 +63,12 @@ impl Clock {
 }
 
 impl ClockPenalty {
-    /// Whether wide code of this kind costs nothing.
+    /// Returns whether wide code of this kind costs nothing.
     pub fn is_free(&self) -> bool {
         (self.depth <= 0.0 || self.depth.is_nan()) && self.stall == 0
     }
 
-    /// What a pass of `busy` nanoseconds costs on `core`, in nanoseconds.
+    /// Cost of a pass of `busy` nanoseconds on `core`, in nanoseconds.
     ///
     /// A pass that starts within the tail of the last one pays no stall, and only for the low clock
     /// since then: passes of this kind are assumed to go on at this rate. Every other pass pays for
@@ -102,7 +102,7 @@ impl Clock {
         },
     };
 
-    /// Whether wide code costs nothing here.
+    /// Returns whether wide code costs nothing here.
     pub fn is_free(&self) -> bool {
         self.wide.is_free() && self.narrow.is_free()
     }

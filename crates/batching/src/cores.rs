@@ -1,4 +1,4 @@
-//! How many vector cores are at work: which sleeping core to wake, and when a core lends its CPU to
+//! Number of vector cores at work: which sleeping core to wake, and when a core lends its CPU to
 //! scalar work.
 //!
 //! A vector core is awake (*searching* for passes or *busy* with them), *resting* (asleep, its CPU
@@ -35,7 +35,7 @@ pub enum Sleeper {
     Lent,
 }
 
-/// How long one vector core has had little work, and how long that must last before it is lent.
+/// Time for which one vector core has had little work, and for which it must before it is lent.
 /// All times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idleness {
@@ -93,7 +93,7 @@ pub fn usual_rest(clock: &Clock) -> u64 {
 }
 
 impl VectorCores {
-    /// Whether a resting core is not needed, because another core is not lent.
+    /// Returns whether a resting core is not needed, because another core is not lent.
     pub fn has_spare(&self) -> bool {
         let kept = self.searching.saturating_add(self.busy);
         kept.saturating_add(self.resting) > 1
@@ -276,7 +276,7 @@ mod tests {
         now: u64,
         /// Passes that have not begun.
         waiting: usize,
-        /// How often a core was reclaimed soon after it was lent.
+        /// Number of times that a core was reclaimed soon after it was lent.
         soon_missed: u64,
     }
 

@@ -1,6 +1,6 @@
 //! The cost model: a pass, or one job at a time.
 
-/// What the answers of one operation cost, in any unit of time.
+/// Cost of the answers of one operation, in any unit of time.
 ///
 /// A pass of `k` jobs costs `first + (k - 1) * further`. Arithmetic in lanes adds nothing to
 /// `further`; hashing, parsing and copying of each job do.
@@ -10,14 +10,14 @@ pub struct Costs {
     pub lanes: usize,
     /// A pass with a single job.
     pub first: u64,
-    /// What each further job adds to a pass. More than `first` is read as `first`: a job never
+    /// Cost that each further job adds to a pass. More than `first` is read as `first`: a job never
     /// costs more in a shared pass than in its own.
     pub further: u64,
     /// A job without lanes.
     pub alone: u64,
 }
 
-/// How to answer several jobs.
+/// Division of several jobs into passes and single answers.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Split {
     /// Jobs that run in passes, as many in each as it takes.
@@ -58,7 +58,7 @@ impl Costs {
         }
     }
 
-    /// What one pass of `jobs` costs; 0 for no jobs.
+    /// Cost of one pass of `jobs`; 0 for no jobs.
     pub fn pass(&self, jobs: usize) -> u64 {
         match jobs as u64 {
             0 => 0,
@@ -66,7 +66,7 @@ impl Costs {
         }
     }
 
-    /// What a split costs.
+    /// Cost of a split.
     pub fn total(&self, split: Split) -> u64 {
         let lanes = self.lanes.max(1);
         let full = ((split.in_lanes / lanes) as u64).saturating_mul(self.pass(lanes));

@@ -1,4 +1,4 @@
-//! Which of several ways to run passes is the fastest at the moment.
+//! Choice between several ways to run passes: the fastest at the moment.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -46,7 +46,7 @@ impl Methods {
         self.used
     }
 
-    /// Whether there is a choice.
+    /// Returns whether there is a choice.
     pub fn is_choice(&self) -> bool {
         self.seen.len() > 1
     }

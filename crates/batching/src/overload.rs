@@ -1,4 +1,4 @@
-//! When handshakes arrive faster than a worker can finish them, and which of them it begins then.
+//! Policy for handshakes that arrive faster than a worker can finish them: which of them it begins.
 //!
 //! A worker that begins handshakes in the order in which they came finishes all of them too late as soon as more
 //! come than it can do: clients give up while they wait, and the work for them is lost. The worker is busy and
@@ -18,7 +18,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-/// Whether more handshakes arrive than are finished. All times are in nanoseconds of one clock.
+/// Detector of overload: do more handshakes arrive than are finished? All times are in nanoseconds of one clock.
 #[derive(Clone, Debug)]
 pub struct Overload {
     target: u64,
@@ -34,7 +34,7 @@ pub struct Overload {
     growing: u32,
     /// Intervals in a row in which more than a few clients have given up.
     losing: u32,
-    /// Whether the queue was empty at a look of this interval.
+    /// True if the queue was empty at a look of this interval.
     was_empty: bool,
     /// Intervals in a row in which the queue was empty once.
     emptied: u32,
@@ -42,7 +42,7 @@ pub struct Overload {
     patience: u64,
 }
 
-/// What a look at the queue has brought.
+/// Result of a look at the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// From now on the newest come first.
@@ -52,7 +52,7 @@ pub enum Turn {
 }
 
 impl Overload {
-    /// The longest that handshakes wait for their worker in calm, unless told otherwise: 20 milliseconds. CoDel's
+    /// The longest that handshakes wait for their worker in calm, by default: 20 milliseconds. CoDel's
     /// target is a tenth of its interval at most (RFC 8289, section 4.3), of packets; a handshake also waits for
     /// those with which it shares passes.
     pub const TARGET: u64 = 20 * MILLISECOND;
@@ -60,13 +60,14 @@ impl Overload {
     /// CoDel's interval (RFC 8289, section 4.2).
     pub const INTERVAL: u64 = 100 * MILLISECOND;
 
-    /// How long handshakes may keep a worker from its sockets in calm, for [`under_way`]: larger groups fill passes better.
+    /// Longest time for which handshakes may keep a worker from its sockets in calm, for [`under_way`]: larger groups
+    /// fill passes better.
     pub const CALM_LOOK: u64 = 4 * MILLISECOND;
 
-    /// The same under overload, which must not slow down connections that are established.
+    /// Longest such time under overload, which must not slow down connections that are established.
     pub const LOOK: u64 = MILLISECOND * 3 / 2;
 
-    /// What the kernel queues under overload, in targets, for [`worth_queueing`].
+    /// Length of the kernel's queue under overload, in targets, for [`worth_queueing`].
     pub const QUEUED_TARGETS: u64 = 2;
 
     /// Calm, at `now`. `target`: how long the oldest may wait in a queue that does not stand; `most_patient`: for how
@@ -89,13 +90,13 @@ impl Overload {
         }
     }
 
-    /// Whether the newest come first.
+    /// Returns whether the newest come first.
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// How long clients wait before they give up, as far as is known: four fifths of the shortest wait after which
-    /// one has, since the last overload ended. One that has waited for longer is likely to be lost.
+    /// Time that clients wait before they give up, as far as is known: four fifths of the shortest wait after which
+    /// one has, in this overload or just before it. One that has waited for longer is likely to be lost.
     pub fn patience(&self) -> u64 {
         self.patience
     }
@@ -113,8 +114,10 @@ impl Overload {
     /// A client has gone away after it had waited for `wait`.
     pub fn gave_up(&mut self, wait: u64) {
         self.gave_up += 1;
-        // A client that crashes early says nothing of others.
-        self.patience = self.patience.min((wait / 5 * 4).max(self.least_patience()));
+        // A client that goes away early has another reason, and says nothing of others.
+        if wait >= self.least_patience() {
+            self.patience = self.patience.min((wait / 5 * 4).max(self.least_patience()));
+        }
     }
 
     /// A look at the queue, of which the oldest arrival has waited for `oldest`; `None`: it is empty.
@@ -130,6 +133,10 @@ impl Overload {
         let is_lost = self.gave_up > self.served / 8;
         self.growing = if stands && has_grown { self.growing + 1 } else { 0 };
         self.losing = if is_lost { self.losing + 1 } else { 0 };
+        if !self.is_on && self.growing == 0 && self.losing == 0 {
+            // One that gave up in calm says nothing of the next crowd.
+            self.patience = self.most_patient;
+        }
         // A worker that had nothing to do did not look.
         let intervals = u32::try_from(lasted / Self::INTERVAL).unwrap_or(u32::MAX);
         self.emptied = match core::mem::take(&mut self.was_empty) {
@@ -164,7 +171,7 @@ impl Overload {
     }
 }
 
-/// How many handshakes of a worker may be under way at once, if one takes `cost` nanoseconds of it (0: not known): as
+/// Most handshakes of a worker that may be under way at once, if one takes `cost` nanoseconds of it (0: not known): as
 /// many as keep its event loop from its sockets for `look` nanoseconds, but as many as fill passes of `lanes`.
 pub fn under_way(cost: u64, look: u64, lanes: usize) -> usize {
     let most = match cost {
@@ -176,7 +183,7 @@ pub fn under_way(cost: u64, look: u64, lanes: usize) -> usize {
     full.max(lanes)
 }
 
-/// How many connections are worth a place in a queue of at most `wait` nanoseconds, if a handshake takes `cost`.
+/// Number of connections that are worth a place in a queue of at most `wait` nanoseconds, if a handshake takes `cost`.
 pub fn worth_queueing(cost: u64, wait: u64) -> usize {
     let most = wait.checked_div(cost).unwrap_or(u64::MAX);
     usize::try_from(most)
@@ -184,8 +191,8 @@ pub fn worth_queueing(cost: u64, wait: u64) -> usize {
         .clamp(LEAST_QUEUED, MOST_QUEUED)
 }
 
-/// How long one may wait before it is late, for [`Line::age`], if a handshake takes `cost` nanoseconds and may wait for
-/// `target`: some targets, and longer than a queue takes that [`worth_queueing`] allows.
+/// Time that one may wait before it is late, for [`Line::age`], if a handshake takes `cost` nanoseconds and may wait
+/// for `target`: some targets, and longer than a queue takes that [`worth_queueing`] allows.
 pub fn late(cost: u64, target: u64) -> u64 {
     let queue = cost.saturating_mul(worth_queueing(cost, target) as u64);
     target.saturating_mul(LATE_TARGETS).max(queue.saturating_mul(2))
@@ -198,12 +205,12 @@ pub struct Place {
     number: u64,
 }
 
-/// Those that wait, each with its source and the time since when.
+/// Handshakes that wait, each with its source and its arrival.
 #[derive(Clone, Debug)]
 pub struct Line<S, T> {
     next: u64,
     waiting: BTreeMap<Place, (S, T)>,
-    /// Those that arrived at this place or after it are fresh.
+    /// First place of the fresh ones: those that arrived there or later.
     fresh_from: Place,
     /// The places of the fresh, by source.
     fresh: BTreeMap<S, BTreeSet<Place>>,
@@ -306,17 +313,17 @@ impl<S: Ord + Copy, T> Line<S, T> {
         fresh.next().map(|(place, _)| place.since)
     }
 
-    /// How many are fresh.
+    /// Number of fresh ones.
     pub fn fresh(&self) -> usize {
         self.fresh_count
     }
 
-    /// How many wait.
+    /// Number that wait.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether none waits.
+    /// Returns whether none waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -489,10 +496,25 @@ mod tests {
     }
 
     #[test]
-    fn an_early_crash_says_little_of_patience() {
+    fn one_that_goes_away_early_says_nothing_of_patience() {
         let mut overload = Overload::new(0, Overload::TARGET, PATIENT);
         overload.gave_up(0);
+        overload.gave_up(199 * MILLISECOND);
+        assert_eq!(overload.patience(), PATIENT);
+        overload.gave_up(220 * MILLISECOND);
         assert_eq!(overload.patience(), 200 * MILLISECOND);
+    }
+
+    #[test]
+    fn one_that_gives_up_in_calm_says_nothing_of_the_next_crowd() {
+        let mut overload = Overload::new(0, Overload::TARGET, PATIENT);
+        for _ in 0..80 {
+            overload.served();
+        }
+        overload.gave_up(500 * MILLISECOND);
+        assert_eq!(overload.patience(), 400 * MILLISECOND);
+        assert_eq!(overload.look(Overload::INTERVAL, None), None);
+        assert_eq!(overload.patience(), PATIENT);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which pass runs next, which thread runs it, and which jobs are refused.
+//! Choice of the next pass, of the thread that runs it, and of the jobs that are refused.
 
 /// The jobs that wait for one operation in one place: a worker's gatherer, a queue, or the waiting
 /// list of a group of threads.
@@ -16,17 +16,17 @@ pub struct Waiting {
     pub jobs: usize,
     /// Sequence number of the oldest job; ignored while `jobs` is zero.
     pub oldest: u64,
-    /// What a pass costs, in a unit that all operations of the place share (see
+    /// Cost of a pass, in a unit that all operations of the place share (see
     /// [`Costs::first`](crate::Costs::first)). 0 if that is not known.
     pub cost: u64,
 }
 
-/// Whether the asking worker has anything else to run.
+/// State of the worker that asks for a pass.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Idle {
-    /// No, it would park: to wait longer for more jobs wastes a core.
+    /// The worker has nothing else to run and would park: to wait longer for more jobs wastes a core.
     Yes,
-    /// Yes, and that work may bring more jobs.
+    /// The worker has other work, which may bring more jobs.
     No,
 }
 
@@ -40,14 +40,14 @@ pub struct Pass {
     pub jobs: usize,
 }
 
-/// What a thread does after it submits in the blocking form.
+/// Next step of a thread that has submitted in the blocking form.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Lead {
-    /// It runs its job at once, without a permit: jobs of this operation never share a pass.
+    /// Runs its job at once, without a permit: jobs of this operation never share a pass.
     Alone,
-    /// It becomes a leader and runs its job at once.
+    /// Becomes a leader and runs its job at once.
     Now,
-    /// It waits until a leader hands over to it, or runs its job.
+    /// Waits until a leader hands over to it, or runs its job.
     Wait,
 }
 

@@ -1,4 +1,4 @@
-//! Where passes run, and how a call of wide code reaches a vector core.
+//! Placement of passes, and the form in which a call of wide code reaches a vector core.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -9,7 +9,7 @@ use widelane_affinity::Cpus;
 
 use crate::clock::{Clock, Core};
 
-/// Where passes run, as [`placement`] has decided.
+/// Place where passes run, as [`placement`] has decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
     /// On the threads that submit.
@@ -19,7 +19,7 @@ pub enum Placement {
     VectorCores(Cpus),
 }
 
-/// What an operator writes of the placement: `auto`, `inline` or `vector-cores`.
+/// Placement as an operator writes it: `auto`, `inline` or `vector-cores`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlacementChoice {
@@ -37,7 +37,7 @@ pub enum PlacementChoice {
 pub struct Topology {
     /// CPUs that it may use.
     pub allowed: Cpus,
-    /// How many CPUs its quota pays for.
+    /// Number of CPUs that its quota pays for.
     pub paid: usize,
     /// CPUs to which its submitting threads are pinned. Empty: they are not pinned.
     pub pinned: Cpus,
@@ -102,7 +102,7 @@ impl Placement {
         }
     }
 
-    /// What an operator writes for it.
+    /// Word that an operator writes for it.
     pub fn choice(&self) -> PlacementChoice {
         match self {
             Self::Inline => PlacementChoice::Inline,
@@ -146,7 +146,7 @@ impl FromStr for PlacementChoice {
 #[error("`{}` is no placement; use `auto`, `inline` or `vector-cores`", .0.escape_debug())]
 pub struct PlacementError(String);
 
-/// How one call of wide code runs.
+/// Form in which one call of wide code runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// In place, on the calling thread.
@@ -157,7 +157,7 @@ pub enum Form {
     Migrate,
 }
 
-/// What a call on a vector core costs in each form, in nanoseconds, beyond the call itself: the way
+/// Cost of a call on a vector core in each form, in nanoseconds, beyond the call itself: the way
 /// there and the way of the value back. `None`: not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransferCosts {

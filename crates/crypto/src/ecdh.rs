@@ -6,7 +6,7 @@
 
 use crate::agreement::{self, Answer, Derive, NOT_A_POINT, OFF_CURVE, Outcome, Public, Request};
 use crate::nist::{Coordinate, Multiple, MultipleError, Pass};
-use crate::operation::{in_passes, on_backend};
+use crate::operation::{in_passes, task};
 use crate::{AgreeError, Shared, Task};
 
 pub use crate::nist::Curve;
@@ -23,11 +23,7 @@ pub struct Keygen(pub Curve);
 pub struct Derivation(pub Curve);
 
 impl Task for Keygen {
-    type Request = Request;
-    type Own = Public;
-    type Family = Curve;
-
-    on_backend!();
+    task!(Request as Public, in Curve);
 
     fn name(self) -> &'static str {
         agreement::Curve::Nist(self.0).operations()[0]
@@ -58,11 +54,7 @@ impl Task for Keygen {
 }
 
 impl Task for Derivation {
-    type Request = Request;
-    type Own = Derive;
-    type Family = Curve;
-
-    on_backend!();
+    task!(Request as Derive, in Curve);
 
     fn name(self) -> &'static str {
         agreement::Curve::Nist(self.0).operations()[1]

@@ -138,7 +138,7 @@ pub trait Task: Copy + fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// The operation on a backend. Each task has this method from `on_backend!`.
+    /// The operation on a backend. Each task has this method and the types above from `task!`.
     ///
     /// # Errors
     ///
@@ -146,17 +146,22 @@ pub trait Task: Copy + fmt::Debug + Send + Sync + 'static {
     fn on(self, backend: Backend) -> Result<OnBackend<Self>, BackendUnavailable>;
 }
 
-/// Defines [`Task::on`]. A method of the trait would be generic, and the code of all passes would be compiled anew
-/// in each crate that calls it.
-macro_rules! on_backend {
-    () => {
+/// Defines the types of a [`Task`] (requests, the form in which it takes them, the family of its passes) and
+/// [`Task::on`]. A method of the trait would be generic, and the code of all passes would be compiled anew in each crate
+/// that calls it.
+macro_rules! task {
+    ($request:ty as $own:ty, in $family:ty) => {
+        type Request = $request;
+        type Own = $own;
+        type Family = $family;
+
         #[inline(never)]
         fn on(self, backend: $crate::Backend) -> Result<$crate::OnBackend<Self>, $crate::BackendUnavailable> {
             $crate::OnBackend::new(self, backend)
         }
     };
 }
-pub(crate) use on_backend;
+pub(crate) use task;
 
 /// Requests of several tasks, which aws-lc-rs answers, too.
 pub trait Requests: Request<Output = Result<Self::Answer, Self::Error>> {

@@ -13,7 +13,7 @@ mod tests;
 
 use crate::agreement::{Answer, Curve, Derive, Outcome, Public, Request};
 use crate::lanes25519::{Kind, Pass, divide, get, set};
-use crate::operation::on_backend;
+use crate::operation::task;
 use crate::secrecy;
 use crate::{AgreeError, Shared, Task};
 use zeroize::Zeroizing;
@@ -33,11 +33,7 @@ const AGREEMENT: Kind = Kind {
 };
 
 impl Task for Keygen {
-    type Request = Request;
-    type Own = Public;
-    type Family = Kind;
-
-    on_backend!();
+    task!(Request as Public, in Kind);
 
     fn name(self) -> &'static str {
         Curve::X25519.operations()[0]
@@ -72,11 +68,7 @@ impl Task for Keygen {
 }
 
 impl Task for Derivation {
-    type Request = Request;
-    type Own = Derive;
-    type Family = Kind;
-
-    on_backend!();
+    task!(Request as Derive, in Kind);
 
     fn name(self) -> &'static str {
         Curve::X25519.operations()[1]

@@ -39,7 +39,7 @@ pub(crate) fn give_way() {
     let _ = rustix::process::nice(TENTH);
 }
 
-/// Whether the process ends: then a measurement stops.
+/// Returns true while the process ends: then a measurement stops.
 pub(crate) fn is_ending() -> bool {
     ENDING.load(Relaxed)
 }

@@ -1,11 +1,11 @@
-//! How an engine runs.
+//! Configuration of an engine.
 
 use widelane_batching::{Clock, Placement};
 use widelane_crypto::Preference;
 
 use crate::lending::CoreLending;
 
-/// What tells an engine, before each job, whether an operator has switched lanes off.
+/// Function that tells an engine, before each job, whether an operator has switched lanes off.
 ///
 /// Then the job runs on the thread that brings it, at once and without lanes, unless only a pass can do it: as on
 /// a CPU without lanes. Jobs that were accepted before run as they were to.
@@ -24,13 +24,13 @@ impl PartialEq for Switch {
     }
 }
 
-/// How an engine runs. With [`Config::default`], passes run on the threads that submit.
+/// Configuration of an engine. With [`Config::default`], passes run on the threads that submit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Where passes run; `widelane_batching::placement` decides it by the clock and the CPUs of a
+    /// Place where passes run; `widelane_batching::placement` decides it by the clock and the CPUs of a
     /// machine. [`Placement::VectorCores`] is a thread for each CPU, pinned to it.
     pub placement: Placement,
-    /// What wide code does to the clock of this machine. Decides the width of each pass, unless
+    /// Effect of wide code on the clock of this machine. Decides the width of each pass, unless
     /// `backend` names one. The default is a machine where wide code costs nothing; then the width
     /// is not decided while passes run.
     pub clock: Clock,
@@ -43,7 +43,7 @@ pub struct Config {
     /// The code that does the arithmetic. [`Preference::Auto`] respects the environment variable
     /// `WIDELANE_CPU_DISABLE`.
     pub backend: Preference,
-    /// Whether an operator has switched lanes off. The default has no operator.
+    /// Switch by which an operator turns lanes off. The default has no operator.
     pub switch: Switch,
 }
 

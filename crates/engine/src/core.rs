@@ -1,4 +1,4 @@
-//! What the core of the calling thread has run; the width of its next pass depends on it.
+//! History of the calling thread's core; the width of its next pass depends on it.
 //!
 //! Each thread represents one core: event loops and vector cores are pinned or seldom move.
 
@@ -12,7 +12,7 @@ pub(crate) fn dedicate() {
     DEDICATED.set(true);
 }
 
-/// Whether the calling thread runs only passes.
+/// Returns whether the calling thread runs only passes.
 pub(crate) fn is_dedicated() -> bool {
     DEDICATED.get()
 }

@@ -5,14 +5,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use widelane_batching::{Costs, Methods, Split};
 
-/// What the answers of one operation cost on one backend, as far as that is known.
+/// Costs of one operation's answers on one backend, as far as they are known.
 ///
 /// It may learn its costs while an engine runs.
 #[derive(Debug, Default)]
 pub struct CostModel {
     /// The fewest jobs that are worth a pass, or [`UNKNOWN`].
     worth: AtomicUsize,
-    /// What a pass with one job costs; 0 while that is not known.
+    /// Cost of a pass with one job; 0 while that is not known.
     first: AtomicU64,
     costs: Mutex<Option<Costs>>,
     /// The ways to run passes; `None`: there is one.
@@ -72,7 +72,7 @@ impl CostModel {
         lock(&self.methods).as_mut()?.ran(method, cost)
     }
 
-    /// What passes and single jobs cost; `None` while that is not known.
+    /// Costs of passes and single jobs; `None` while they are not known.
     pub(crate) fn costs(&self) -> Option<Costs> {
         *lock(&self.costs)
     }
@@ -81,7 +81,7 @@ impl CostModel {
         self.worth.load(Relaxed) != UNKNOWN
     }
 
-    /// What passes with `jobs` jobs cost; `None` while that is not known.
+    /// Cost of a pass with `jobs` jobs; `None` while that is not known.
     pub(crate) fn busy(&self, jobs: usize) -> Option<u64> {
         let split = Split {
             in_lanes: jobs,

@@ -8,7 +8,7 @@ use widelane_status::Totals;
 
 use crate::core;
 
-/// What one operation did since its engine started.
+/// Counters of one operation since its engine started.
 ///
 /// Each figure is exact. Together they are consistent only while the engine is idle, because
 /// counting must not slow down a pass. Then each accepted job is in exactly one of `jobs`,

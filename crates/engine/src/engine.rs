@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// The same in a thread of low priority, so that a server answers meanwhile: until the costs of an
+    /// Calibrates in a thread of low priority, so that a server answers meanwhile: until the costs of an
     /// operation are known, single requests are answered one by one and all others in passes. The
     /// thread ends when all is measured, or with the process.
     pub fn calibrate_in_background(&self) {
@@ -175,12 +175,12 @@ impl Engine {
         }
     }
 
-    /// How many vector cores there are, and how often they were lent so far.
+    /// Number of vector cores, and of their loans so far.
     pub fn vector_cores(&self) -> VectorCoreCounters {
         self.core.shared.sleepers.counters()
     }
 
-    /// Where passes run.
+    /// Place where passes run.
     pub fn placement(&self) -> &Placement {
         &self.core.shared.config.placement
     }
@@ -195,7 +195,7 @@ impl Engine {
         self.core.shutdown();
     }
 
-    /// Whether an operator has switched lanes off.
+    /// Switch by which an operator turns lanes off.
     pub(crate) fn is_off(&self) -> bool {
         (self.core.shared.config.switch.0)()
     }
@@ -248,7 +248,7 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// What the handles share. The threads do not hold it, so dropping the last handle ends them.
+/// State that the handles share. The threads do not hold it, so dropping the last handle ends them.
 struct Core {
     shared: Arc<Shared>,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,

@@ -24,7 +24,7 @@ pub enum StartError {
     Pin {
         /// The CPU.
         cpu: usize,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: std::io::Error,
     },
     /// A queue limit of 0 would refuse every job.
@@ -35,7 +35,7 @@ pub enum StartError {
     Spawn {
         /// The CPU.
         cpu: usize,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
 }
@@ -52,7 +52,7 @@ pub enum SubmitError {
     Overloaded {
         /// The operation whose queue is full.
         operation: &'static str,
-        /// How many jobs may wait in it.
+        /// Most jobs that may wait in it.
         limit: usize,
     },
     /// The engine has been shut down.

@@ -178,7 +178,7 @@ struct State {
 }
 
 impl State {
-    /// Whether other threads than this one have submitted lately; takes notice of its job.
+    /// Notes a job of this thread; returns whether other threads have submitted lately.
     fn several_threads(&mut self, thread: thread::ThreadId) -> bool {
         let other = self.last.replace(thread).is_some_and(|last| last != thread);
         self.several = match other {
@@ -220,7 +220,7 @@ struct WaitingList {
 }
 
 impl WaitingList {
-    /// Whether the next job would be the first that no appointed thread will take.
+    /// Returns whether the next job would be the first that no appointed thread will take.
     fn has_no_unled(&self) -> bool {
         self.waiters.len() == self.appointed * self.lanes
     }

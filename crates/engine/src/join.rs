@@ -36,7 +36,7 @@ impl Engine {
         requests.into_iter().map(run).collect()
     }
 
-    /// The same on the calling thread, as [`run_at_once`](Self::run_at_once) does.
+    /// Runs all of them on the calling thread, as [`run_at_once`](Self::run_at_once) does.
     ///
     /// # Errors
     ///

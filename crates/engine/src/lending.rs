@@ -27,18 +27,18 @@ pub trait CoreBorrower: Send + Sync {
     fn reclaim(&self, cpu: usize) -> io::Result<()>;
 }
 
-/// Which threads borrow idle vector cores, and after which time without work.
+/// Threads that borrow idle vector cores, and the time without work after which they do.
 #[derive(Clone)]
 pub struct CoreLending {
     /// The borrower.
     pub to: Arc<dyn CoreBorrower>,
-    /// How long a core rests before it is lent. `None`: 50 milliseconds, or eight times as long as
+    /// Time that a core rests before it is lent. `None`: 50 milliseconds, or eight times as long as
     /// the clock stays low after a pass if that is longer. In any case at least as long as the
     /// clock stays low.
     pub rest: Option<Duration>,
 }
 
-/// How many vector cores an engine has, and how often they were lent so far.
+/// Number of an engine's vector cores, and of their loans so far.
 ///
 /// Each figure is exact; together they are consistent only while the engine is idle.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -48,11 +48,11 @@ pub struct VectorCoreCounters {
     pub active: usize,
     /// Cores on which scalar work may run now.
     pub lent: usize,
-    /// How often a core was lent.
+    /// Number of loans.
     pub loans: u64,
-    /// How often a core was reclaimed.
+    /// Number of reclaims.
     pub reclaims: u64,
-    /// How often a reclaim failed, so that scalar work may have run beside wide code.
+    /// Number of reclaims that failed, so that scalar work may have run beside wide code.
     pub failed_reclaims: u64,
 }
 
@@ -110,7 +110,7 @@ impl Lender {
 }
 
 impl PartialEq for CoreLending {
-    /// The same borrower, after the same time.
+    /// Compares the borrowers, as one object, and the times.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.to, &other.to) && self.rest == other.rest
     }

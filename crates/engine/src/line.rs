@@ -33,7 +33,7 @@ pub(crate) struct Line<R: Request> {
     /// Requests that were answered before the costs were known.
     answered: AtomicUsize,
     name: &'static str,
-    /// What tracers know the operation by.
+    /// Number by which tracers know the operation.
     number: u16,
     lanes: usize,
     counters: Counters,
@@ -47,14 +47,14 @@ pub(crate) struct Variant<R: Request> {
     measured: Option<Measured>,
 }
 
-/// What this process measures of an operation.
+/// Measurements of an operation in this process.
 struct Measured {
     backend: Backend,
     /// Holds what passes cost and the method that they use, also where other costs are given.
     model: Arc<CostModel>,
 }
 
-/// The same operation in narrower registers, and the clock that decides between the two.
+/// Narrow form of an operation, and the clock that decides between the two.
 struct Narrow<R: Request> {
     variant: Arc<Variant<R>>,
     clock: Clock,
@@ -109,7 +109,7 @@ impl<R: Request> Variant<R> {
         }
     }
 
-    /// Whether there is something left to measure.
+    /// Returns whether there is something left to measure.
     fn is_unmeasured(&self) -> bool {
         let known = |measured: &Measured| measured.model.is_known();
         !self.measured.as_ref().is_none_or(known)
@@ -168,7 +168,7 @@ impl<R: Request> Job<R> {
 struct Batch<R: Request> {
     requests: Vec<R>,
     replies: Vec<Reply<R::Output>>,
-    /// When the first job was submitted.
+    /// Time at which the first job was submitted.
     since: Option<Instant>,
     /// The delays of the other jobs after the first, summed.
     later: Duration,
@@ -337,7 +337,7 @@ impl<R: Request> Line<R> {
         variants.any(|variant| variant.is_unmeasured())
     }
 
-    /// Whether the caller is to measure the costs: they are not known, and no other thread measures them.
+    /// Returns whether the caller is to measure the costs: they are not known, and no other thread measures them.
     fn claim_measurement(&self) -> bool {
         self.is_unmeasured() && !self.measuring.swap(true, Relaxed)
     }
@@ -523,7 +523,7 @@ pub(crate) trait AnyLine: Send + Sync {
     fn worth(&self) -> usize;
     fn cost(&self) -> u64;
     fn calibrate(&self);
-    /// Whether the caller is to [calibrate](Self::calibrate) in the background; to one caller at most.
+    /// Returns whether the caller is to [calibrate](Self::calibrate) in the background; to one caller at most.
     fn claim_measurement(&self) -> bool;
     fn counters(&self) -> OperationCounters;
     fn totals(&self) -> Totals;
@@ -531,7 +531,7 @@ pub(crate) trait AnyLine: Send + Sync {
     fn gatherer(self: Arc<Self>) -> Box<dyn AnyGatherer>;
     /// Jobs in the queue to the vector cores.
     fn queued(&self) -> usize;
-    /// The same for the policy. The queue does not know for how long its jobs have waited.
+    /// Describes the queue for the policy. The queue does not know for how long its jobs have waited.
     fn waiting(&self) -> batching::Waiting {
         batching::Waiting {
             lanes: self.lanes(),
@@ -640,7 +640,7 @@ impl<R: Request> Drop for Gatherer<R> {
 /// A [`Gatherer`] with any type of request.
 pub(crate) trait AnyGatherer: Send {
     fn as_any(&mut self) -> &mut dyn Any;
-    /// What the policy needs to know.
+    /// Describes the waiting jobs for the policy.
     fn waiting(&self) -> batching::Waiting;
     /// Removes cancelled jobs among the first `jobs`, so they do not count towards a full pass.
     /// The caller drops them, which runs their owner's code.

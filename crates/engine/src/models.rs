@@ -180,7 +180,7 @@ fn no_core_sleeps_over_a_job() {
     });
 }
 
-/// The same with cores that are lent as soon as they sleep, and that run until the engine closes:
+/// Cores are lent as soon as they sleep, and run until the engine closes:
 /// jobs run on reclaimed cores only, and no core is reclaimed twice.
 #[test]
 fn no_core_sleeps_over_a_job_or_runs_it_while_lent() {
@@ -262,7 +262,7 @@ fn a_vector_core_answers() {
     });
 }
 
-/// The same on a core that is lent whenever it sleeps: passes run only after a reclaim.
+/// Job of a core that is lent whenever it sleeps: passes run only after a reclaim.
 #[test]
 fn a_lent_vector_core_answers() {
     bounded(2, || {
@@ -341,7 +341,7 @@ fn leadership_is_handed_over() {
     });
 }
 
-/// The same if one job is not worth a pass: a leader runs jobs alone or together, and all are
+/// Leadership where one job is not worth a pass: a leader runs jobs alone or together, and all are
 /// answered and counted once.
 #[test]
 fn leadership_is_handed_over_by_jobs_that_run_alone() {
@@ -477,7 +477,7 @@ impl Operation for Careful {
     }
 }
 
-/// Which of two CPUs are lent. Not a part of the model.
+/// Two CPUs, true if lent. Not a part of the model.
 #[derive(Default)]
 struct Lent([std::sync::atomic::AtomicBool; 2]);
 

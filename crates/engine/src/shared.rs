@@ -1,4 +1,4 @@
-//! What the handles of an engine share with its vector cores.
+//! State that the handles of an engine share with its vector cores.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How vector cores go to sleep, are lent, and wake up, without missing a job.
+//! Protocol by which vector cores go to sleep, are lent, and wake up, without missing a job.
 //!
 //! ```text
 //! awake ──sleep──> resting ──rest is over──> lent
@@ -52,20 +52,20 @@ struct Asleep {
     lent: bool,
 }
 
-/// How many cores sleep, packed into one word.
+/// Number of cores that sleep, packed into one word.
 #[derive(Clone, Copy)]
 struct Count {
     resting: usize,
     lent: usize,
 }
 
-/// What a sleeping core does next.
+/// Next step of a sleeping core.
 enum Rest {
-    /// It rests for this time.
+    /// Rests for this time.
     Continues(Duration),
-    /// It was chosen, and is about to be unparked.
+    /// Ends its rest: the core was chosen, and is about to be unparked.
     Interrupted,
-    /// It lends its CPU.
+    /// Ends its rest and lends its CPU.
     Over,
 }
 
@@ -164,7 +164,7 @@ impl Sleepers {
         }
     }
 
-    /// How many cores there are, and how often they were lent.
+    /// Number of cores, and of their loans.
     pub(crate) fn counters(&self) -> VectorCoreCounters {
         match &self.lender {
             Some(lender) => lender.counters(self.cores),

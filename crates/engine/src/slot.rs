@@ -47,7 +47,7 @@ pub struct Ticket<T> {
 }
 
 impl<T> Ticket<T> {
-    /// Whether the job has ended; the result may have been taken already.
+    /// Returns whether the job has ended; the result may have been taken already.
     pub fn is_done(&self) -> bool {
         self.slot.state.load(Ordering::Acquire) & DONE != 0
     }
@@ -156,7 +156,7 @@ pub(crate) struct Reply<T> {
 }
 
 impl<T> Reply<T> {
-    /// Whether the ticket still exists.
+    /// Returns whether the ticket still exists.
     pub(crate) fn is_wanted(&self) -> bool {
         let slot = self.slot.as_ref();
         slot.is_some_and(|slot| slot.state.load(Ordering::Acquire) & ABANDONED == 0)
@@ -186,7 +186,7 @@ impl<T> Drop for Reply<T> {
     }
 }
 
-/// How a job ended, for tracers.
+/// End of a job as a number, for tracers.
 pub(crate) fn ended<T>(result: &Result<T, JobError>) -> u8 {
     match result {
         Ok(_) => 0,

@@ -21,7 +21,7 @@ impl Operations {
         Self::standard_for(preference, Clock::default())
     }
 
-    /// The same for a machine with this clock: with [`Preference::Auto`], each pass runs in the
+    /// Standard operations for a machine with this clock: with [`Preference::Auto`], each pass runs in the
     /// registers that cost its core least. Few requests may be cheaper in narrow ones on any machine.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Operations {
     }
 }
 
-/// What to do with each operation of `widelane-crypto`; for [`for_each_operation`].
+/// Visitor of each operation of `widelane-crypto`; for [`for_each_operation`].
 pub trait Visitor {
     /// Takes one operation: `make` makes it for a backend.
     ///
@@ -98,7 +98,7 @@ pub fn for_each_operation(visitor: &mut impl Visitor) -> Result<(), BackendUnava
 struct Registration {
     operations: Operations,
     backend: Backend,
-    /// Whether measured costs decide between the backend and aws-lc-rs.
+    /// True if measured costs decide between the backend and aws-lc-rs.
     measured: bool,
     /// The backend with narrower registers, or an unmeasured one, if there is a choice; and the clock that decides
     /// for each pass.

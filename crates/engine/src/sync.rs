@@ -28,7 +28,7 @@ mod imp {
         }
     }
 
-    /// Where a thread sleeps. Keeps a wake-up that comes before the sleep; ignores spurious ones.
+    /// Place where a thread sleeps. Keeps a wake-up that comes before the sleep; ignores spurious ones.
     pub(crate) struct Parker {
         woken: AtomicBool,
         thread: thread::Thread,

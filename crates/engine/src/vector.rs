@@ -90,7 +90,7 @@ fn spin(shared: &Shared) -> bool {
     false
 }
 
-/// What one vector core knows about the queues.
+/// View that one vector core has of the queues.
 ///
 /// A lock-free queue does not tell for how long its first job has waited. So each core orders
 /// operations by the moment at which it first saw them waiting after it last served them. Its

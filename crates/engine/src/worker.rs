@@ -95,7 +95,7 @@ impl Worker {
         self.next_pass(idle).map_or(0, |pass| pass())
     }
 
-    /// Whether no other job could share a pass with a new one: no job waits here, and `others`, the
+    /// Returns whether no other job could share a pass with a new one: no job waits here, and `others`, the
     /// number of tasks that may submit soon, is 0. Run such a job with [`Engine::run_at_once`].
     /// Always false with vector cores, because this thread must not run passes then; always true while lanes
     /// are [switched off](crate::Switch).

@@ -1,4 +1,4 @@
-//! What passes cost is measured while an engine answers. A test program of its own, because what one
+//! Costs of passes are measured while an engine answers. A test program of its own, because what one
 //! engine of a process has measured the others know.
 #![cfg(not(loom))]
 

@@ -54,7 +54,7 @@ extern "C" fn nothing_measures() {
     }
 }
 
-/// Whether a line of proc(5)'s `stat` is that of a thread which measures.
+/// Returns whether a line of proc(5)'s `stat` is that of a thread which measures.
 ///
 /// A thread that was joined stays listed for a moment: it has left our memory, but the kernel has
 /// not put it away. It has the flag `PF_EXITING` then.

@@ -116,7 +116,7 @@ fn every_operation_serves_its_specimens() {
     }
 }
 
-/// Where wide code costs nothing, leaving the placement to us changes nothing at all.
+/// On a machine where wide code costs nothing, leaving the placement to us changes nothing at all.
 #[test]
 fn a_machine_without_penalty_is_left_alone() {
     let engine = Engine::start(Config {
@@ -131,7 +131,7 @@ fn a_machine_without_penalty_is_left_alone() {
     }
 }
 
-/// Where it does, no wide code runs beside scalar code.
+/// On a machine where it costs something, no wide code runs beside scalar code.
 #[test]
 fn a_gold_6130_runs_passes_on_vector_cores_only() {
     let engine = Engine::start(Config {

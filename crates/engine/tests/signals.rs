@@ -18,7 +18,7 @@ fn vector_cores_take_no_signals() {
     drop(engine);
 }
 
-/// What the kernel says that a thread of this name blocks.
+/// Signals that a thread of this name blocks, as the kernel lists them.
 fn blocked(name: &str) -> Option<u64> {
     fs::read_dir("/proc/self/task").ok()?.find_map(|task| {
         // Threads that end while they are looked at have no status.

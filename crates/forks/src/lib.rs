@@ -1,4 +1,4 @@
-//! Which process this is, and memory that a fork empties.
+//! Identity of this process, and memory that a fork empties.
 //!
 //! What one process has made (threads, locks, random bytes) is not its child's. [`process_id`] tells them apart for
 //! the price of two reads of memory, where `getpid` is a system call: a handshake asks forty times. [`wiped_word`]

@@ -325,7 +325,8 @@ pub fn wipe_registers<const L: usize>(token: Token<L>) {
         // only, which its calling convention lets it.
         Registers::Avx512 => unsafe { widelane_wipe_registers() },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
+        // SAFETY: the token proves that the CPU has AVX; the function changes ymm registers only, which its calling
+        // convention lets it.
         Registers::Avx2 => unsafe { widelane_wipe_ymm_registers() },
         #[cfg(not(target_arch = "x86_64"))]
         _ => {}

@@ -141,7 +141,7 @@ impl<const L: usize> Montgomery<L> {
         }
     }
 
-    /// Whose code it runs; `None` for the model.
+    /// Target whose code it runs; `None` for the model.
     pub fn target(&self) -> Option<Target> {
         self.target
     }

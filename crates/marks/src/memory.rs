@@ -18,7 +18,7 @@ pub(crate) struct Memory {
 
 // SAFETY: slots are atomics alone, and the mapping stays until the process ends.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: slots are atomics alone, and the mapping stays until the process ends.
 unsafe impl Sync for Memory {}
 
 impl Memory {

@@ -72,7 +72,7 @@ impl Kind {
 pub enum Quiet {
     /// Every mark wakes the brake.
     Never,
-    /// This kind and lesser ones are granted: their marks wake the brake only after a pause of
+    /// Grant of this kind and lesser ones: their marks wake the brake only after a pause of
     /// [`Slot::SHORTEST_TAIL`] or more.
     Granted(Kind),
     /// No mark wakes it: there is no brake any more.

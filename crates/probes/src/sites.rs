@@ -45,7 +45,7 @@ pub fn handshake_begun(connection: u64, side: u8) {
     probe!(widelane, handshake_begun, connection, side);
 }
 
-/// This thread goes on with a handshake. The jobs that it submits from now on, until the next step of
+/// Marks that this thread goes on with a handshake. The jobs that it submits from now on, until the next step of
 /// another connection, belong to this one.
 #[inline(always)]
 pub fn handshake_step(connection: u64) {

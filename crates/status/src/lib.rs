@@ -32,7 +32,7 @@ pub use report::{BadPage, Operation, PROVED, Reason, Report, SWITCH};
 pub use switch::{Asked, LONGEST, Switch};
 pub use times::Times;
 
-/// What the page's memory is called: the name for `memfd_create(2)`.
+/// Name of the page's memory, for `memfd_create(2)`.
 pub const NAME: &str = "widelane-status";
 
 /// Bytes of a page.

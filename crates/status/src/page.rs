@@ -36,7 +36,7 @@ pub struct Page {
     pub(crate) durations: OwnLine<Durations>,
 }
 
-/// What no other part of the page shares a cache line with: threads read the switch often, and write the
+/// Part of the page with cache lines of its own: threads read the switch often, and write the
 /// counts of handshakes and of overload often.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
@@ -80,20 +80,20 @@ pub(crate) struct ReasonRow {
 #[repr(C)]
 pub(crate) struct Text<const N: usize>([AtomicU8; N]);
 
-/// What does not change while a process runs.
+/// Facts that do not change while a process runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// The version of the provider, or of the terminator.
     pub provider: String,
-    /// That of OpenSSL; empty if it is not known.
+    /// Version of OpenSSL; empty if it is not known.
     pub openssl: String,
     /// The code that does the arithmetic; empty if none was chosen.
     pub backend: String,
-    /// Whether handshakes are suspended while they wait for a pass.
+    /// True if handshakes are suspended while they wait for a pass.
     pub suspends: bool,
-    /// Whether it is the terminator, not OpenSSL with the provider: then `openssl` and `decisions` are empty.
+    /// True if it is the terminator, not OpenSSL with the provider: then `openssl` and `decisions` are empty.
     pub serves: bool,
-    /// Who computes an operation, and why: a line for each. There is room for [`MOST_DECISIONS`].
+    /// Decisions: who computes an operation, and why; a line for each. There is room for [`MOST_DECISIONS`].
     pub decisions: Vec<String>,
 }
 
@@ -117,7 +117,7 @@ macro_rules! totals {
 }
 
 totals! {
-    /// What one operation did since the process began to count.
+    /// Counters of one operation since the process began to count.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     Totals {
         /// Jobs that one pass takes.
@@ -187,7 +187,7 @@ impl Page {
         }
     }
 
-    /// Whether an operator has switched lanes off.
+    /// Switch by which an operator turns lanes off.
     pub fn switch(&self) -> &Switch {
         &self.switch.0
     }

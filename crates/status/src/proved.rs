@@ -22,14 +22,14 @@ pub struct Proved {
     pub found: Found,
     /// CPU time of a handshake with lanes.
     pub with: Duration,
-    /// The same without.
+    /// Time without lanes.
     pub without: Duration,
 }
 
 /// Result of a proof.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing could be told.
+    /// The proof found no answer: there was too little load, or too much noise.
     #[default]
     Nothing,
     /// Handshakes take as much with lanes as without, as far as is seen.

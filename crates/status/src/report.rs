@@ -13,7 +13,7 @@ use crate::proved::Proved;
 use crate::switch::Asked;
 use crate::times::{BUCKETS, Times};
 
-/// What a page says.
+/// Content of a page.
 ///
 /// Each figure is whole. Together they are from within a few microseconds, because the process
 /// goes on while it is read.
@@ -22,9 +22,9 @@ pub struct Report {
     /// The process that counts on this page, by its number in its own PID namespace. A process that
     /// has just been forked has the page of its parent.
     pub process: u32,
-    /// What does not change.
+    /// Facts that do not change.
     pub facts: Facts,
-    /// What an operator has written into the switch: [`asked`](Self::asked) says what it means.
+    /// Word that an operator has written into the switch: [`asked`](Self::asked) says what it means.
     pub switch: u64,
     /// Signatures of handshakes: a server makes one in each full handshake, and none in a resumed one.
     pub signed: u64,
@@ -43,16 +43,16 @@ pub struct Report {
     pub operations: Vec<Operation>,
     /// Why OpenSSL did something by itself.
     pub reasons: Vec<Reason>,
-    /// How often it did so for reasons that the page has no room for.
+    /// Number of times that it did so for reasons that the page has no room for.
     pub unlisted: u64,
 }
 
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Its name, such as `rsa2048-sign`.
+    /// Name of the operation, such as `rsa2048-sign`.
     pub name: String,
-    /// What it did.
+    /// Counters of the operation.
     pub totals: Totals,
 }
 
@@ -61,7 +61,7 @@ pub struct Operation {
 pub struct Reason {
     /// In words.
     pub text: String,
-    /// How often.
+    /// Number of times.
     pub count: u64,
 }
 
@@ -71,7 +71,7 @@ pub struct Reason {
 pub enum BadPage {
     /// There are more or fewer bytes than a page has.
     Size(usize),
-    /// They do not begin as a page does.
+    /// The bytes do not begin as a page does.
     NoPage,
     /// The page is laid out in another way: the process runs another version.
     Layout(u32),
@@ -97,7 +97,7 @@ impl fmt::Display for BadPage {
 impl std::error::Error for BadPage {}
 
 impl Report {
-    /// What an operator has asked for, at an instant of the process's monotonic clock.
+    /// State that an operator has asked for, at an instant of the process's monotonic clock.
     pub fn asked(&self, now: Duration) -> Asked {
         Asked::of_word(self.switch, now)
     }
@@ -168,7 +168,7 @@ impl Report {
     }
 }
 
-/// Where a page has the word of its [`Switch`](crate::Switch): eight bytes.
+/// Offset of a page's word for its [`Switch`](crate::Switch): eight bytes.
 pub const SWITCH: usize = offset_of!(Page, switch);
 
 /// Place of the words of [`Proved`] in a page, eight bytes each.

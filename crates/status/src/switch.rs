@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub struct Switch(pub(crate) AtomicU64);
 
-/// What an operator asks for.
+/// State of lanes that an operator asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Lanes compute what they pay for, as without an operator.
@@ -32,7 +32,7 @@ impl Asked {
         }
     }
 
-    /// What a word asks for at an instant of the monotonic clock. Any word has a meaning.
+    /// Reads a word at an instant of the monotonic clock. Any word has a meaning.
     pub fn of_word(word: u64, now: Duration) -> Self {
         let then = Duration::from_nanos(word);
         match word {
@@ -45,7 +45,7 @@ impl Asked {
 }
 
 impl Switch {
-    /// Whether lanes are off. `now`, the monotonic clock, is read only when the word holds a time.
+    /// Returns whether lanes are off. `now`, the monotonic clock, is read only when the word holds a time.
     pub fn is_off(&self, now: impl FnOnce() -> Duration) -> bool {
         match self.word() {
             ON => false,

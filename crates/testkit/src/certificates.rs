@@ -163,12 +163,12 @@ impl Authority {
         authority
     }
 
-    /// Its certificate in PEM.
+    /// Certificate in PEM.
     pub fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// Its key in PEM.
+    /// Private key in PEM.
     pub fn key_pem(&self) -> String {
         self.0.key().serialize_pem()
     }

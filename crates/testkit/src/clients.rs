@@ -49,7 +49,7 @@ pub struct Wish {
     pub alpn: Vec<Vec<u8>>,
     /// Signatures that it takes.
     pub schemes: Vec<SignatureScheme>,
-    /// Its certificate.
+    /// Certificate of the client.
     pub identity: Option<Arc<Identity>>,
     /// Groups of key exchange, the preferred one first.
     pub groups: Vec<&'static dyn SupportedKxGroup>,

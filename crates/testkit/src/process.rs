@@ -76,7 +76,7 @@ impl Drop for Running {
 pub struct Process(pub i32);
 
 impl Process {
-    /// This process.
+    /// Process that runs this code.
     pub fn own() -> Self {
         Self(rustix::process::getpid().as_raw_nonzero().get())
     }
@@ -112,7 +112,7 @@ impl Process {
         })
     }
 
-    /// This process and all that descend from it.
+    /// Lists this process and all that descend from it.
     pub fn family(self) -> Vec<Self> {
         let mut family = vec![self];
         let mut next = 0;

@@ -89,7 +89,7 @@ pub enum SetupError {
         /// The program.
         server: Server,
     },
-    /// The program of a unit cannot be told.
+    /// The program of a unit is not known.
     #[error(
         "{server}.service starts no program that is here, so nothing tells whether it uses OpenSSL; --force sets it up \
          nevertheless"

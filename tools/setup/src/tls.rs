@@ -85,7 +85,7 @@ impl Tls {
         })
     }
 
-    /// Returns whether the provider can be loaded: `None` if that cannot be told.
+    /// Returns whether the provider can be loaded: `None` if that is not known.
     pub(crate) fn takes_providers(&self) -> Option<bool> {
         match self {
             Self::OpenSsl(_) => Some(true),

@@ -34,7 +34,9 @@ impl Unit {
 
     /// Adds the settings of one file. Later ones add to earlier ones, and an empty one forgets them.
     pub(crate) fn add(&mut self, text: &str) {
-        let text = text.replace("\\\n", " ");
+        // Comments go first: one does not continue on the next line, and may stand between lines that do.
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with(['#', ';']));
+        let text = lines.collect::<Vec<_>>().join("\n").replace("\\\n", " ");
         let mut in_service = false;
         for line in text.lines().map(str::trim) {
             if line.starts_with('[') {
@@ -177,6 +179,8 @@ mod tests {
         assert_eq!(program(&[usual, replaced]).as_deref(), Some("/bin/b"));
         let quoted = "[Service]\n# ExecStart=/no\nExecStart=\\\n \"/opt/a b/c\" d\n";
         assert_eq!(program(&[quoted]).as_deref(), Some("/opt/a b/c"));
+        let commented = "[Service]\n# before \\\nExecStart=/bin/e\n";
+        assert_eq!(program(&[commented]).as_deref(), Some("/bin/e"));
         assert_eq!(program(&["[Service]\nExecStart=+\n"]), None);
         assert_eq!(program(&["", "ExecStart=/no"]), None);
     }
@@ -204,6 +208,8 @@ mod tests {
         assert!(!may(hard, "/usr/local/lib/a.so") && !may(hard, "/usr/library/a.so"));
         assert!(may("", "/opt/a.so"));
         assert!(!may("[Service]\nNoExecPaths=/opt\n", "/opt/a.so"));
+        let between = "[Service]\nNoExecPaths=/opt \\\n; between\n /srv\n";
+        assert!(!may(between, "/srv/a.so") && may(between, "/between"));
         let again = "[Service]\nNoExecPaths=/\nNoExecPaths=\n";
         assert!(may(again, "/opt/a.so"));
     }

@@ -130,7 +130,7 @@ impl Monitor {
             since: Instant::now(),
             machine,
         };
-        // What is counted from; why it may have failed will be told by the next.
+        // Counts begin here. If this reading failed, the next one says why.
         monitor.server();
         monitor
     }

@@ -58,12 +58,12 @@ pub(crate) fn accepted(listener: c_int) {
     }
 }
 
-/// Whether connections of this listening socket may be refused.
+/// Returns whether connections of this listening socket may be refused.
 pub(crate) fn chooses(listener: c_int) -> bool {
     find(listener).is_some_and(|socket| socket.is_on.load(Relaxed)) && table::passes().is_some() && forks::is_own()
 }
 
-/// Whether a connection that was just accepted is to be closed, and another one accepted. It is reset then.
+/// Returns whether a connection that was just accepted is to be closed, and another one accepted. It is reset then.
 pub(crate) fn refuses(listener: c_int, fd: c_int) -> bool {
     if fd < 0 {
         return false;
@@ -128,7 +128,7 @@ pub(crate) fn forget(fd: c_int) {
     }
 }
 
-/// The same for all descriptors from `first` to `last`.
+/// Forgets all descriptors from `first` to `last`.
 pub(crate) fn forget_all(first: c_uint, last: c_uint) {
     for descriptor in &DESCRIPTORS {
         let fd = descriptor.load(Relaxed) - 1;
@@ -138,7 +138,7 @@ pub(crate) fn forget_all(first: c_uint, last: c_uint) {
     }
 }
 
-/// This is the child of a fork, which begins anew.
+/// Empties all that the parent knew: called in the child of a fork.
 pub(crate) fn forked() {
     for socket in &SOCKETS {
         socket.restart(socket.usual());
@@ -189,7 +189,8 @@ fn count(news: News, waited: u32) {
     }
 }
 
-/// Whether the socket's queue may be shortened. Without the provider nothing is known of what the configuration wants.
+/// Returns whether the socket's queue may be shortened. Without the provider nothing is known of what the configuration
+/// wants.
 fn is_allowed(fd: c_int) -> bool {
     let is_wanted = table::passes().is_some_and(|passes| (passes.shortens_queues)() == 1);
     is_wanted && forks::is_own() && is_nonblocking(fd)
@@ -219,7 +220,7 @@ fn now() -> u64 {
     time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }
 
-/// What the kernel says of a socket that listens for TCP; `None` of any other file.
+/// Queue of a socket that listens for TCP, as the kernel reports it; `None` for any other file.
 fn queue(fd: c_int) -> Option<Queue> {
     let info = info(fd).filter(|info| state(info) == LISTEN)?;
     let memory: [u32; DROPS + 1] = option(fd, libc::SOL_SOCKET, libc::SO_MEMINFO)?;
@@ -283,7 +284,7 @@ fn keeping_errno<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// How many listening sockets are looked at. A server with more of them loses only this.
+/// Most listening sockets that are watched. The others keep the queues that the server has set.
 const MOST: usize = 32;
 
 /// The descriptors of [`SOCKETS`], each plus one; 0: a free place.

@@ -1,4 +1,4 @@
-//! Where a mistake of this library ends. A panic must not leave a function that C calls: the host would
+//! Boundary for panics. A panic must not leave a function that C calls: the host would
 //! be aborted for it. What panics counts as not done, and the original does it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

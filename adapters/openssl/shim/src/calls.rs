@@ -35,7 +35,7 @@ fn handshake_first(ssl: Ssl) -> Option<c_int> {
     handshakes::drive(ssl, Step::Do).filter(|result| *result != 1)
 }
 
-/// The same for functions that return 0 where others return -1.
+/// Does what [`handshake_first`] does, for functions that return 0 where others return -1.
 fn handshake_first_or_0(ssl: Ssl) -> Option<c_int> {
     handshake_first(ssl).map(|_| 0)
 }
@@ -600,7 +600,7 @@ unsafe fn look_at_sets(count: c_int, sets: [*mut fd_set; 3], mask: *const sigset
     if found > 0 {
         for i in 0..3 {
             if !sets[i].is_null() {
-                // SAFETY: as above.
+                // SAFETY: the caller's promise; the copy has at least as many words.
                 unsafe { ptr::copy_nonoverlapping(places[i], sets[i].cast(), words) };
             }
         }
@@ -660,7 +660,7 @@ fn is_duplicated(fd: c_int, to: c_int) {
 
 const NOW: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Whether a wait may last for a while; null stands for ever.
+/// Returns whether a wait may last for a while; null stands for ever.
 fn can_last(timeout: *const timespec) -> bool {
     // SAFETY: the server passes a time or null.
     let time = unsafe { timeout.as_ref() };
@@ -719,7 +719,7 @@ unsafe fn prepare(key: *mut c_void) {
     (passes.prepare)();
 }
 
-/// What a call does before it waits as the server wants: runs passes, looks at the sockets, and tells the server of
+/// Works before a call waits as the server wants: runs passes, looks at the sockets, and reports to the server the
 /// handshakes that can go on (`Some`).
 fn wait<W: Watch>(watch: impl Fn() -> Option<W>, can_last: bool, look: impl Fn() -> c_int) -> Option<c_int> {
     let passes = table::passes()?;

@@ -1,4 +1,4 @@
-//! What all threads know of connections: whose handshake runs or waits on a stack of ours, and which have
+//! Connections, as all threads see them: whose handshake runs or waits on a stack of ours, and which have
 //! more than one reference.
 //!
 //! A thread knows its own handshakes. A connection that it does not know may still be in the middle
@@ -15,7 +15,7 @@ use crate::originals::Ssl;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
     call: Call,
-    /// Which handshake's call it is.
+    /// Number of the handshake whose call it is.
     handshake: usize,
     /// References beyond the first.
     more: usize,
@@ -25,11 +25,11 @@ pub(crate) struct Known {
 enum Call {
     #[default]
     None,
-    /// It runs or waits on a stack of ours.
+    /// The call runs or waits on a stack of ours.
     UnderWay,
     /// So it does, and all other owners have freed the connection.
     Abandoned,
-    /// It has returned what the server did not ask for. The connection may be freed at any time.
+    /// The call has ended before the server asked again. The connection may be freed at any time.
     Returned,
 }
 
@@ -74,12 +74,13 @@ pub(crate) fn is_freed(ssl: Ssl, handshake: usize) {
     }
 }
 
-/// Whether any connection was freed so. Few programs manage that.
+/// Returns whether any connection was freed so. Few programs manage that.
 pub(crate) fn are_lost() -> bool {
     LOST.load(Relaxed) > 0
 }
 
-/// Whether the connection of this handshake was freed in the middle of its call, or before the server had its result.
+/// Returns whether the connection of this handshake was freed in the middle of its call, or before the server had its
+/// result.
 pub(crate) fn is_lost(handshake: usize) -> bool {
     are_lost() && lock().lost.contains(&handshake)
 }
@@ -92,7 +93,7 @@ pub(crate) fn is_dropped(handshake: usize) {
     LOST.fetch_sub(before - all.lost.len(), Relaxed);
 }
 
-/// Whether a thread is in the middle of such a call.
+/// Returns whether a thread is in the middle of such a call.
 pub(crate) fn is_under_way(ssl: Ssl) -> bool {
     let is_it = |known: Known| matches!(known.call, Call::UnderWay | Call::Abandoned);
     look(ssl).is_some_and(is_it)
@@ -110,17 +111,17 @@ pub(crate) fn abandon(ssl: Ssl) -> bool {
     })
 }
 
-/// Whether any connection was ever abandoned: few programs do that.
+/// Returns whether any connection was ever abandoned: few programs do that.
 pub(crate) fn were_abandoned() -> bool {
     ABANDONED.load(Relaxed) > 0
 }
 
-/// Whether the connection was abandoned.
+/// Returns whether the connection was abandoned.
 pub(crate) fn is_abandoned(ssl: Ssl) -> bool {
     were_abandoned() && look(ssl).is_some_and(|known| known.call == Call::Abandoned)
 }
 
-/// Whether any connection was ever used on a thread that does not have its call.
+/// Returns whether any connection was ever used on a thread that does not have its call.
 pub(crate) fn were_moved() -> bool {
     MOVED.load(Relaxed) > 0
 }

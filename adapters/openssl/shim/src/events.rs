@@ -1,12 +1,12 @@
-//! When passes run, and which events the server gets.
+//! Order of passes, looks at the sockets, and events that the server gets.
 //!
 //! One thread's event loop asks [`Loop::next`] again and again inside one call that waits, and does what
 //! it says. The decision is a pure function of counts, so that it is tested without sockets.
 
-/// What an event loop's thread knows.
+/// State of an event loop's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Whether there are handshakes that can go on and of which the server has not been told.
+    /// True if there are handshakes that can go on and of which the server has not been told.
     pub(crate) is_ready: bool,
     /// Jobs that wait for a pass.
     pub(crate) waiting: usize,
@@ -14,7 +14,7 @@ pub(crate) struct Seen {
     pub(crate) submitted: u64,
 }
 
-/// What a call that waits does next.
+/// Next step of a call that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Tells the server of the handshakes that can go on, and nothing else in the same call.
@@ -30,9 +30,9 @@ pub(crate) enum Next {
 /// The state of one event loop.
 #[derive(Debug)]
 pub(crate) struct Loop {
-    /// How many jobs had been submitted at the last look at the sockets.
+    /// Number of jobs that had been submitted at the last look at the sockets.
     looked_at: u64,
-    /// Whether handshakes were delivered since the last look: sockets get their turn in between.
+    /// True if handshakes were delivered since the last look: sockets get their turn in between.
     delivered: bool,
 }
 

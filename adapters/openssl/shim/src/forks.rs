@@ -25,7 +25,7 @@ pub(crate) fn begin() {
     });
 }
 
-/// Whether the memory is that of the process that runs.
+/// Returns whether the memory is that of the process that runs.
 pub(crate) fn is_own() -> bool {
     OWNER.load(Relaxed) == std::process::id()
 }

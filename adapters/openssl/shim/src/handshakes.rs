@@ -49,33 +49,33 @@ pub(crate) enum Step {
     Accept,
 }
 
-/// What a call gets that was suspended.
+/// Result of a call whose handshake was suspended.
 const TRY_AGAIN: c_int = -1;
 
 /// A handshake that has begun.
 struct Handshake {
     ssl: Ssl,
     fd: c_int,
-    /// What its connection has as a value of ours.
+    /// Number under which its connection holds it (`SSL_set_ex_data(3)`).
     number: usize,
-    /// In which process its call has begun.
+    /// Process in which its call began.
     process: Cell<u32>,
     coroutine: Cell<Option<Running>>,
     yielder: Cell<*const Yielder<bool, ()>>,
     state: Cell<State>,
-    /// Which of the files with the number of the socket it is on.
+    /// Generation of the socket's descriptor, which tells apart files that had its number.
     file: Cell<u32>,
-    /// Whether the last call was told to try again.
+    /// True if the last call was told to try again.
     is_told: Cell<bool>,
-    /// How often the server has asked since the last wait of this thread, and which wait that was.
+    /// Number of times that the server has asked since the last wait of this thread, and the number of that wait.
     asked: Cell<(u64, u32)>,
-    /// Its connection goes away, or starts anew.
+    /// True if its connection goes away, or starts anew.
     is_cancelled: Cell<bool>,
     /// The connection's own callback, while [`tell`] has its place.
     info: Cell<Option<Option<InfoCallback>>>,
-    /// What a call has returned that the server did not ask for, and OpenSSL's error; 0: none.
+    /// Result of a call that ended before the server asked again, and OpenSSL's error; 0: none.
     returned: Cell<(c_int, c_ulong)>,
-    /// How often the server may still be told of that.
+    /// Number of times that the server may still be woken for that result.
     tellings: Cell<u32>,
 }
 
@@ -89,12 +89,12 @@ impl Handshake {
         MOVABLE.set(count);
     }
 
-    /// Whether its call was left in the middle.
+    /// Returns whether its call was left in the middle.
     fn is_left(&self) -> bool {
         matches!(self.state.get(), State::Suspended | State::Ready)
     }
 
-    /// Whether it began in the process that runs, not in a parent.
+    /// Returns whether it began in the process that runs, not in a parent.
     fn is_own(&self) -> bool {
         self.process.get() == std::process::id()
     }
@@ -106,14 +106,14 @@ impl Handshake {
         }
     }
 
-    /// Whether the server is told that it can go on, and expects that.
+    /// Returns whether the server is told that it can go on, and expects that.
     fn can_be_told(&self) -> bool {
         let socket = self.socket();
         (socket.is_in_an_instance() || socket.is_in_the_set()) && is_nonblocking(self.fd)
     }
 
-    /// Whether a pass may be shared. A thread that waits by `poll` may serve one connection only: it shares passes
-    /// with other threads while it blocks.
+    /// Returns whether a pass may be shared. A thread that waits by `poll` may serve one connection only: it shares
+    /// passes with other threads while it blocks.
     fn can_share(&self) -> bool {
         let is_other = |one: &Self| one.ssl != self.ssl && waits::is_in_the_set(one.fd);
         let beside = || with_table(|table| table.values().any(|one| is_other(one))).unwrap_or(false);
@@ -138,7 +138,7 @@ impl Handshake {
 /// connection calls twice.
 const PATIENCE: u32 = 8;
 
-/// How often a server is told at most that a handshake has ended: it may never ask.
+/// Most times that a server is woken because a handshake has ended: it may never ask.
 const TELLINGS: u32 = 1000;
 
 /// Never dropped while OpenSSL's frames are on its stack: they cannot be unwound. A process that
@@ -156,25 +156,25 @@ enum State {
     Running,
     /// A call waits for a pass.
     Suspended,
-    /// It can go on.
+    /// The handshake can go on.
     Ready,
     /// A call has returned that the server did not ask for.
     Returned,
 }
 
 impl State {
-    /// Whether the server was told to try again.
+    /// Returns whether the server was told to try again.
     fn waits(self) -> bool {
         !matches!(self, Self::Idle | Self::Running)
     }
 
-    /// Whether it can go on without a pass.
+    /// Returns whether it can go on without a pass.
     fn moves(self) -> bool {
         matches!(self, Self::Ready | Self::Returned)
     }
 }
 
-/// What a call gets that would do a part of a handshake; `None` if the original does it. A server's first
+/// Returns the result of a call that would do a part of a handshake; `None` if the original does it. A server's first
 /// handshake runs on its own stack until OpenSSL returns or it is suspended.
 pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
     let passes = table::passes()?;
@@ -238,7 +238,7 @@ pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
     Some(go_on(handshake))
 }
 
-/// Whether another thread is in the middle of a call for the connection: then the server is told to try again.
+/// Returns whether another thread is in the middle of a call for the connection: then the server is told to try again.
 pub(crate) fn is_anothers(ssl: Ssl) -> bool {
     let is_anothers = connections::is_under_way(ssl) && find(ssl).is_none();
     if is_anothers {
@@ -247,7 +247,7 @@ pub(crate) fn is_anothers(ssl: Ssl) -> bool {
     is_anothers
 }
 
-/// What the next call gets after one has returned that the server did not ask for.
+/// Returns the result of a call that ended before the server asked again, to the call that asks now.
 fn returned(ssl: Ssl) -> Option<c_int> {
     if SUSPENDED.get() == 0 {
         return None;
@@ -359,7 +359,7 @@ fn go_on_by_itself(handshake: &Handshake) {
     set_errno(before);
 }
 
-/// What the connection needs for a call that can go on later. With [`READING`], the server was told so.
+/// Returns what a call of this connection waits for (`SSL_want(3)`), if it can go on later; [`READING`] for its socket.
 ///
 /// # Safety
 ///
@@ -457,8 +457,8 @@ pub(crate) fn settle_before_move(fd: c_int, epoll: c_int) {
     }
 }
 
-/// This thread is about to sleep: handshakes go on that would stay as they are, and the server is told again of those
-/// that have ended unasked, in case an inner wait has taken the news. Whether there were any.
+/// Prepares this thread for its sleep: handshakes go on that would stay as they are, and the server is told again of
+/// those that have ended unasked, in case an inner wait has taken the news. Whether there were any.
 pub(crate) fn go_on_unasked() -> bool {
     if MOVABLE.get() == 0 {
         return false;
@@ -514,7 +514,7 @@ pub(crate) fn free_abandoned() {
     }
 }
 
-/// Whether the last call for this connection was told to try again.
+/// Returns whether the last call for this connection was told to try again.
 pub(crate) fn is_told(ssl: Ssl) -> bool {
     if SUSPENDED.get() > 0
         && let Some(handshake) = find(ssl)
@@ -527,7 +527,7 @@ pub(crate) fn is_told(ssl: Ssl) -> bool {
     !ssl.is_null() && TOLD_OF_ANOTHERS.get() == ssl
 }
 
-/// This thread is no longer told that another thread's call is under way.
+/// Forgets that this thread was told of another thread's call.
 fn is_told_no_more_of_anothers(ssl: Ssl) {
     if TOLD_OF_ANOTHERS.get() == ssl {
         TOLD_OF_ANOTHERS.set(ptr::null_mut());
@@ -559,17 +559,17 @@ pub(crate) fn has_ended(ssl: Ssl) {
     }
 }
 
-/// Whether this thread has handshakes that have not ended.
+/// Returns whether this thread has handshakes that have not ended.
 pub(crate) fn are_under_way() -> bool {
     with_table(|table| !table.is_empty()).unwrap_or(false)
 }
 
-/// How many handshakes of this thread wait or can go on.
+/// Number of handshakes of this thread that wait or can go on.
 pub(crate) fn suspended() -> usize {
     SUSPENDED.get()
 }
 
-/// Whether any can go on of which this wait can tell.
+/// Returns whether any can go on of which this wait can tell.
 pub(crate) fn are_ready(watch: &impl Watch) -> bool {
     let is_told = |ssl: &usize| told_by(*ssl).is_some_and(|socket| watch.tells(socket));
     with_ready(|ready| ready.iter().any(is_told)).unwrap_or(false)
@@ -658,7 +658,7 @@ pub(crate) fn forked() {
     waiting.into_iter().for_each(|ssl| wake(ssl));
 }
 
-/// Whether this process may run code on stacks of its own: not under a shadow stack (CET), which
+/// Returns whether this process may run code on stacks of its own: not under a shadow stack (CET), which
 /// this library does not switch.
 pub(crate) fn can_switch_stacks() -> bool {
     const ARCH_SHSTK_STATUS: c_int = 0x5005;
@@ -759,7 +759,7 @@ extern "C" fn freed(ssl: Ssl, number: *mut c_void, _: *mut c_void, _: c_int, _: 
     });
 }
 
-/// Whether what is read and written goes to a socket at once, with no buffer in between.
+/// Returns whether what is read and written goes to a socket at once, with no buffer in between.
 ///
 /// # Safety
 ///
@@ -778,7 +778,7 @@ const CTRL_MODE: c_int = 33;
 /// `SSL_MODE_ASYNC`.
 const MODE_ASYNC: std::ffi::c_long = 0x100;
 
-/// What is known of this connection. If another one had its address, nothing is.
+/// Finds the handshake of this connection. One of an earlier connection with the same address does not count.
 fn find(ssl: Ssl) -> Option<*const Handshake> {
     let found = with_table(|table| Some(&raw const **table.get(&ssl.addr())?)).flatten()?;
     // SAFETY: rule 2.
@@ -1065,7 +1065,7 @@ const STACK_OF_PASSES: usize = 512 * 1024;
 
 thread_local! {
     static TABLE: RefCell<Table> = RefCell::default();
-    /// Those that can go on, by the address of the connection, the first first.
+    /// Handshakes that can go on, by the address of the connection, the first first.
     static READY: RefCell<VecDeque<usize>> = const { RefCell::new(VecDeque::new()) };
     static MOVABLE: Cell<usize> = const { Cell::new(0) };
     static SUSPENDED: Cell<usize> = const { Cell::new(0) };

@@ -30,7 +30,7 @@ pub(crate) extern "C" fn take() -> usize {
     .unwrap_or(0)
 }
 
-/// The same once [`take`] was called; nothing before.
+/// Replaces imports in files that were loaded since; does nothing before [`take`] was called.
 pub(crate) fn take_new() -> usize {
     if !WANTED.load(Relaxed) {
         return 0;
@@ -81,7 +81,7 @@ unsafe fn look_at(info: &dl_phdr_info, walk: &mut Walk<'_>) {
     }
 }
 
-/// Where this library is loaded: its own imports are the originals.
+/// Address at which this library is loaded: its own imports are the originals.
 fn own_base() -> u64 {
     let mut found: libc::Dl_info = libc::Dl_info {
         dli_fname: ptr::null(),
@@ -100,7 +100,7 @@ struct Object {
     symbols: *const Elf64_Sym,
     names: *const c_char,
     relocations: [&'static [Elf64_Rela]; 2],
-    /// What the linker made read-only.
+    /// Range that the linker made read-only.
     relro: (u64, u64),
 }
 

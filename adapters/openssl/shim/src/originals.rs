@@ -11,10 +11,10 @@ use crate::handshakes::set_errno;
 /// A connection of OpenSSL (`SSL *`).
 pub(crate) type Ssl = *mut c_void;
 
-/// What OpenSSL calls while a handshake goes on (`SSL_set_info_callback(3)`).
+/// Callback of OpenSSL while a handshake goes on (`SSL_set_info_callback(3)`).
 pub(crate) type InfoCallback = unsafe extern "C-unwind" fn(Ssl, c_int, c_int);
 
-/// What OpenSSL calls for a value of ours when it frees a connection (`CRYPTO_get_ex_new_index(3)`).
+/// Callback of OpenSSL for a value of ours when it frees a connection (`CRYPTO_get_ex_new_index(3)`).
 pub(crate) type FreeCallback = extern "C" fn(Ssl, *mut c_void, *mut c_void, c_int, c_long, *mut c_void);
 
 /// Declares functions: each is looked up at its first call, behind this library in the order of symbols.
@@ -200,7 +200,7 @@ originals! {
         fn(fd: c_int, command: c_int, value: usize) -> c_int, otherwise missing();
 }
 
-/// What a function of the C library returns that it does not have.
+/// Result of a function that this C library does not have.
 fn missing() -> c_int {
     set_errno(libc::ENOSYS);
     -1

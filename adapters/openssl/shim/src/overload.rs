@@ -1,4 +1,4 @@
-//! When the kernel's queue of connections is kept short, and how short.
+//! Decides when the kernel's queue of connections is kept short, and how short.
 //!
 //! A server takes connections from the kernel's queue oldest first. Once more of them come than it can serve, the
 //! queue is full for as long as that lasts, and each client waits through all of it. Where that takes longer than
@@ -19,18 +19,18 @@
 //!
 //! The decisions are functions of numbers and of the time, so that they are tested without sockets.
 
-/// What the kernel says of a listening socket.
+/// Queue of a listening socket, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Queue {
     /// Connections that wait.
     pub(crate) length: u32,
-    /// How many may.
+    /// Most connections that may wait.
     pub(crate) limit: u32,
     /// Connections that were dropped in all.
     pub(crate) drops: u32,
 }
 
-/// What is known of a listening socket. Times are in milliseconds.
+/// State of a listening socket. Times are in milliseconds.
 #[derive(Debug)]
 pub(crate) struct Overload {
     /// The limit without overload.

@@ -1,4 +1,4 @@
-//! Which descriptors this process has registered with epoll, and with which data: a suspended
+//! Descriptors that this process has registered with epoll, and their data: a suspended
 //! connection is woken with the server's own.
 //!
 //! `close` may be called where nothing may wait: in signal handlers, and in the child of a process with
@@ -21,7 +21,7 @@ pub(crate) struct Registration {
     pub(crate) epoll: Instance,
     /// The server's data, which comes with each event.
     pub(crate) data: u64,
-    /// Which of the files that had this number one after the other.
+    /// Generation of the descriptor: tells apart the files that had its number.
     pub(crate) file: u32,
 }
 
@@ -34,20 +34,20 @@ impl Instance {
         Self((u64::from(file) << 32) | (descriptor as u64 + 1))
     }
 
-    /// Its descriptor.
+    /// Number of the epoll instance's descriptor, as an index.
     pub(crate) fn descriptor(self) -> usize {
         (self.0 as u32 - 1) as usize
     }
 }
 
-/// What is known of the descriptor with a number.
+/// State of the descriptor with a number.
 struct Place {
     /// The epoll instance; 0: not registered.
     epoll: AtomicU64,
     data: AtomicU64,
     /// The instance from which it was removed, if it is in none; 0: another one, or none.
     left: AtomicU64,
-    /// How many files with this number were closed.
+    /// Number of files with this number that were closed.
     file: AtomicU32,
     marks: AtomicU32,
     /// Of an instance: the thread that waits in it, or [`SEVERAL`]; 0: none does.
@@ -57,9 +57,9 @@ struct Place {
 /// Threads.
 const SEVERAL: u64 = u64::MAX;
 
-/// It was accepted and not registered yet.
+/// The descriptor was accepted and is not registered yet.
 const NEW: u32 = 1;
-/// It is an epoll instance.
+/// The descriptor is an epoll instance.
 const EPOLL: u32 = 2;
 /// A handshake is or was suspended on it.
 const HELD: u32 = 4;
@@ -171,7 +171,7 @@ pub(crate) fn close_all(first: u32, last: u32) {
     }
 }
 
-/// Where the descriptor is registered.
+/// Registration of the descriptor.
 pub(crate) fn get(fd: c_int) -> Option<Registration> {
     let place = place(fd)?;
     let file = place.file.load(Acquire);
@@ -191,7 +191,7 @@ fn is_alive(epoll: Instance) -> bool {
     place.is_some_and(|place| Instance::new(epoll.descriptor(), place.file.load(Acquire)) == epoll)
 }
 
-/// Which of the files with this number it is now. From now on its end is noticed.
+/// Current generation of this number. From now on its end is noticed.
 pub(crate) fn hold(fd: c_int) -> Option<u32> {
     let place = place(fd)?;
     HIGHEST.fetch_max(fd as usize, Relaxed);
@@ -199,7 +199,7 @@ pub(crate) fn hold(fd: c_int) -> Option<u32> {
     file(fd)
 }
 
-/// Which of the files with this number it is now.
+/// Current generation of this number.
 pub(crate) fn file(fd: c_int) -> Option<u32> {
     place(fd).map(|place| place.file.load(Acquire))
 }
@@ -225,13 +225,13 @@ pub(crate) fn waits(epoll: Instance, thread: u64) -> bool {
     is_first
 }
 
-/// Whether several threads wait in the instance.
+/// Returns whether several threads wait in the instance.
 pub(crate) fn is_shared(epoll: Instance) -> bool {
     let place = SLOTS.get(epoll.descriptor());
     place.is_none_or(|place| place.waiter.load(Relaxed) == SEVERAL)
 }
 
-/// This is the child of a fork: the thread that waits may be another one.
+/// Forgets which threads wait: called in the child of a fork, where another one may.
 pub(crate) fn forked() {
     for place in SLOTS.iter().take(HIGHEST.load(Relaxed) + 1) {
         // A store would have the child copy the page.
@@ -247,7 +247,7 @@ pub(crate) fn instance(epoll: c_int) -> Option<Instance> {
     Some(Instance::new(epoll as usize, file))
 }
 
-/// Whether the descriptor was accepted and neither registered nor duplicated since. It is no longer new
+/// Returns whether the descriptor was accepted and neither registered nor duplicated since. It is no longer new
 /// afterwards.
 pub(crate) fn take_new(fd: c_int) -> bool {
     place(fd).is_some_and(|place| place.marks.fetch_and(!NEW, Relaxed) & NEW != 0)
@@ -346,7 +346,7 @@ mod models {
     use super::*;
     use loom::sync::Arc;
 
-    /// What a reader gets belongs together, while another thread closes the descriptor and registers the
+    /// A reader gets parts of one registration, while another thread closes the descriptor and registers the
     /// next file with its number in another instance.
     #[test]
     fn a_registration_is_read_whole() {

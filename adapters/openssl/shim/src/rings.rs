@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::fs;
 
-/// Whether the process had a ring when this thread first asked: its handshakes are OpenSSL's then. A program makes its
-/// rings before it serves.
+/// Returns whether the process had a ring when this thread first asked: its handshakes are OpenSSL's then. A program
+/// makes its rings before it serves.
 pub(crate) fn are_there() -> bool {
     SEEN.get().unwrap_or_else(|| {
         let seen = look();

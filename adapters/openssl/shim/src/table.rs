@@ -22,7 +22,7 @@ extern "C" fn attach(passes: &'static Passes) {
     });
 }
 
-/// What the provider looks for: its name is [`widelane_openssl_tables::SYMBOL`].
+/// Table that the provider looks for: its name is [`widelane_openssl_tables::SYMBOL`].
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, unreachable_pub)]
 pub static widelane_suspension_1: Suspension = Suspension {

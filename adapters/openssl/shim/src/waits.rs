@@ -1,4 +1,4 @@
-//! What a thread waits for: in the call at hand, and in those before it.
+//! Sockets that a thread waits for: in the call at hand, and in those before it.
 //!
 //! A handshake is suspended only where its server is told that it can go on: a wait of the same thread names its
 //! socket (`poll`, `select`) or the epoll instance in which the socket is registered, or it names that instance. Each
@@ -17,7 +17,7 @@ use crate::registrations::{self, Instance, Registration};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Socket {
     pub(crate) fd: c_int,
-    /// Which of the files that had this number one after the other.
+    /// Generation of the descriptor: tells apart the files that had its number.
     pub(crate) file: u32,
 }
 
@@ -37,20 +37,20 @@ impl Socket {
         }
     }
 
-    /// Whether this thread waits in the epoll instance of the socket, or in the one that it has just left.
+    /// Returns whether this thread waits in the epoll instance of the socket, or in the one that it has just left.
     pub(crate) fn is_in_an_instance(self) -> bool {
         let registered = self.registration().map(|found| found.epoll);
         let left = || registrations::left(self.fd).filter(|_| self.is_open());
         registered.or_else(left).is_some_and(waits_in)
     }
 
-    /// Whether this thread's last `poll` or `select` was for the socket.
+    /// Returns whether this thread's last `poll` or `select` was for the socket.
     pub(crate) fn is_in_the_set(self) -> bool {
         self.is_open() && is_in_the_set(self.fd)
     }
 }
 
-/// The descriptor of which a wait has told.
+/// The descriptor that a wait has reported as readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     ItsSocket,
@@ -62,11 +62,11 @@ pub(crate) enum Told {
 pub(crate) trait Watch {
     /// Keeps what a wait is for that can last: it shows how this thread learns of events.
     fn remember(&self);
-    /// Whether the call can tell that the socket is readable.
+    /// Returns whether the call can tell that the socket is readable.
     fn tells(&self, socket: Socket) -> bool;
     /// Tells that the socket is readable, if the call can.
     fn tell(&mut self, socket: Socket) -> Option<Told>;
-    /// What the call returns after that.
+    /// Result of the call after that.
     fn answer(self) -> c_int;
 }
 
@@ -115,11 +115,11 @@ impl Watch for InInstance<'_> {
 /// `poll` and `ppoll`.
 pub(crate) struct Polled<'a> {
     pub(crate) fds: &'a mut [pollfd],
-    /// Whether the answers are ours.
+    /// True if the answers are ours.
     pub(crate) is_answered: bool,
 }
 
-/// What a server asks for that waits until a socket is readable.
+/// Events of a server that waits until a socket is readable.
 const READABLE: i16 = libc::POLLIN | libc::POLLRDNORM;
 
 impl Polled<'_> {
@@ -224,29 +224,29 @@ fn watched_by(socket: Socket, has: impl Fn(c_int) -> bool) -> Option<c_int> {
     has(instance).then_some(instance)
 }
 
-/// This thread waits once more.
+/// Counts one more wait of this thread.
 pub(crate) fn count() {
     COUNT.set(COUNT.get() + 1);
 }
 
-/// How often this thread has waited.
+/// Number of waits of this thread.
 pub(crate) fn counted() -> u64 {
     COUNT.get()
 }
 
-/// Whether this thread has waited in the instance, by a function that we stand in for, and no other thread has. Threads
-/// that take turns at one instance sleep elsewhere, too, where nothing is known of them.
+/// Returns whether this thread has waited in the instance, by a function that we stand in for, and no other thread has.
+/// Threads that take turns at one instance sleep elsewhere, too, where nothing is known of them.
 fn waits_in(instance: Instance) -> bool {
     let is_known = INSTANCES.get().contains(&Some(instance));
     is_known && !registrations::is_shared(instance) || is_in_the_set(instance.descriptor() as c_int)
 }
 
-/// Whether this thread waits in that instance.
+/// Returns whether this thread waits in that instance.
 pub(crate) fn is_waited_in(epoll: c_int) -> bool {
     registrations::instance(epoll).is_some_and(waits_in)
 }
 
-/// Whether this thread has ever waited.
+/// Returns whether this thread has ever waited.
 pub(crate) fn any() -> bool {
     INSTANCES.get()[0].is_some() || POLLS.get()
 }
@@ -335,9 +335,9 @@ const KEPT: usize = 4;
 
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
-    /// Where this thread has waited, the newest first.
+    /// Epoll instances in which this thread has waited, the newest first.
     static INSTANCES: Cell<[Option<Instance>; KEPT]> = const { Cell::new([None; KEPT]) };
-    /// Whether it has waited by `poll` or `select`.
+    /// True if this thread has waited by `poll` or `select`.
     static POLLS: Cell<bool> = const { Cell::new(false) };
     static SET: RefCell<Option<Set>> = const { RefCell::new(None) };
 }

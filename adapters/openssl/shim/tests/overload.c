@@ -36,7 +36,7 @@ int clock_gettime(clockid_t clock, struct timespec *now)
     return 0;
 }
 
-/* What the library is told of connections. */
+/* Events of connections, as the library reports them. */
 int getsockopt(int fd, int level, int option, void *restrict value, socklen_t *restrict len)
 {
     int result = syscall(SYS_getsockopt, fd, level, option, value, len);

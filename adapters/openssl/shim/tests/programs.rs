@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use common::client::{Client, VERSIONS, Wish, reset_after_hello};
 use common::{Files, Kind, Server, With};
 
-/// What a client says first and the server answers, each before the handshake and after it.
+/// First words of a client and the server's answer, each before the handshake and after it.
 struct Exchange {
     before: [&'static [u8]; 2],
     after: [&'static [u8]; 2],
@@ -42,7 +42,7 @@ const PGBOUNCER: Exchange = Exchange {
     jobs_a_pass: 1.5,
 };
 
-/// Its threads have one connection each and share passes while they block, as far as they meet.
+/// stunnel: its threads have one connection each and share passes while they block, as far as they meet.
 const STUNNEL: Exchange = Exchange {
     before: [b"", b""],
     after: [b"echo", b"echo"],

@@ -18,7 +18,7 @@ use common::nginx::{BAD, KINDS};
 use common::{Files, Process, Server, With};
 use rustix::process::Signal;
 
-/// How much is done to each server.
+/// Amount of work for each server.
 struct Plan {
     in_flight: usize,
     /// Clients that go away before memory is measured for the first time, and after that.
@@ -38,7 +38,7 @@ const SHORT: Plan = Plan {
     compares_logs: false,
 };
 
-/// What `make soak-minute` runs, in a minute for all servers.
+/// Plan of `make soak-minute`: a minute for all servers.
 const MINUTE: Plan = Plan {
     in_flight: 100,
     aborts: [500, 1_500],
@@ -47,7 +47,7 @@ const MINUTE: Plan = Plan {
     compares_logs: true,
 };
 
-/// What `make soak` runs: 20,000 clients that go away, then 150 seconds with reloads; for each server.
+/// Plan of `make soak`: 20,000 clients that go away, then 150 seconds with reloads; for each server.
 const WHOLE: Plan = Plan {
     in_flight: 200,
     aborts: [2_000, 18_000],
@@ -151,7 +151,7 @@ fn lighttpd() {
 /// (`docs/openssl.md`). So many KiB of a thousand clients that go away.
 const HAPROXYS_OWN: u64 = 1024;
 
-/// What HAProxy leaks when clients reset connections whose job is paused, with the provider and without
+/// Leak of HAProxy when clients reset connections whose job is paused, with the provider and without
 /// it. OpenSSL has no function that would free such a job: this is measured, and bounded.
 #[test]
 fn haproxy_under_resets() {
@@ -244,7 +244,7 @@ fn soak(subject: &Subject) {
     }
 }
 
-/// What a server at rest holds, in the process that holds most.
+/// Resources of a server at rest, in the process that holds most.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     kib: u64,
@@ -258,7 +258,7 @@ fn at_rest(server: &Server) -> Held {
     held(worker)
 }
 
-/// What it holds once no connection is open.
+/// Resources that the server holds once no connection is open.
 fn settled(server: &Server, idle: &Held) -> Held {
     common::eventually("all connections are closed", || {
         worker(server).descriptors() <= idle.descriptors
@@ -400,7 +400,7 @@ fn says_nothing_new(server: &Server, subject: &Subject, plan: &Plan) {
     assert!(new.is_empty(), "{}: {new:#?}", subject.name);
 }
 
-/// What the log complains about, without numbers and names, and one line of each kind.
+/// Complaints in the log, without numbers and names, and one line of each kind.
 fn complaints(server: &Server) -> BTreeMap<String, String> {
     let log = server.log();
     let serious = |line: &&str| {

@@ -14,7 +14,7 @@ use std::thread;
 use common::{Files, libraries, sanitizer};
 use widelane_testkit::c::compile_by;
 
-/// Where handshakes are suspended, and the version of TLS.
+/// Places where handshakes are suspended, and the version of TLS.
 const PLANS: [(&str, &str); 3] = [("cert", "1.3"), ("all", "1.3"), ("all", "1.2")];
 
 #[test]
@@ -60,7 +60,7 @@ fn build(files: &Files) -> Option<PathBuf> {
     Some(program)
 }
 
-/// How the program ends, and all that it says.
+/// Runs the program; returns how it ends, and its whole output.
 fn run(files: &Files, program: &Path, arguments: &[&str], with_library: bool) -> String {
     let mut command = Command::new(program);
     command.args(arguments).env_remove("OPENSSL_CONF");

@@ -1,4 +1,4 @@
-//! What OpenSSL and a provider exchange: the structures of `openssl/core.h` and the numbers of
+//! Binary interface of OpenSSL and a provider: the structures of `openssl/core.h` and the numbers of
 //! `openssl/core_dispatch.h`. Both are public and the same in OpenSSL 3.0 to 4.0.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -14,7 +14,7 @@ pub(crate) struct Dispatch {
 
 // SAFETY: functions are not bound to a thread.
 unsafe impl Send for Dispatch {}
-// SAFETY: as above.
+// SAFETY: functions are not bound to a thread.
 unsafe impl Sync for Dispatch {}
 
 impl Dispatch {
@@ -95,7 +95,7 @@ pub(crate) const ALL_PARAMETERS: c_int = DOMAIN_PARAMETERS | 0x80;
 /// `OSSL_KEYMGMT_SELECT_KEYPAIR`.
 pub(crate) const KEYPAIR: c_int = PRIVATE_KEY | PUBLIC_KEY;
 
-/// What receives a list of values (`OSSL_CALLBACK`).
+/// Callback that receives a list of values (`OSSL_CALLBACK`).
 pub(crate) type Callback = unsafe extern "C" fn(*const Param, *mut c_void) -> c_int;
 
 /// A pointer to an object whose type only its owner knows.

@@ -3,7 +3,7 @@
 //! Each context has one of the default provider's inside, which is told everything, and does what is
 //! short. Longer messages and records are done here: a record of TLS 1.2 in one call, any other
 //! message piece by piece, as it comes. The length of the first piece decides, because a message
-//! cannot change hands. OpenSSL's contract is that of `keymgmt`.
+//! cannot change hands.
 
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
@@ -41,16 +41,16 @@ struct Context {
     work: Work,
 }
 
-/// What was said of a message so far, and what has become of it.
+/// State of a message: what was said of it so far, and its result.
 #[derive(Clone, Default)]
 struct Work {
     secret: Option<Zeroizing<[u8; 32]>>,
-    /// The same for our code, once it was needed.
+    /// Key in the form of our code, once it was needed.
     key: Option<Arc<Key>>,
     opens: bool,
     /// A nonce that no message has used yet.
     nonce: Option<[u8; NONCE_LEN]>,
-    /// What the numbers of TLS 1.2's records are added to.
+    /// Base to which the numbers of TLS 1.2's records are added.
     base: Option<[u8; NONCE_LEN]>,
     /// The header of the record that comes next.
     header: Option<[u8; HEADER]>,
@@ -69,13 +69,13 @@ enum State {
     /// The default provider's context does it.
     Inner,
     Lanes(Box<Message>),
-    /// It has ended, and this is its tag.
+    /// The message has ended, with this tag.
     Sealed([u8; TAG_LEN]),
     /// A message has been opened, or refused.
     Opened,
 }
 
-/// What a caller gives to be encrypted, and where to.
+/// Input of a caller, and the place for its output.
 struct Piece {
     out: *mut u8,
     out_len: *mut usize,
@@ -213,7 +213,7 @@ impl Context {
         if piece.room < piece.len {
             return refuse("the place for the text is small");
         }
-        // SAFETY: OpenSSL's contract; there is room.
+        // SAFETY: OpenSSL passes `len` bytes of text and `room` bytes for the result, which was compared above.
         let text = unsafe { piece.in_place() };
         let done = match opens {
             false => key.encrypt(message, text),
@@ -237,7 +237,7 @@ impl Context {
         for (byte, number) in nonce[4..].iter_mut().zip(&header[..8]) {
             *byte ^= number;
         }
-        // SAFETY: OpenSSL's contract; there is room.
+        // SAFETY: OpenSSL passes `len` bytes of text and `room` bytes for the result, which was compared above.
         let record = unsafe { piece.in_place() };
         if !self.work.opens {
             let (text, tag) = record.split_at_mut(len);
@@ -346,7 +346,7 @@ unsafe extern "C" fn newctx(_: Object) -> Object {
 }
 
 unsafe extern "C" fn dupctx(object: Object) -> Object {
-    // SAFETY: OpenSSL's contract: a context of `newctx` that nothing else uses now.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now, or null.
     let context = unsafe { borrow::<Context>(object) };
     guarded(ptr::null_mut(), || {
         let copy = || {
@@ -373,7 +373,8 @@ macro_rules! beginnings {
             nonce_len: usize,
             params: *const Param,
         ) -> c_int {
-            // SAFETY: OpenSSL's contract: a context that nothing else uses now, and a list or null.
+            // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now and a list that ends; each may
+            // be null.
             let (context, list) = unsafe { (borrow::<Context>(object), Params::new(params)) };
             guarded(0, || {
                 let (Some(context), Some(functions)) = (context, Context::functions()) else {
@@ -417,7 +418,7 @@ beginnings! {
 ///
 /// # Safety
 ///
-/// OpenSSL's contract: a context of `newctx` that nothing else uses now.
+/// `object` must be a context of `newctx` that no other call uses now, or null.
 unsafe fn with_context(object: Object, work: impl FnOnce(&mut Context, &CipherFunctions) -> c_int) -> c_int {
     // SAFETY: the caller's promise.
     let context = unsafe { borrow::<Context>(object) };
@@ -446,7 +447,8 @@ macro_rules! of_pieces {
                 text,
                 len,
             };
-            // SAFETY: OpenSSL's contract, also of `update`.
+            // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now, or null, and to `update` a
+            // place for the length, `len` bytes of text and `room` bytes for the result.
             unsafe { with_context(object, |context, functions| $work(context, functions, &piece)) }
         }
     )*};
@@ -467,8 +469,8 @@ of_pieces! {
 }
 
 unsafe extern "C" fn finish(object: Object, out: *mut u8, out_len: *mut usize, room: usize) -> c_int {
-    // SAFETY: OpenSSL's contract: a context, and a place for the length. The default provider's
-    // function gets a context of its own, and what the caller passed.
+    // SAFETY: OpenSSL passes a context that no other call uses now, and a place for the length. The default
+    // provider's function gets a context of its own, and what the caller passed.
     unsafe {
         with_context(object, |context, functions| match context.work.state {
             State::Lanes(_) => {
@@ -490,8 +492,8 @@ unsafe extern "C" fn get_params(params: *mut Param) -> c_int {
 }
 
 unsafe extern "C" fn get_ctx_params(object: Object, params: *mut Param) -> c_int {
-    // SAFETY: OpenSSL's contract: a context, and the caller's list, which the default provider's
-    // function gets with a context of its own.
+    // SAFETY: OpenSSL passes a context that no other call uses now, and the caller's list, which the default
+    // provider's function gets with a context of its own.
     unsafe {
         let list = Params::new(params);
         with_context(object, |context, functions| {

@@ -1,4 +1,4 @@
-//! What OpenSSL's own operations cost on this machine, beside ours: measured by turns, once for each OpenSSL,
+//! Costs of OpenSSL's own operations on this machine, beside ours: measured by turns, once for each OpenSSL,
 //! and kept with the calibration.
 //!
 //! The default provider's functions are called as libssl calls them in a handshake: with a new context for each
@@ -39,7 +39,7 @@ pub(crate) fn measure_if_kept() {
 struct Measure {
     with: String,
     found: Vec<Comparison>,
-    /// Whether a file must take the figures. Looked at before the first measurement.
+    /// True if a file must take the figures. Checked before the first measurement.
     only_if_kept: bool,
 }
 
@@ -81,7 +81,7 @@ impl Visitor for Measure {
     }
 }
 
-/// What OpenSSL does instead of an operation; `None` if this OpenSSL, or the provider, has nothing to compare.
+/// OpenSSL's own form of an operation; `None` if this OpenSSL, or the provider, has nothing to compare.
 fn theirs(operation: &str) -> Option<Box<dyn FnMut() -> Option<()>>> {
     for algorithm in Algorithm::ALL {
         let mut operations = algorithm.operations().iter();

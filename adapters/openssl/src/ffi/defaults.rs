@@ -30,7 +30,7 @@ pub(crate) struct Defaults {
 // SAFETY: the context is a library context's, whose functions may be called by any thread; the rest
 // are functions.
 unsafe impl Send for Defaults {}
-// SAFETY: as above.
+// SAFETY: functions of a library context may be called by several threads at the same time; the rest are functions.
 unsafe impl Sync for Defaults {}
 
 impl Defaults {
@@ -48,7 +48,7 @@ impl Defaults {
         DEFAULTS.get().expect("the provider has started")
     }
 
-    /// Its provider context, the first argument of many of its functions.
+    /// Context of the default provider, the first argument of many of its functions.
     pub(crate) fn context(&self) -> Object {
         self.context
     }
@@ -138,7 +138,7 @@ impl Offered {
         Self([const { OnceLock::new() }; MOST])
     }
 
-    /// Those of `own` for a family, for which the default provider has an algorithm, or none.
+    /// Functions of `own` for a family, for which the default provider has an algorithm, or none.
     pub(crate) fn of(&self, family: Family, theirs: Option<&Algorithm>, own: &[Dispatch]) -> &[Dispatch] {
         let theirs = theirs.map_or(ptr::null(), |algorithm| algorithm.implementation);
         // SAFETY: null or a table of the default provider's.
@@ -157,7 +157,7 @@ pub(crate) struct Inner {
 // SAFETY: OpenSSL's keys may be used and freed by any thread, because they count their references; a context is
 // used by one call at a time.
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: several threads may use OpenSSL's keys at the same time; a context is used by one call at a time.
 unsafe impl Sync for Inner {}
 
 impl Inner {

@@ -2,7 +2,7 @@
 //!
 //! A server's key has already met the client's share when it was made, so the agreement of a
 //! handshake only hands out what is known. What agrees on nothing is left to the default provider, whose
-//! error is the right one. OpenSSL's contract is that of `keymgmt`.
+//! error is the right one.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Context {
                 (ready? == 1).then_some(())?;
             }
             if let Some(peer) = &self.peer {
-                // SAFETY: as above.
+                // SAFETY: the default provider's function with a context and a key of its own.
                 let ready = peer.with_inner(|_, peer| unsafe { (functions.set_peer)(object, peer) });
                 (ready? == 1).then_some(())?;
             }
@@ -112,7 +112,7 @@ unsafe extern "C" fn newctx<const FAMILY: usize>(_: Object) -> Object {
 }
 
 unsafe extern "C" fn dupctx(object: Object) -> Object {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now, or null.
     let context = unsafe { borrow::<Context>(object) };
     guarded(ptr::null_mut(), || {
         let copy = || {
@@ -137,7 +137,8 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
 }
 
 unsafe extern "C" fn init(object: Object, key: Object, params: *const Param) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now, a key that it has not freed and a list
+    // that ends; each may be null.
     let (context, key, list) = unsafe { (borrow::<Context>(object), counted::<Key>(key), Params::new(params)) };
     guarded(0, || {
         let (Some(context), Some(key)) = (context, key) else {
@@ -154,7 +155,8 @@ unsafe extern "C" fn init(object: Object, key: Object, params: *const Param) -> 
 }
 
 unsafe extern "C" fn set_peer(object: Object, peer: Object) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now and a key that it has not freed; each
+    // may be null.
     let (context, peer) = unsafe { (borrow::<Context>(object), counted::<Key>(peer)) };
     guarded(0, || {
         let (Some(context), Some(peer)) = (context, peer) else {
@@ -180,7 +182,7 @@ unsafe extern "C" fn set_peer(object: Object, peer: Object) -> c_int {
 }
 
 unsafe extern "C" fn derive(object: Object, secret: *mut u8, len: *mut usize, room: usize) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now, or null.
     let context = unsafe { borrow::<Context>(object) };
     on(context, |context| {
         let since = Instant::now();
@@ -240,7 +242,7 @@ fn derive_inner(context: &mut Context, secret: *mut u8, len: *mut usize, room: u
 }
 
 unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now and a list that ends; each may be null.
     let (context, list) = unsafe { (borrow::<Context>(object), Params::new(params)) };
     guarded(0, || match context {
         None => 0,
@@ -259,7 +261,7 @@ fn set(context: &mut Context, params: *const Param) -> c_int {
 }
 
 unsafe extern "C" fn get_ctx_params(object: Object, params: *mut Param) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now, or null.
     let context = unsafe { borrow::<Context>(object) };
     guarded(0, || {
         let Some((functions, inner)) = context.and_then(Context::inner) else {

@@ -3,7 +3,7 @@
 //!
 //! OpenSSL takes a group from any provider that announces it as a KEM: the client's share is its
 //! public key, the server's share is what `encapsulate` sends back. Both halves of a hybrid run in
-//! the same suspension. OpenSSL's contract is that of `keymgmt`.
+//! the same suspension.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -135,13 +135,13 @@ unsafe extern "C" fn new<const GROUP: usize>(_: Object) -> Object {
 }
 
 unsafe extern "C" fn has(object: Object, selection: c_int) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a key that it has not freed, or null.
     let key = unsafe { counted::<Key>(object) };
     guarded(0, || key.is_some_and(|key| key.has(selection)).into())
 }
 
 unsafe extern "C" fn matches(one: Object, other: Object, selection: c_int) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes two keys that it has not freed; each may be null.
     let keys = unsafe { counted::<Key>(one).zip(counted::<Key>(other)) };
     guarded(0, || {
         let same = |(one, other): (Arc<Key>, Arc<Key>)| {
@@ -153,7 +153,7 @@ unsafe extern "C" fn matches(one: Object, other: Object, selection: c_int) -> c_
 }
 
 unsafe extern "C" fn get_params(object: Object, list: *mut Param) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a key that it has not freed and a list that ends; each may be null.
     let (key, list) = unsafe { (counted::<Key>(object), Params::new(list)) };
     on(key, |key| {
         let answered = list.iter().all(|value| match value.key().to_bytes() {
@@ -168,7 +168,7 @@ unsafe extern "C" fn get_params(object: Object, list: *mut Param) -> c_int {
 }
 
 unsafe extern "C" fn set_params(object: Object, list: *const Param) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a key that it has not freed and a list that ends; each may be null.
     let (key, list) = unsafe { (counted::<Key>(object), Params::new(list)) };
     on(key, |key| {
         let Some(value) = list.get(c"encoded-pub-key") else {
@@ -190,7 +190,7 @@ unsafe extern "C" fn set_params(object: Object, list: *const Param) -> c_int {
 }
 
 unsafe extern "C" fn dup(object: Object, selection: c_int) -> Object {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a key that it has not freed, or null.
     let key = unsafe { counted::<Key>(object) };
     guarded(ptr::null_mut(), || {
         let Some(key) = key else {
@@ -228,7 +228,7 @@ unsafe extern "C" fn gen_set_params(_: Object, _: *const Param) -> c_int {
 }
 
 unsafe extern "C" fn generate(object: Object, _: *const c_void, _: *mut c_void) -> Object {
-    // SAFETY: OpenSSL's contract: a context of `gen_init`.
+    // SAFETY: OpenSSL passes a context of `gen_init` that no other call uses now, or null.
     let generation = unsafe { borrow::<Generation>(object) };
     guarded(ptr::null_mut(), || {
         let Some(generation) = generation else {
@@ -256,7 +256,8 @@ unsafe extern "C" fn newctx(_: Object) -> Object {
 }
 
 unsafe extern "C" fn init(object: Object, key: Object, _: *const Param) -> c_int {
-    // SAFETY: OpenSSL's contract: a context of `newctx` that nothing else uses now.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now and a key that it has not freed; each
+    // may be null.
     let (context, key) = unsafe { (borrow::<Context>(object), counted::<Key>(key)) };
     guarded(0, || match (context, key) {
         (Some(context), Some(key)) => {
@@ -274,7 +275,7 @@ unsafe extern "C" fn encapsulate(
     secret: *mut u8,
     secret_len: *mut usize,
 ) -> c_int {
-    // SAFETY: OpenSSL's contract: a context of `newctx`.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now, or null.
     let context = unsafe { borrow::<Context>(object) };
     guarded(0, || {
         let Some(key) = context.and_then(|context| context.0.as_ref()) else {
@@ -313,7 +314,7 @@ unsafe extern "C" fn decapsulate(
     share: *const u8,
     share_len: usize,
 ) -> c_int {
-    // SAFETY: OpenSSL's contract: a context of `newctx`.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now, or null.
     let context = unsafe { borrow::<Context>(object) };
     guarded(0, || {
         let Some(key) = context.and_then(|context| context.0.as_ref()) else {

@@ -1,8 +1,7 @@
 //! KEYMGMT: the functions by which OpenSSL handles our keys (`provider-keymgmt(7)`).
 //!
-//! Each function takes the pointers that OpenSSL's own code passes: keys and contexts from this
-//! table that were not freed, and lists with an end. That is what every SAFETY comment here means by
-//! OpenSSL's contract.
+//! Each SAFETY comment of such a function says which pointers OpenSSL's own code passes, here and in the files of the
+//! other operations. Keys and contexts are from the same table of functions.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -37,7 +36,7 @@ pub(crate) const fn table<const FAMILY: usize>() -> [Dispatch; 22] {
 }
 
 unsafe extern "C" fn new<const FAMILY: usize>(instance: Object) -> Object {
-    // SAFETY: OpenSSL's contract: the provider's context.
+    // SAFETY: OpenSSL passes the provider's context, which lives as long as the provider.
     let instance = unsafe { objects::shared::<Instance>(instance) };
     guarded(ptr::null_mut(), || {
         let library = instance.map(|instance| instance.library);
@@ -46,13 +45,13 @@ unsafe extern "C" fn new<const FAMILY: usize>(instance: Object) -> Object {
 }
 
 unsafe extern "C" fn has(key: Object, selection: c_int) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a key that it has not freed, or null.
     let key = unsafe { counted::<Key>(key) };
     guarded(0, || key.is_some_and(|key| key.has(selection)).into())
 }
 
 unsafe extern "C" fn matches(one: Object, other: Object, selection: c_int) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes two keys that it has not freed; each may be null.
     let keys = unsafe { counted::<Key>(one).zip(counted::<Key>(other)) };
     guarded(0, || {
         let Some((one, other)) = keys else { return 0 };
@@ -68,7 +67,7 @@ unsafe extern "C" fn matches(one: Object, other: Object, selection: c_int) -> c_
 }
 
 unsafe extern "C" fn get_params(key: Object, params: *mut Param) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a key that it has not freed and a list that ends; each may be null.
     let (key, list) = unsafe { (counted::<Key>(key), Params::new(params)) };
     on(key, |key| {
         if key.with_share(|share| answer(share, list)) == Some(Some(())) {
@@ -111,7 +110,7 @@ lists! {
 }
 
 unsafe extern "C" fn set_params(key: Object, params: *const Param) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a key that it has not freed and a list that ends; each may be null.
     let (key, list) = unsafe { (counted::<Key>(key), Params::new(params)) };
     on(key, |key| {
         // TLS sets the peer's share, and nothing else.
@@ -129,7 +128,7 @@ unsafe extern "C" fn set_params(key: Object, params: *const Param) -> c_int {
 }
 
 unsafe extern "C" fn validate(key: Object, selection: c_int, check: c_int) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a key that it has not freed, or null.
     let key = unsafe { counted::<Key>(key) };
     on(key, |key| {
         if selection & KEYPAIR == PUBLIC_KEY
@@ -145,13 +144,13 @@ unsafe extern "C" fn validate(key: Object, selection: c_int, check: c_int) -> c_
     })
 }
 
-/// Whether a peer's share is one; `None` if there is no share.
+/// Returns whether a peer's share is one; `None` if there is no share.
 fn is_valid_public(share: &Share) -> Option<bool> {
     Some(share.curve.is_share(share.public.as_ref()?))
 }
 
 unsafe extern "C" fn import(key: Object, selection: c_int, params: *const Param) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a key that it has not freed, or null.
     let key = unsafe { counted::<Key>(key) };
     on(key, |key| {
         let imported = key.with_inner(|functions, inner| {
@@ -180,7 +179,7 @@ unsafe extern "C" fn export(
     callback: Option<abi::Callback>,
     argument: *mut c_void,
 ) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a key that it has not freed, or null.
     let key = unsafe { counted::<Key>(key) };
     on(key, |key| {
         let exported = key.with_inner(|functions, inner| {
@@ -193,7 +192,7 @@ unsafe extern "C" fn export(
 }
 
 unsafe extern "C" fn dup(key: Object, selection: c_int) -> Object {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a key that it has not freed, or null.
     let key = unsafe { counted::<Key>(key) };
     guarded(ptr::null_mut(), || {
         objects::give_counted(key.and_then(|key| key.duplicate(selection)))
@@ -220,7 +219,7 @@ struct Generation {
     is_special: bool,
     /// A group was said after the template, and holds.
     is_group_said: bool,
-    /// Whose share the key will meet.
+    /// Key whose share this one will meet.
     template: Option<Arc<Key>>,
     /// The default provider's generation, which makes every other key.
     inner: Inner,
@@ -310,7 +309,7 @@ fn generate_share(curve: Curve, peer: Option<Vec<u8>>) -> Result<Option<Share>, 
 }
 
 unsafe extern "C" fn gen_init<const FAMILY: usize>(_: Object, selection: c_int, params: *const Param) -> Object {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a list that ends, or null.
     let list = unsafe { Params::new(params) };
     guarded(ptr::null_mut(), || {
         let family = Family::numbered(FAMILY);
@@ -338,7 +337,8 @@ unsafe extern "C" fn gen_init<const FAMILY: usize>(_: Object, selection: c_int, 
 }
 
 unsafe extern "C" fn gen_set_template(context: Object, template: Object) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a context of `gen_init` that no other call uses now and a key that it has not freed; each
+    // may be null.
     let (context, template) = unsafe { (borrow::<Generation>(context), counted::<Key>(template)) };
     guarded(0, || {
         let (Some(context), Some(template)) = (context, template) else {
@@ -356,7 +356,8 @@ unsafe extern "C" fn gen_set_template(context: Object, template: Object) -> c_in
 }
 
 unsafe extern "C" fn gen_set_params(context: Object, params: *const Param) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a context of `gen_init` that no other call uses now and a list that ends; each may be
+    // null.
     let (context, list) = unsafe { (borrow::<Generation>(context), Params::new(params)) };
     on(context, |context| {
         context.notice(list);
@@ -367,7 +368,7 @@ unsafe extern "C" fn gen_set_params(context: Object, params: *const Param) -> c_
 }
 
 unsafe extern "C" fn generate(context: Object, callback: *const c_void, argument: *mut c_void) -> Object {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a context of `gen_init` that no other call uses now, or null.
     let context = unsafe { borrow::<Generation>(context) };
     guarded(ptr::null_mut(), || {
         let since = Instant::now();

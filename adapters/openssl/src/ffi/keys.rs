@@ -30,7 +30,7 @@ pub(crate) struct Key {
     forms: RwLock<Forms>,
     /// The key that lanes sign with; `None` if they do not.
     prepared: OnceLock<Option<Arc<PreparedKey>>>,
-    /// Where it was imported to; `None` if it was made here.
+    /// Library context into which it was imported; `None` if it was made here.
     library: Option<LibraryContext>,
     /// Time for which a handshake waited for it; zero if it came from elsewhere.
     pub(crate) made_in: Duration,
@@ -42,16 +42,16 @@ struct Forms {
     share: Option<Share>,
 }
 
-/// What a key exchange needs of a key.
+/// Parts of a key that a key exchange needs.
 #[derive(Clone)]
 pub(crate) struct Share {
     pub(crate) curve: Curve,
     /// 32 bytes (RFC 7748), or an uncompressed point (SEC 1, section 2.3.3).
     pub(crate) public: Option<Vec<u8>>,
     pub(crate) secret: Option<Zeroizing<Vec<u8>>>,
-    /// The same as agreements take it, if it was made here: to load it takes as long as to make a share.
+    /// Secret in the form that agreements take, if it was made here: to load it takes as long as to make a share.
     pub(crate) loaded: Option<Secret>,
-    /// What was agreed on while the key was made, and with whose public share.
+    /// Secret that was agreed on while the key was made, and the public share of the peer.
     pub(crate) agreed: Option<Arc<(Vec<u8>, Shared)>>,
 }
 
@@ -80,7 +80,7 @@ impl Share {
         }
     }
 
-    /// Whether it is of keys whose kind has several curves.
+    /// Returns whether it is of keys whose kind has several curves.
     pub(crate) fn names_group(&self) -> bool {
         Family::of(self.curve).curve().is_none()
     }
@@ -101,7 +101,7 @@ impl Key {
         })
     }
 
-    /// Whether the key that was copied into this one may have its private half in another provider.
+    /// Returns whether the key that was copied into this one may have its private half in another provider.
     pub(crate) fn may_be_elsewhere(&self) -> bool {
         self.library.is_some_and(LibraryContext::has_others)
     }
@@ -264,7 +264,7 @@ impl Key {
         self.prepared.get()?.as_ref()?.get()
     }
 
-    /// The same at the beginning of a signature: [`PreparedKey::begin`] tells when keys are
+    /// Gives such a key at the beginning of a signature: [`PreparedKey::begin`] tells when keys are
     /// prepared.
     pub(crate) fn begin_signature(&self) -> Option<KeyInUse<'_>> {
         self.to_prepare()?.begin()

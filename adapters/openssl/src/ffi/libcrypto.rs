@@ -29,7 +29,7 @@ macro_rules! libcrypto {
                             library.symbol($symbol)?
                         )
                     },)*
-                    // SAFETY: as above.
+                    // SAFETY: `ERR_set_error` keeps its type while the library keeps its name.
                     set_error: unsafe {
                         mem::transmute::<*const (), unsafe extern "C" fn(c_int, c_int, *const c_char, ...)>(
                             library.symbol(c"ERR_set_error")?
@@ -72,7 +72,7 @@ libcrypto! {
 /// Told when a wait context drops a descriptor: context, key, descriptor, the caller's pointer.
 pub(crate) type WaitCleanup = unsafe extern "C" fn(Object, *const c_void, c_int, *mut c_void);
 
-/// What an application wants called when a paused job can go on.
+/// Callback of an application for a paused job that can go on.
 pub(crate) type WaitCallback = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 /// A function that the application wants called, and its argument: a pointer of the application's.
@@ -133,7 +133,8 @@ impl LibCrypto {
     /// differ, and the instructions that it uses, some of which `OPENSSL_ia32cap` may have taken from it.
     pub(crate) fn full_version(&self) -> String {
         let texts = [0, 9].map(|number| {
-            // SAFETY: as above; these are OPENSSL_VERSION and OPENSSL_CPU_INFO.
+            // SAFETY: the function returns a constant string for every number; these are OPENSSL_VERSION and
+            // OPENSSL_CPU_INFO.
             let text = unsafe { CStr::from_ptr((self.version)(number)) };
             text.to_string_lossy()
         });

@@ -21,7 +21,7 @@ pub(crate) struct LibraryContext {
 
 // SAFETY: it is only handed to functions of OpenSSL that every thread may call.
 unsafe impl Send for LibraryContext {}
-// SAFETY: as above.
+// SAFETY: it is only handed to functions of OpenSSL that every thread may call.
 unsafe impl Sync for LibraryContext {}
 
 impl LibraryContext {
@@ -32,7 +32,7 @@ impl LibraryContext {
         Self { context, own }
     }
 
-    /// Whether it has providers of others, whose keys may be in a TPM or another token.
+    /// Returns whether it has providers of others, whose keys may be in a TPM or another token.
     pub(crate) fn has_others(self) -> bool {
         struct Search(&'static [Dispatch], bool);
 

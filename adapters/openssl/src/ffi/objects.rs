@@ -24,7 +24,7 @@ pub(crate) fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
     }
 }
 
-/// The same for a function of an object: 0 if there is none.
+/// Runs `body` on an object, inside the boundary for panics: 0 if there is none.
 pub(crate) fn on<T>(object: Option<T>, body: impl FnOnce(T) -> c_int) -> c_int {
     guarded(0, || object.map_or(0, body))
 }
@@ -45,7 +45,7 @@ pub(crate) unsafe fn borrow<'a, T>(object: Object) -> Option<&'a mut T> {
     unsafe { object.cast::<T>().as_mut() }
 }
 
-/// The same for what several calls use at the same time.
+/// Borrows an object that several calls use at the same time.
 ///
 /// # Safety
 ///

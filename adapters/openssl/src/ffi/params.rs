@@ -66,7 +66,7 @@ impl<'a> Params<'a> {
 ///
 /// # Safety
 ///
-/// OpenSSL's contract: the core's handle, and its table of functions.
+/// `handle` and `functions` must be the core's: its handle, and its table of functions.
 pub(crate) unsafe fn settings(
     handle: *const c_void,
     functions: *const Dispatch,
@@ -231,12 +231,12 @@ impl<'a> Value<'a> {
     }
 
     fn data(self) -> *mut c_void {
-        // SAFETY: as above.
+        // SAFETY: a value is an entry of a list that lives as long as it.
         unsafe { (*self.param).data }
     }
 
     fn data_size(self) -> usize {
-        // SAFETY: as above.
+        // SAFETY: a value is an entry of a list that lives as long as it.
         unsafe { (*self.param).data_size }
     }
 }

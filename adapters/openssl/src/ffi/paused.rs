@@ -177,7 +177,7 @@ fn log_no_stack() {
     crate::log::once("there is no memory for the stack of passes");
 }
 
-/// This thread's queue. Not inlined: after a pause another thread may go on, whose queue is at another
+/// Returns this thread's queue. Not inlined: after a pause another thread may go on, whose queue is at another
 /// address.
 #[inline(never)]
 fn queue() -> Arc<Queue> {

@@ -29,7 +29,7 @@ use crate::log;
 use crate::options::{self, Options, Prefer, Prepare};
 use crate::{engine, prepared};
 
-/// What OpenSSL calls after it has loaded the file (`provider-base(7)`).
+/// Entry that OpenSSL calls after it has loaded the file (`provider-base(7)`).
 ///
 /// # Safety
 ///
@@ -44,11 +44,11 @@ pub unsafe extern "C" fn OSSL_provider_init(
 ) -> c_int {
     log::count_by(status::count_reason);
     let started = std::panic::catch_unwind(|| {
-        // SAFETY: OpenSSL's contract.
+        // SAFETY: OpenSSL passes its handle and its table of functions.
         let settings = unsafe { params::settings(handle, functions, &options::NAMES) };
         let options = Options::parse(|name| settings.get(name).cloned());
         start(functions, options)?;
-        // SAFETY: OpenSSL's contract: the core's function with its own handle.
+        // SAFETY: the core's function, with the core's own handle.
         let library = unsafe {
             let context = abi::core::get_libctx::find(functions).map(|get| get(handle));
             LibraryContext::new(context.unwrap_or(ptr::null_mut()), &PROVIDER)
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn OSSL_provider_init(
 }
 
 fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result<(), String> {
-    // SAFETY: OpenSSL's contract: a dispatch table, whose functions are libcrypto's.
+    // SAFETY: OpenSSL passes a table of functions that ends; the functions are libcrypto's.
     let inside = unsafe { abi::core::get_params::find(functions) };
     let inside = inside.ok_or("OpenSSL offers no core_get_params")?;
     let libcrypto = LibCrypto::start(inside as *const ()).map_err(|missing| {
@@ -156,7 +156,7 @@ struct Offer {
 
 // SAFETY: its pointers are to constants and to texts that stay for ever.
 unsafe impl Send for Offer {}
-// SAFETY: as above.
+// SAFETY: its pointers are to constants and to texts that stay for ever.
 unsafe impl Sync for Offer {}
 
 impl Offer {
@@ -256,7 +256,7 @@ fn default_groups() -> Vec<i64> {
     numbers
 }
 
-/// What a property query `?widelane.batch=yes` finds.
+/// Properties that a query `?widelane.batch=yes` finds.
 const PREFERRED: &CStr = c"provider=widelane,widelane.batch=yes";
 const OFFERED: &CStr = c"provider=widelane";
 
@@ -301,7 +301,7 @@ unsafe extern "C" fn get_capabilities(
     }
 
     let Some(callback) = callback else { return 0 };
-    // SAFETY: OpenSSL's contract: a string of C.
+    // SAFETY: OpenSSL passes the name of a capability, a string of C.
     if unsafe { CStr::from_ptr(capability) } != c"TLS-GROUP" {
         // None of this kind, which is no error.
         return 1;
@@ -319,7 +319,7 @@ unsafe extern "C" fn get_capabilities(
     })
 }
 
-/// What OpenSSL wants to know of a TLS group (`provider-base(7)`, "CAPABILITIES").
+/// Parameters of a TLS group for OpenSSL (`provider-base(7)`, "CAPABILITIES").
 fn announcement(group: &Group) -> OwnParams {
     const TLS_1_3: i32 = 0x0304;
     const NEVER: i32 = -1;
@@ -342,7 +342,7 @@ constant_lists! {
 }
 
 unsafe extern "C" fn get_params(_: Object, list: *mut Param) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a list that ends, or null.
     let list = unsafe { Params::new(list) };
     guarded(0, || {
         let answered = list.iter().all(|value| match value.key().to_bytes() {
@@ -367,7 +367,7 @@ static PROVIDER: [Dispatch; 6] = dispatch![provider:
 
 static FORKS: Once = Once::new();
 
-/// What the provider offers: decided by the first configuration that loads it in a process.
+/// Operations that the provider offers: decided by the first configuration that loads it in a process.
 static OFFER: OnceLock<Offer> = OnceLock::new();
 
 const _: () = assert!(mem::size_of::<Param>() == 40 && mem::size_of::<Algorithm>() == 32);

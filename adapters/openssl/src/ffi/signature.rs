@@ -4,7 +4,7 @@
 //! in one shot, or as a short stream, of which OpenSSL ends a copy ([`crate::signers`]). At
 //! the first question that lanes have no answer to, the default provider's context takes over, with
 //! everything that was said before; verification, long streams and other hash functions are such
-//! questions. OpenSSL's contract is that of `keymgmt`.
+//! questions.
 //!
 //! A context for hash values (`EVP_PKEY_sign`) may sign many of them. So the
 //! default provider's context stands beside it, and signs those that lanes do not.
@@ -51,7 +51,7 @@ unsafe extern "C" fn newctx<const FAMILY: usize>(_: Object, properties: *const c
     guarded(ptr::null_mut(), || {
         let properties = match properties.is_null() {
             true => None,
-            // SAFETY: OpenSSL's contract: a string of C.
+            // SAFETY: OpenSSL passes a string of C, and it is not null.
             false => Some(unsafe { CStr::from_ptr(properties) }.to_owned()),
         };
         objects::give(Some(Context {
@@ -64,7 +64,7 @@ unsafe extern "C" fn newctx<const FAMILY: usize>(_: Object, properties: *const c
 }
 
 unsafe extern "C" fn dupctx(object: Object) -> Object {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now, or null.
     let context = unsafe { borrow::<Context>(object) };
     guarded(ptr::null_mut(), || {
         objects::give(context.and_then(|context| context.copy()))
@@ -72,7 +72,8 @@ unsafe extern "C" fn dupctx(object: Object) -> Object {
 }
 
 unsafe extern "C" fn sign_init(object: Object, key: Object, params: *const Param) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now, a key that it has not freed and a list
+    // that ends; each may be null.
     let (context, key, list) = unsafe { (borrow::<Context>(object), counted::<Key>(key), Params::new(params)) };
     on(context, |context| {
         // Without a key, the operation begins anew with the one that it has.
@@ -102,7 +103,7 @@ unsafe extern "C" fn sign(
     value: *const u8,
     value_len: usize,
 ) -> c_int {
-    // SAFETY: OpenSSL's contract; an empty value may be null.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now and `value_len` bytes; each may be null.
     let (context, hash_value) = unsafe { (borrow::<Context>(object), bytes(value, value_len)) };
     on(context, |context| {
         // SAFETY: the caller gives `room` bytes at `signature`, or null, and a place for the length.
@@ -123,7 +124,8 @@ unsafe extern "C" fn digest_sign_init(
     key: Object,
     params: *const Param,
 ) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now, a key that it has not freed, a list
+    // that ends and a string of C; each may be null.
     let (context, key, list, name) = unsafe {
         let name = (!digest.is_null()).then(|| CStr::from_ptr(digest));
         (
@@ -164,7 +166,8 @@ unsafe extern "C" fn digest_sign(
     message: *const u8,
     message_len: usize,
 ) -> c_int {
-    // SAFETY: OpenSSL's contract; an empty message may be null.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now and `message_len` bytes; each may be
+    // null.
     let (context, text) = unsafe { (borrow::<Context>(object), bytes(message, message_len)) };
     on(context, |context| {
         // SAFETY: the caller gives `room` bytes at `signature`, or null, and a place for the length.
@@ -187,7 +190,8 @@ macro_rules! beginnings {
     ($($name:ident($object:ident, $key:ident $(, $argument:ident: $type:ty)*)
         = |$functions:ident, $inner:ident, $inner_key:ident| $call:expr;)*) => {$(
         unsafe extern "C" fn $name($object: Object, $($argument: $type,)*) -> c_int {
-            // SAFETY: OpenSSL's contract.
+            // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now and a key that it has not
+            // freed; each may be null.
             let (context, $key) = unsafe { (borrow::<Context>($object), counted::<Key>($key)) };
             on(context, |context| {
                 context.begin($key, |$functions, $inner, $inner_key| {
@@ -218,7 +222,7 @@ beginnings! {
 macro_rules! continuations {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
         unsafe extern "C" fn $name(object: Object $(, $argument: $type)*) -> c_int {
-            // SAFETY: OpenSSL's contract.
+            // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now, or null.
             let context = unsafe { borrow::<Context>(object) };
             on(context, |context| {
                 context.continue_inner(|functions, inner| {
@@ -248,7 +252,7 @@ continuations! {
 
 /// A short stream is kept, and signed as in one shot. What is longer goes to the default provider.
 unsafe extern "C" fn digest_sign_update(object: Object, text: *const u8, len: usize) -> c_int {
-    // SAFETY: OpenSSL's contract; an empty text may be null.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now and `len` bytes; each may be null.
     let (context, piece) = unsafe { (borrow::<Context>(object), bytes(text, len)) };
     on(context, |context| {
         if let State::Message(signer) = &mut context.state {
@@ -270,7 +274,7 @@ unsafe extern "C" fn digest_sign_update(object: Object, text: *const u8, len: us
 }
 
 unsafe extern "C" fn digest_sign_final(object: Object, signature: *mut u8, len: *mut usize, room: usize) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now, or null.
     let context = unsafe { borrow::<Context>(object) };
     on(context, |context| {
         if let State::Message(signer) = &context.state
@@ -300,7 +304,7 @@ unsafe extern "C" fn digest_sign_final(object: Object, signature: *mut u8, len: 
 }
 
 unsafe extern "C" fn set_ctx_params(object: Object, params: *const Param) -> c_int {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now and a list that ends; each may be null.
     let (context, list) = unsafe { (borrow::<Context>(object), Params::new(params)) };
     on(context, |context| {
         let taken = match &mut context.state {
@@ -334,7 +338,7 @@ lists! {
 }
 
 unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(object: Object, _: Object) -> *const Param {
-    // SAFETY: OpenSSL's contract.
+    // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now, or null.
     let context = unsafe { borrow::<Context>(object) };
     guarded(ptr::null(), || match context {
         Some(context) => context.settable(),
@@ -346,7 +350,7 @@ unsafe extern "C" fn settable_ctx_params<const FAMILY: usize>(object: Object, _:
 macro_rules! digest_lists {
     ($($name:ident)+) => { $(
         unsafe extern "C" fn $name(object: Object) -> *const Param {
-            // SAFETY: OpenSSL's contract.
+            // SAFETY: OpenSSL passes a context of `newctx` that no other call uses now, or null.
             let context = unsafe { borrow::<Context>(object) };
             guarded(ptr::null(), || {
                 let called = || {

@@ -1,4 +1,4 @@
-//! What a context of [`crate::ffi::signature`] is: what was said so far, or the default provider's context, or
+//! Context of [`crate::ffi::signature`]: what was said so far, or the default provider's context, or
 //! both.
 
 use std::ffi::{CStr, CString, c_int};
@@ -40,7 +40,7 @@ struct Constant(*const Param);
 
 // SAFETY: nothing changes a constant.
 unsafe impl Send for Constant {}
-// SAFETY: as above.
+// SAFETY: nothing changes a constant.
 unsafe impl Sync for Constant {}
 
 /// The values that one of the default provider's contexts takes now; what there can be for any, if that is null.
@@ -225,7 +225,7 @@ impl Context {
         }
     }
 
-    /// What signs hash values beside lanes takes over from them.
+    /// Lets the context that signs hash values, beside the one for lanes, take over.
     pub(crate) fn take_over(&mut self) {
         if let State::Digest(_, beside) = &mut self.state {
             self.state = beside.take().map_or(State::New, State::Inner);
@@ -252,7 +252,7 @@ impl Context {
                 if begun != 1 || streamed.is_empty() {
                     return Some(begun);
                 }
-                // SAFETY: as above, with what the stream has brought.
+                // SAFETY: the default provider's function with a context of its own, and the bytes of the stream.
                 Some(unsafe { functions.digest_sign_update?(object, streamed.as_ptr(), streamed.len()) })
             });
             if begun != 1 {

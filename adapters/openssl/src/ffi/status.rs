@@ -66,7 +66,7 @@ pub(crate) fn overload(count: impl FnOnce(&OverloadCounters)) {
     }
 }
 
-/// Whether an operator has switched lanes off: what OpenSSL can do is OpenSSL's then, and the rest runs one
+/// Returns whether an operator has switched lanes off: what OpenSSL can do is OpenSSL's then, and the rest runs one
 /// by one. A forked process that has counted nothing yet heeds what was asked of its parent.
 pub(crate) fn lanes_are_off() -> bool {
     // SAFETY: `make` has mapped a page there, which stays for ever, or there is none.
@@ -168,7 +168,7 @@ fn make(process: u32) -> Result<(), Errno> {
     let asked = inherited.map(|page| unsafe { page.as_ref() }.switch().word());
     let page = match inherited {
         None => widelane_status::map()?,
-        // SAFETY: as above.
+        // SAFETY: `make` has mapped it, by `map` or `map_over`, here or before a fork.
         Some(page) => unsafe { widelane_status::map_over(page)? },
     };
     if let Some(asked) = asked {
@@ -216,10 +216,10 @@ fn milliseconds() -> u64 {
     (now.tv_sec as u64).wrapping_mul(1000) + now.tv_nsec as u64 / 1_000_000
 }
 
-/// What pages begin with.
+/// True if this process makes no page.
 static IS_OFF: AtomicBool = AtomicBool::new(false);
 static FACTS: OnceLock<Facts> = OnceLock::new();
-/// Where the page is: the same address in all processes of a family.
+/// Address of the page: the same in all processes of a family.
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(ptr::null_mut());
 /// The process that has made a page there, or tried to; in the lowest bit whether that went well.
 static MADE: AtomicU64 = AtomicU64::new(0);
@@ -229,7 +229,7 @@ static WRITERS: Lock = Lock(AtomicU32::new(0));
 static COPIERS: Lock = Lock(AtomicU32::new(0));
 /// The counters have changed since they were last copied.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// When they were last copied, in milliseconds.
+/// Time of the last copy of the counters, in milliseconds.
 static COPIED: AtomicU64 = AtomicU64::new(0);
 /// Calls that block, below the number of their process.
 static CALLS: AtomicU64 = AtomicU64::new(0);

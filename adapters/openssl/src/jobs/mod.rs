@@ -1,4 +1,4 @@
-//! How a call of OpenSSL waits for its jobs: the choice of the way, and the queue of paused jobs.
+//! Waiting of a call of OpenSSL for its jobs: the choice of the way, and the queue of paused jobs.
 
 #[cfg(all(loom, test))]
 mod models;

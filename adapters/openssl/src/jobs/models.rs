@@ -29,7 +29,7 @@ fn a_job_leads_while_others_vanish_and_come() {
 }
 
 /// A leader's wait context vanishes ∥ the next job is resumed by its answer, looks whether it leads, and
-/// waits again: it is told after it has waited, or knows before.
+/// waits again: it is woken after it has waited, or knows before.
 #[test]
 fn a_job_that_is_appointed_while_it_runs_learns_of_it() {
     loom::model(|| {

@@ -1,4 +1,4 @@
-//! Which paused job of a thread leads, and how its application learns that it can go on.
+//! Queue of a thread's paused jobs: which of them leads, and how its application learns that it can go on.
 //!
 //! All jobs of a queue are paused and resumed by one thread. Another thread takes part in one way only:
 //! it frees a connection, and with it the wait context of a paused job ([`Signal::vanish`]). So a

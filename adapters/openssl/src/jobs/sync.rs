@@ -1,4 +1,4 @@
-//! What loom models, under one name for both builds.
+//! Primitives of threads, loom's or the standard library's, under one name for both builds.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{

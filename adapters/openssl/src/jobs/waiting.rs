@@ -33,7 +33,7 @@ pub(crate) fn run_all<R: Request>(requests: Vec<R>) -> Result<Vec<R::Output>, Fa
     Ok(status::blocking(&engine, || engine.run_all(requests))?)
 }
 
-/// The same where there are no lanes, or an operator has switched them off: nothing can be shared, so nothing waits.
+/// Runs requests at once where there are no lanes, or an operator has switched them off: nothing can be shared.
 fn run_at_once<R: Request>(requests: Vec<R>) -> Result<Vec<R::Output>, Failure> {
     let work = || {
         let engine = engine()?;

@@ -17,7 +17,7 @@ use std::ffi::{CStr, c_int, c_uint, c_void};
 /// The name of the preloaded library's table.
 pub const SYMBOL: &CStr = c"widelane_suspension_1";
 
-/// What the preloaded library offers to the provider.
+/// Table that the preloaded library offers to the provider.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Suspension {
@@ -41,9 +41,9 @@ pub struct Suspension {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overload {
-    /// It has begun.
+    /// The handshake has begun.
     Begins,
-    /// It is over.
+    /// The handshake is over.
     Ends,
     /// A client had gone when its connection was accepted.
     Gone,
@@ -53,7 +53,7 @@ pub enum Overload {
     Served,
 }
 
-/// What the provider offers to the preloaded library.
+/// Table that the provider offers to the preloaded library.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Passes {
@@ -82,20 +82,20 @@ pub struct Passes {
 pub const VERSION: u32 = 0;
 
 impl Suspension {
-    /// What [`Suspension::size`] is in this build.
+    /// Value of [`Suspension::size`] in this build.
     pub const SIZE: usize = size(size_of::<Self>());
 
-    /// Whether the table is of this build.
+    /// Returns whether the table is of this build.
     pub fn fits(&self) -> bool {
         self.size == Self::SIZE
     }
 }
 
 impl Passes {
-    /// What [`Passes::size`] is in this build.
+    /// Value of [`Passes::size`] in this build.
     pub const SIZE: usize = size(size_of::<Self>());
 
-    /// Whether the table is of this build.
+    /// Returns whether the table is of this build.
     pub fn fits(&self) -> bool {
         self.size == Self::SIZE
     }

@@ -98,7 +98,7 @@ impl Scratch {
         }
     }
 
-    /// The same for a CPU without lanes.
+    /// Plays a CPU without lanes.
     pub fn without_lanes(mut self) -> Self {
         self.plays_no_lanes = true;
         self

@@ -1,4 +1,4 @@
-//! What the tests share: keys, certificates, configurations, connections, an event loop.
+//! Parts that the tests share: keys, certificates, configurations, connections, an event loop.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::future::Future;
@@ -56,7 +56,7 @@ pub(crate) fn each() -> [(&'static str, Identity); 7] {
     ]
 }
 
-/// The same RSA key in PKCS#1: what a PKCS#8 file wraps behind 26 bytes, for 2048 bits and above.
+/// RSA key in PKCS#1: what a PKCS#8 file wraps behind 26 bytes, for 2048 bits and above.
 pub(crate) fn pkcs1(key: &PrivateKeyDer<'_>) -> PrivateKeyDer<'static> {
     PrivatePkcs1KeyDer::from(key.secret_der()[26..].to_vec()).into()
 }
@@ -246,7 +246,7 @@ impl<O: Operation> Operation for FourLanes<O> {
     }
 }
 
-/// What the engine did of one operation.
+/// Counters of the engine for one operation.
 pub(crate) fn counted(engine: &Engine, operation: &str) -> OperationCounters {
     let mut counters = engine.counters().into_iter();
     counters.find(|one| one.name == operation).unwrap()
@@ -315,7 +315,7 @@ pub(crate) fn without_flusher<F: Future>(engine: &Engine, test: impl FnOnce(Rc<D
     runtime.block_on(async { test(Driver::new(engine)).await })
 }
 
-/// What the peers agreed upon, asked of the server's side.
+/// Parameters that the peers agreed upon, asked of the server's side.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) version: ProtocolVersion,
@@ -337,7 +337,7 @@ impl Pair {
         facts
     }
 
-    /// What became of both ends.
+    /// Results of both ends.
     pub(crate) async fn ends(self) -> (Result<Facts, HandshakeError>, Result<(), HandshakeError>) {
         (self.server.await.unwrap(), self.client.await.unwrap())
     }

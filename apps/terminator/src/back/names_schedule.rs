@@ -75,7 +75,7 @@ impl Schedule {
         due.into_iter().map(begin).collect()
     }
 
-    /// The names of which an answer has not come in time, or no place for a lookup. Each is told once.
+    /// The names of which an answer has not come in time, or no place for a lookup. Each is logged once.
     pub(crate) fn late(&mut self, now: Instant) -> Vec<String> {
         let mut late = Vec::new();
         for (host, turn) in &mut self.turns {
@@ -205,7 +205,7 @@ mod tests {
             assert!(clock.late().is_empty());
             assert_eq!(clock.go_on(), PATIENCE);
             assert_eq!(clock.late(), ["a"]);
-            assert!(clock.late().is_empty(), "it is told once");
+            assert!(clock.late().is_empty(), "it is logged once");
             assert_eq!(clock.schedule.next(), None, "no second lookup beside it");
             clock.now += PATIENCE * 2;
             assert_eq!(clock.answered("a", succeeded), succeeded);

@@ -11,7 +11,7 @@ use rustls::CipherSuite;
 
 use crate::material::tls::iana_name;
 
-/// What the backend is told about one connection.
+/// Facts about one connection that the backend gets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts<'a> {
     pub(crate) client: SocketAddr,

@@ -274,7 +274,7 @@ impl Drop for Relay<'_> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Up {
     Open,
-    /// The client has sent close_notify and the backend has been told.
+    /// The client has sent close_notify, and the backend has got the end of its bytes.
     Done,
     /// The backend takes no more; what the client sends stays unread.
     Refused,

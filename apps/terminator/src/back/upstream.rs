@@ -706,7 +706,7 @@ impl ConnectionCount {
         self.broke_at(self.0.now());
     }
 
-    /// Returns whether that is told.
+    /// Returns whether that is logged.
     fn broke_at(&self, now: u64) -> bool {
         let upstream = &self.0;
         let in_sequence = upstream.broken.fetch_add(1, Relaxed).saturating_add(1);

@@ -27,7 +27,7 @@ struct Places {
 
 impl Admission {
     /// Admits a connection from `source`, if it is within all limits. `None`: the source is not known
-    /// yet, and must be told by [`Admission::attribute`]. Where the limits of the whole server are
+    /// yet, and must be set by [`Admission::attribute`]. Where the limits of the whole server are
     /// reached, `evict` may end another connection; it says whether it has.
     pub(crate) fn ask(
         shared: &Arc<Shared>,

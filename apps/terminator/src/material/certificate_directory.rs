@@ -2,7 +2,7 @@
 //!
 //! A file `NAME.pem`, `.crt`, `.cer` or `.cert` has a certificate chain. Its key is in `NAME.key`, in the file's
 //! own name with `.key` behind it, or in the file itself; its OCSP response is in `NAME.ocsp`, or in the
-//! file's own name with `.ocsp` behind it. Other files are not read, and that is told.
+//! file's own name with `.ocsp` behind it. Other files are not read; a line in the log names them.
 
 use std::collections::HashSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! In which form metrics are told: OpenMetrics for those who ask for it, the older text of Prometheus for all others.
+//! Formats of metrics: OpenMetrics for those who ask for it, the older text of Prometheus for all others.
 
 use std::collections::HashSet;
 use std::fmt::Write;

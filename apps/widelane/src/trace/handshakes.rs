@@ -30,7 +30,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         output::print(&Handshake::header())?;
     }
     loop {
-        // A handshake whose last call may still be inside another is told a moment later.
+        // A handshake whose last call may still be inside another is printed a moment later.
         let at_most = handshakes.settles_after().unwrap_or(Duration::MAX);
         let Some(events) = session.events(at_most)? else {
             break;

@@ -19,7 +19,7 @@ pub(super) struct Session {
     pub(super) screen: Screen,
     end: Option<Instant>,
     ended: bool,
-    /// How many lost events people were told of.
+    /// Number of lost events that were printed so far.
     told: u64,
     /// The processes that were asked for.
     filter: Filter,

@@ -94,7 +94,7 @@ fn handshakes_of_nginx_are_told_with_what_was_negotiated() {
     assert_eq!(text(refused, "alert"), "handshake_failure");
 }
 
-/// Every handshake is told, whatever the rate, and nothing but handshakes.
+/// Every handshake is printed, whatever the rate, and nothing but handshakes.
 #[test]
 fn as_many_handshakes_are_told_as_were_made() {
     let _alone = alone();

@@ -30,7 +30,7 @@ fn probes_that_are_made_one_by_one_tell_the_same() {
     let worker = nginx.worker();
     assert!(probed_bytes(worker) > 0, "it is not traced");
     Client::to(nginx.port).run(&["-groups", "X25519"]);
-    eventually("the handshake is told", || {
+    eventually("the handshake is printed", || {
         tracer.has_told(|line| {
             let functions = line["functions"].as_array().unwrap();
             let signed = functions.iter().any(|one| one["name"] == "rsa-2048 sign");
@@ -61,7 +61,7 @@ fn clients_that_end_at_once_are_told() {
     assert!(multi_probes(&tracer) > 0, "nginx is traced in the old way");
     // Machines that test much at the same time keep the tracer waiting. Of probes that are made one by
     // one, none is there in time.
-    eventually("at least eight clients of ten in a row are told", || {
+    eventually("at least eight clients of ten in a row are printed", || {
         let clients: HashSet<u32> = (0..10).map(|_| curl(nginx.port)).collect();
         // They are printed within the pause of the tracer.
         thread::sleep(Duration::from_millis(500));

@@ -100,7 +100,7 @@ fn openssl_1_1_1_as_a_client() {
         Err(why) => return println!("SKIP: {why}"),
     };
     // The first may have begun before.
-    eventually("a whole handshake is told", || {
+    eventually("a whole handshake is printed", || {
         tracer.has_told(|line| !line["group"].is_null())
     });
     drop(client);
@@ -260,7 +260,7 @@ fn a_server_that_forks_for_each_connection() {
     let (mut number, mut told) = (0, 0);
     while told < 3 {
         number += 1;
-        assert!(number < 400, "no three handshakes in sequence are told");
+        assert!(number < 400, "no three handshakes in sequence are printed");
         let name = format!("first-{number}.example");
         client.run(&["-servername", &name]);
         thread::sleep(Duration::from_millis(100));
@@ -367,7 +367,7 @@ fn gnutls_as_a_client() {
         Ok(tracer) => tracer,
         Err(why) => return println!("SKIP: {why}"),
     };
-    eventually("the client's handshake is told", || {
+    eventually("the client's handshake is printed", || {
         send(Signal::ALARM, client.id());
         tracer.has_told(|_| true)
     });

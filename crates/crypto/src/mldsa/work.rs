@@ -7,7 +7,7 @@ use super::sign::{Job, sign};
 use super::size::Size;
 use super::verify::{Claim, verify as in_lanes};
 use crate::Task;
-use crate::operation::on_backend;
+use crate::operation::task;
 use crate::sign::{self, Algorithm, Error, Outcome, Request};
 use crate::verify::{self, Scheme, Verdict};
 use aws_lc_rs::rand;
@@ -21,11 +21,7 @@ pub struct Signing(pub Size);
 pub struct Verification(pub Size);
 
 impl Task for Signing {
-    type Request = Request;
-    type Own = SignRequest;
-    type Family = Kind;
-
-    on_backend!();
+    task!(Request as SignRequest, in Kind);
 
     fn name(self) -> &'static str {
         Algorithm::MlDsa(self.0).operations()[0]
@@ -58,11 +54,7 @@ impl Task for Signing {
 }
 
 impl Task for Verification {
-    type Request = verify::Request;
-    type Own = verify::Request;
-    type Family = Kind;
-
-    on_backend!();
+    task!(verify::Request as verify::Request, in Kind);
 
     fn name(self) -> &'static str {
         match self.0 {

@@ -5,7 +5,7 @@ use super::lanes::Pass;
 use super::request::{Decapsulate, Encapsulate, KEY_MODULUS, Keygen};
 use super::size::Size;
 use crate::agreement::{Answer, Outcome, Request};
-use crate::operation::{in_passes, on_backend};
+use crate::operation::{in_passes, task};
 use crate::{AgreeError, Task};
 use aws_lc_rs::rand;
 use zeroize::Zeroizing;
@@ -23,11 +23,7 @@ pub struct Encapsulation(pub Size);
 pub struct Decapsulation(pub Size);
 
 impl Task for KeyGeneration {
-    type Request = Request;
-    type Own = Keygen;
-    type Family = Size;
-
-    on_backend!();
+    task!(Request as Keygen, in Size);
 
     fn name(self) -> &'static str {
         self.0.operations()[0]
@@ -57,11 +53,7 @@ impl Task for KeyGeneration {
 }
 
 impl Task for Encapsulation {
-    type Request = Request;
-    type Own = Encapsulate;
-    type Family = Size;
-
-    on_backend!();
+    task!(Request as Encapsulate, in Size);
 
     fn name(self) -> &'static str {
         self.0.operations()[1]
@@ -102,11 +94,7 @@ impl Task for Encapsulation {
 }
 
 impl Task for Decapsulation {
-    type Request = Request;
-    type Own = Decapsulate;
-    type Family = Size;
-
-    on_backend!();
+    task!(Request as Decapsulate, in Size);
 
     fn name(self) -> &'static str {
         self.0.operations()[2]

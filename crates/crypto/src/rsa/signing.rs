@@ -3,7 +3,7 @@
 use super::Size;
 use super::pass::{Pass, Signatures};
 use super::request::SignRequest;
-use crate::operation::on_backend;
+use crate::operation::task;
 use crate::sign::{self, Algorithm, Outcome, Prepared, Request};
 use crate::{Operation, Task};
 use std::sync::OnceLock;
@@ -19,11 +19,7 @@ pub struct Signing(pub Size);
 pub struct OtherSigning;
 
 impl Task for Signing {
-    type Request = Request;
-    type Own = SignRequest;
-    type Family = Signatures;
-
-    on_backend!();
+    task!(Request as SignRequest, in Signatures);
 
     fn name(self) -> &'static str {
         Algorithm::Rsa.operations()[self.0 as usize]

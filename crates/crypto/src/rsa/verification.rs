@@ -4,7 +4,7 @@ use super::opening::{Opening, Openings};
 use super::padding::{Padding, emsa_pkcs1_v1_5, emsa_pss_verify};
 use super::public_key::PublicKey;
 use crate::Task;
-use crate::operation::{in_passes, on_backend};
+use crate::operation::{in_passes, task};
 use crate::sign::{Algorithm, VerifyError};
 use crate::verify::{self, Request, Scheme, Verdict};
 
@@ -13,11 +13,7 @@ use crate::verify::{self, Request, Scheme, Verdict};
 pub struct Verification;
 
 impl Task for Verification {
-    type Request = Request;
-    type Own = Request;
-    type Family = Openings;
-
-    on_backend!();
+    task!(Request as Request, in Openings);
 
     fn name(self) -> &'static str {
         "rsa2048-verify"

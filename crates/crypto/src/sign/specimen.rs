@@ -32,7 +32,7 @@ pub(crate) fn specimen(algorithm: Algorithm) -> Request {
     specimen_by(algorithm, algorithm.specimen())
 }
 
-/// The same with the key of this secret.
+/// Makes a specimen with the key of this secret.
 pub(crate) fn specimen_by(algorithm: Algorithm, secret: &'static [u8]) -> Request {
     let key = specimen_key(algorithm, secret);
     let request = Request::new(&key, key.schemes()[0], Input::Message(SPECIMEN_MESSAGE));

@@ -21,7 +21,7 @@ pub(super) trait Subject {
     /// `None` if an answer fails.
     fn pass(&self, method: usize, specimens: usize) -> Option<u64>;
 
-    /// The same of one specimen's answer by itself.
+    /// Measures one specimen's answer by itself.
     fn alone(&self) -> Option<u64>;
 }
 
@@ -92,7 +92,7 @@ pub(super) fn costs(subject: &dyn Subject, method: usize) -> Option<Costs> {
     })
 }
 
-/// Whether these trials of a pass with one job, and of one job alone, which took `spent` together, say
+/// Returns whether these trials of a pass with one job, and of one job alone, which took `spent` together, say
 /// which of the two is faster.
 ///
 /// ML-DSA takes a random number of attempts, and five trials are too few to tell the faster of the two.
@@ -161,7 +161,7 @@ pub(super) fn methods(subject: &dyn Subject) -> Option<Vec<usize>> {
     Some(order)
 }
 
-/// How long the answers take; `None` if one of them fails.
+/// Measures how long the answers take; `None` if one of them fails.
 fn time<R: Request>(answer: impl FnOnce() -> Vec<R::Output>) -> Option<u64> {
     let before = thread_time();
     let outputs = std::hint::black_box(answer());
@@ -206,7 +206,7 @@ const MOST_ROUNDS: usize = 64;
 
 /// Includes making the specimens. All operations together take 0.2 to 0.4 seconds.
 const SPAN: Duration = Duration::from_millis(3);
-/// The same where a pass with one job and a job alone take nearly the same, or random times.
+/// Time for trials where a pass with one job and a job alone take nearly the same, or random times.
 const LONG_SPAN: Duration = Duration::from_millis(30);
 
 #[cfg(all(test, not(loom)))]

@@ -1,4 +1,4 @@
-//! What answers cost on this machine, measured once.
+//! Costs of answers on this machine, measured once.
 //!
 //! A process has one table. For every operation and backend in use it holds the cost of a pass with
 //! one request, of a full pass, and of one request through aws-lc-rs. An entry is measured in the
@@ -42,7 +42,7 @@ pub fn known() -> Vec<Entry> {
     rows.filter_map(|row| row.entry.clone()).collect()
 }
 
-/// What passes of an operation cost on a backend, as far as this process knows or its file says.
+/// Costs of an operation's passes on a backend, as far as this process knows or its file says.
 pub fn costs(operation: &str, backend: Backend) -> Option<Costs> {
     let state = lock(&table().state);
     let ours = state.rows.values().filter_map(|row| row.entry.as_ref());
@@ -52,7 +52,7 @@ pub fn costs(operation: &str, backend: Backend) -> Option<Costs> {
         .map(|entry| entry.costs)
 }
 
-/// What an operation costs in another library, as far as this process knows or its file says.
+/// Cost of an operation in another library, as far as this process knows or its file says.
 pub fn comparison(operation: &str, with: &str) -> Option<Comparison> {
     let state = lock(&table().state);
     let is_meant = |one: &&Comparison| one.operation == operation && one.with == with;
@@ -107,7 +107,7 @@ pub(crate) struct Table {
 struct State {
     rows: BTreeMap<(&'static str, Backend), Row>,
     file: Option<PathBuf>,
-    /// What the file says, also about operations that are not in use yet.
+    /// Entries of the file, also of operations that are not in use yet.
     read: Vec<Entry>,
     /// With other libraries; what the file says, and what was measured here.
     comparisons: Vec<Comparison>,
@@ -279,7 +279,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use widelane_crypto::Target;
 
-    /// Answers; panics or fails if it is told to.
+    /// Answers; panics or fails if the test wants that.
     struct Toy {
         name: &'static str,
         lanes: usize,
@@ -560,7 +560,7 @@ mod tests {
         }
     }
 
-    /// Who can write there would decide when passes run, and could lay a pipe there that holds the server up.
+    /// A user who can write there would decide when passes run, and could lay a pipe there that holds the server up.
     #[test]
     fn a_folder_of_others_is_neither_read_nor_written_to_as_root() {
         if !rustix::process::geteuid().is_root() {

@@ -61,7 +61,7 @@ enum Format {
     Costs4,
 }
 
-/// What one answer of another library costs, beside the same from aws-lc-rs.
+/// Cost of one answer of another library, beside the same from aws-lc-rs.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
@@ -73,7 +73,7 @@ pub struct Comparison {
     pub theirs: u64,
     /// Nanoseconds of one request alone.
     pub alone: u64,
-    /// When it was measured, in seconds since 1970.
+    /// Time of the measurement, in seconds since 1970.
     pub measured: u64,
 }
 
@@ -94,7 +94,7 @@ impl Comparison {
     }
 }
 
-/// What the answers of one operation on one backend cost.
+/// Costs of one operation's answers on one backend.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -110,7 +110,7 @@ pub struct Entry {
     /// In nanoseconds.
     #[serde(with = "CostsFields")]
     pub costs: Costs,
-    /// When it was measured, in seconds since 1970.
+    /// Time of the measurement, in seconds since 1970.
     pub measured: u64,
 }
 
@@ -144,7 +144,7 @@ impl Record {
         &self.entries
     }
 
-    /// What is of this machine and not too old.
+    /// Entries that are of this machine and not too old.
     pub(super) fn current(self) -> (Vec<Entry>, Vec<Comparison>) {
         self.at(this_machine(), now())
     }
@@ -200,7 +200,7 @@ impl Entry {
         self.name == other.name && self.backend == other.backend
     }
 
-    /// Whether these are the methods that were compared, in any order.
+    /// Returns whether these are the methods that were compared, in any order.
     pub(super) fn compares(&self, methods: &[&str]) -> bool {
         self.methods.len() == methods.len()
             && methods
@@ -270,7 +270,7 @@ fn read_backend<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Backend, D
     name.parse().map_err(serde::de::Error::custom)
 }
 
-/// What costs depend on: the CPU, its microcode and our own code.
+/// Name of all that costs depend on: the CPU, its microcode and our own code.
 fn this_machine() -> &'static str {
     static MACHINE: OnceLock<String> = OnceLock::new();
     MACHINE.get_or_init(|| format!("{}, program {}", describe(&first_cpu()), this_program()))
@@ -332,7 +332,7 @@ const MOST_BYTES: usize = 64 * 1024;
 const MOST_NANOSECONDS: u64 = 10_000_000_000;
 const MOST_METHODS: usize = 16;
 const DAY: u64 = 24 * 60 * 60;
-/// The same CPU with the same microcode may be moved to another machine, or run another kernel.
+/// Age after which entries are measured anew: a CPU may be moved to another machine, or run another kernel.
 const MOST_AGE: u64 = 90 * DAY;
 
 #[cfg(all(test, not(loom)))]

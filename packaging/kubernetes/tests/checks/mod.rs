@@ -220,7 +220,7 @@ pub fn drains_in_time(manifest: &Manifest) {
     }
 }
 
-/// For how many seconds a container goes on before it is told to end.
+/// Seconds for which a container goes on before it gets the signal to end.
 fn slept(container: &Container) -> i64 {
     let hooks = container.lifecycle.as_ref();
     let hook = hooks.and_then(|hooks| hooks.pre_stop.as_ref());

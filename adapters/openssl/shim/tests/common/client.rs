@@ -53,7 +53,7 @@ impl Wish {
         self.client_that_keeps_ocsp(files).0
     }
 
-    /// The same, with the last OCSP response that a server has stapled.
+    /// Makes such a client, with the last OCSP response that a server has stapled.
     pub fn client_that_keeps_ocsp(&self, files: &Files) -> (Client, Stapled) {
         let mut wish = clients::Wish {
             roots: Some(files.roots()),
@@ -116,7 +116,7 @@ pub fn request(name: &str, path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n")
 }
 
-/// What a server has answered.
+/// Answer of a server.
 #[derive(Debug)]
 pub struct Answer {
     pub head: String,

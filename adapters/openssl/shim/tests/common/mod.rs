@@ -1,4 +1,4 @@
-//! What the tests share: keys, the two libraries, servers that stop at the end, a client.
+//! Parts that the tests share: keys, the two libraries, servers that stop at the end, a client.
 //!
 //! A test describes a server by its command and its configuration, runs load against it, and then
 //! looks at what the server and its log say. Nothing here measures time.
@@ -124,7 +124,7 @@ impl Files {
 /// this one does not matter to tests.
 const CALIBRATION: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/openssl-calibration");
 
-/// What a server gets from us.
+/// Libraries of ours that a server gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum With {
     /// Nothing: what the server does by itself.
@@ -187,7 +187,7 @@ impl Server {
         server
     }
 
-    /// Whether its operations run in lanes; without them nothing waits.
+    /// Returns whether its operations run in lanes; without them nothing waits.
     pub fn has_lanes(&self) -> bool {
         has_lanes(&self.log())
     }
@@ -206,12 +206,12 @@ impl Server {
         Process(self.pid().as_raw_nonzero().get())
     }
 
-    /// Whether the process that was started has ended; it stays ours until it is asked for.
+    /// Returns whether the process that was started has ended; it stays ours until it is asked for.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("a child of ours").is_some()
     }
 
-    /// How many handshakes wait at the same time, each on a stack of its own, if `process` finds that
+    /// Number of handshakes that wait at the same time, each on a stack of its own, if `process` finds that
     /// many new connections at once. Before any load: stacks are kept for later handshakes.
     pub fn suspended_at_once(&self, process: Process, connections: usize) -> usize {
         let client = client::Wish::default().client(&self.files);
@@ -247,7 +247,7 @@ impl Server {
 }
 
 impl Server {
-    /// What a sanitizer has found in the server's processes.
+    /// Reports of a sanitizer in the server's processes.
     fn reports(&self) -> String {
         let files = std::fs::read_dir(self.files.path("")).expect("our own directory");
         let names = files.map(|file| file.expect("readable").file_name());
@@ -283,7 +283,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Whether the process that was started has ended, and all that it has left behind.
+    /// Returns whether the process that was started has ended, and all that it has left behind.
     fn is_gone(&mut self) -> bool {
         if !self.has_ended() {
             return false;
@@ -318,7 +318,7 @@ pub struct Libraries {
     pub shim: PathBuf,
 }
 
-/// Where cargo has put them beside this test: the shim as its own library, the provider as what its
+/// Paths at which cargo has put them beside this test: the shim as its own library, the provider as what its
 /// tests depend on.
 pub fn libraries() -> &'static Libraries {
     static FOUND: OnceLock<Libraries> = OnceLock::new();
@@ -339,10 +339,10 @@ pub fn sanitizer() -> Option<PathBuf> {
     std::env::var_os("WIDELANE_ASAN_RUNTIME").map(PathBuf::from)
 }
 
-/// What the files with a sanitizer's reports begin with.
+/// Prefix of the files with a sanitizer's reports.
 const REPORT: &str = "sanitizer-report";
 
-/// Whether a provider that has written this log computes in lanes.
+/// Returns whether a provider that has written this log computes in lanes.
 pub fn has_lanes(log: &str) -> bool {
     log.contains("backend ") && !log.contains("backend aws-lc")
 }
@@ -360,7 +360,7 @@ pub fn load(in_flight: usize, count: usize, one: impl Fn(usize) -> Result<(), St
     });
 }
 
-/// The same, until `one` says that it is over.
+/// Runs such load until `one` says that it is over.
 pub fn load_while(in_flight: usize, one: impl Fn(usize) -> Result<bool, String> + Sync) {
     let (next, errors) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {

@@ -19,7 +19,7 @@ pub fn nginx(files: Files, http: &str) -> Server {
     nginx_with(files, "", http)
 }
 
-/// The same, with these lines before everything else.
+/// Starts nginx with these lines before everything else.
 pub fn nginx_with(files: Files, main: &str, http: &str) -> Server {
     nginx_of(files, main, http, With::Shim)
 }
@@ -29,14 +29,14 @@ pub fn nginx_by_imports(files: Files, http: &str) -> Server {
     nginx_of(files, "", http, With::Imports)
 }
 
-/// The same, with or without our libraries.
+/// Starts nginx with or without our libraries.
 pub fn nginx_of(files: Files, main: &str, http: &str, with: With) -> Server {
     start(files, main, http, with, |program, arguments| {
         (program.to_owned(), arguments.to_vec())
     })
 }
 
-/// The same, but started by a shell that ends with its input: nginx starts another binary only if
+/// Starts nginx by a shell that ends with its input: nginx starts another binary only if
 /// the process that has started it is gone.
 pub fn nginx_of_shell(files: Files, http: &str) -> Server {
     start(files, "", http, With::Shim, |program, arguments| {

@@ -110,7 +110,7 @@ static int shortens_queues(void)
     return queues_are_short;
 }
 
-/* How often the library has told of each: begins, ends, gone, refused, served. */
+/* Number of events of each kind from the library: begins, ends, gone, refused, served. */
 static unsigned news_of_overload[5];
 
 static void count_overload(int news, unsigned waited)

@@ -81,7 +81,7 @@ struct Running {
     ended: Receiver<()>,
 }
 
-/// What the thread that writes is told.
+/// Messages to the thread that writes.
 #[derive(Debug)]
 struct Orders {
     given: Mutex<Given>,
