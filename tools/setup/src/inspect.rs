@@ -50,7 +50,9 @@ pub enum InspectError {
         name: String,
     },
     /// This user may not look at it.
-    #[error("process {0} belongs to another user: run this as that user, or with sudo")]
+    #[error(
+        "process {0} may not be looked at by this user: run this with sudo; in a container, root needs CAP_SYS_PTRACE"
+    )]
     NotAllowed(u32),
     /// The system refuses.
     #[error("cannot look at process {pid}: {cause}")]
@@ -143,9 +145,11 @@ impl Process {
             program: Running::of(proc, pid),
             tls: match Tls::of(files.iter().map(|file| &**file)) {
                 found @ Tls::OpenSsl(_) => found,
-                _ if !files.iter().any(|file| is_loader(file)) => Tls::Static,
-                _ if own.has_libssl => Tls::Inside,
-                found => found,
+                found => match Tls::inside(&own) {
+                    // The file names none; its loader has none to load either.
+                    Tls::Static if files.iter().any(|file| is_loader(file)) => found,
+                    inside => inside,
+                },
             },
             provider: has(&["widelane.so", "libwidelane_openssl.so"]),
             shim: has(&["libwidelane_openssl_shim.so"]),
@@ -177,17 +181,16 @@ impl Process {
             return said;
         }
         said.push(self.waiting());
-        let expectations = self.program.expectations();
         match self.program.waits() {
             Some(waits) => {
-                said.extend(expectations);
+                said.extend(self.program.expectations());
                 let other = self.seen().filter(|seen| seen != waits.expectation());
                 said.extend(other.map(|seen| format!("Seen now: {seen}.")));
             }
             None => {
                 let seen = self.seen().unwrap_or_else(|| IDLE.to_owned());
                 said.push(format!("To expect: {seen}."));
-                said.extend(expectations);
+                said.push(NOT_TRIED.to_owned());
             }
         }
         if self.tls == Tls::NotSeen {
@@ -333,6 +336,8 @@ fn is_loader(file: &str) -> bool {
         .any(|prefix| file.starts_with(prefix))
 }
 
+const NOT_TRIED: &str = "This program was not tried with Widelane: its own figures decide, as `sudo widelane status --prove` \
+                         tells them.";
 const IDLE: &str = "not known: it was not seen waiting for clients. Ask again while clients connect";
 /// `PF_KTHREAD` of the kernel.
 const KERNEL_THREAD: u32 = 0x0020_0000;
