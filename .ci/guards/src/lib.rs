@@ -476,7 +476,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-brake", &[CPU, MARKS, AFFINITY]),
     (
         "widelane-trace",
-        &[CPU, AFFINITY, BATCHING, FILES, TEXT, BPF, PROBES, THREADS],
+        &[CPU, AFFINITY, BATCHING, FILES, TEXT, BPF, PROBES, THREADS, "widelane-setup"],
     ),
     ("widelane-usage", &[AFFINITY, FILES, BPF, THREADS, "widelane-scan"]),
     ("widelane-guards", &[]),

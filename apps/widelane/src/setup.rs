@@ -1,6 +1,7 @@
 //! `widelane setup`: the OpenSSL provider in other people's servers.
 
 use crate::clock::clock;
+use crate::values::pid;
 use clap::ArgGroup;
 use clap::builder::PossibleValuesParser;
 use std::fmt::Write as _;
@@ -43,7 +44,7 @@ pub(crate) struct Args {
     suspend: bool,
 
     /// Only look at a running program, and say what to expect of it
-    #[arg(long, value_name = "PID", conflicts_with_all = WRITING)]
+    #[arg(long, value_name = "PID", value_parser = pid, conflicts_with_all = WRITING)]
     inspect: Option<u32>,
 
     /// Only show what would be written

@@ -3,6 +3,7 @@
 pub(crate) mod prove;
 mod show;
 
+use crate::values::pid;
 use std::path::PathBuf;
 use std::time::Duration;
 use widelane_cli::failure::Failure;
@@ -16,7 +17,7 @@ use widelane_text::escaped;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Only this process; with --prove, --off and --on, this one and those that it has forked
-    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_name = "PID", value_parser = pid)]
     pid: Option<u32>,
 
     /// Switch lanes off and on again and again, and say what a handshake takes with and without
@@ -97,7 +98,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Failed(match args.pid {
-        Some(pid) => format!("process {pid} has not loaded the provider; see widelane setup"),
+        Some(pid) => format!(
+            "process {pid} has not loaded the provider; `sudo widelane setup --inspect {pid}` says whether it can, and how"
+        ),
         None => "no process has loaded the provider; see widelane setup".to_owned(),
     }))
 }

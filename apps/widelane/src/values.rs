@@ -20,6 +20,13 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// Reads the number of a process.
+#[cfg(feature = "instruments")]
+pub(crate) fn pid(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "no number of a process; `pidof NAME` and `systemctl status UNIT` tell it".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,6 +37,15 @@ mod tests {
         for wrong in ["443", ":443", "localhost:443", "127.0.0.1", "::1:x"] {
             let error = address(wrong).unwrap_err();
             assert!(error.contains(wrong) && error.contains("0.0.0.0:443"), "{error}");
+        }
+    }
+
+    #[cfg(feature = "instruments")]
+    #[test]
+    fn numbers_of_processes() {
+        assert_eq!((pid("1"), pid("4294967295")), (Ok(1), Ok(u32::MAX)));
+        for wrong in ["nginx", "0", "-1", "", "4294967296"] {
+            assert!(pid(wrong).unwrap_err().contains("`pidof NAME`"), "{wrong}");
         }
     }
 }

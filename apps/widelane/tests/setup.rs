@@ -300,7 +300,7 @@ fn a_running_program_is_inspected_and_nothing_else_is_done() {
         &*format!("Process {own}: setup-"),
         "\nIt names no TLS library; ",
         "\nThreads: ",
-        "\nThis program was not tried with Widelane. ",
+        "\nThis program was not tried with Widelane: ",
     ] {
         assert!(out(&found).contains(part), "{part}: {found:?}");
     }

@@ -23,6 +23,7 @@ mod proved;
 mod report;
 mod switch;
 mod times;
+mod way;
 
 pub use mapping::{map, map_over};
 pub use overload::{Overload, OverloadCounters};
@@ -31,6 +32,7 @@ pub use proved::{Found, Proved};
 pub use report::{BadPage, Operation, PROVED, Reason, Report, SWITCH};
 pub use switch::{Asked, LONGEST, Switch};
 pub use times::Times;
+pub use way::Way;
 
 /// Name of the page's memory, for `memfd_create(2)`.
 pub const NAME: &str = "widelane-status";

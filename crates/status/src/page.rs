@@ -8,6 +8,7 @@ use crate::overload::OverloadCounters;
 use crate::proved::Words;
 use crate::switch::Switch;
 use crate::times::Histogram;
+use crate::way::Way;
 
 /// The memory. Zeros are an empty page, which no reader takes for a whole one.
 ///
@@ -22,6 +23,8 @@ pub struct Page {
     pub(crate) operations: AtomicU32,
     pub(crate) reasons: AtomicU32,
     pub(crate) decisions: AtomicU32,
+    /// A bit for each [`Way`] that was seen.
+    pub(crate) ways: AtomicU64,
     pub(crate) unlisted: AtomicU64,
     pub(crate) provider: Text<VERSION>,
     pub(crate) openssl: Text<OPENSSL>,
@@ -217,6 +220,14 @@ impl Page {
         }
     }
 
+    /// Notes a way in which handshakes wait.
+    pub fn waits(&self, way: Way) {
+        // Mostly it is known, and the line stays with all who read it.
+        if self.ways.load(Relaxed) & way.bit() == 0 {
+            self.ways.fetch_or(way.bit(), Relaxed);
+        }
+    }
+
     /// Counters of overload.
     pub fn overload(&self) -> &OverloadCounters {
         &self.overload.0
@@ -268,7 +279,7 @@ pub const MOST_DECISIONS: usize = 32;
 /// `WIDELANE`, as bytes in memory.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"WIDELANE");
 /// The number of this layout.
-pub(crate) const LAYOUT: u32 = 4;
+pub(crate) const LAYOUT: u32 = 5;
 /// In `flags`: handshakes are suspended.
 pub(crate) const SUSPENDS: u32 = 1;
 /// In `flags`: the process is the terminator.
@@ -276,7 +287,7 @@ pub(crate) const SERVES: u32 = 2;
 pub(crate) const TOTALS: usize = 8;
 /// Bytes of texts, each with a zero at its end.
 pub(crate) const VERSION: usize = 24;
-pub(crate) const OPENSSL: usize = 40;
+pub(crate) const OPENSSL: usize = 32;
 pub(crate) const BACKEND: usize = 24;
 pub(crate) const OPERATION: usize = 32;
 pub(crate) const REASON: usize = 120;
@@ -300,6 +311,7 @@ pub(crate) mod tests {
             operations: AtomicU32::new(0),
             reasons: AtomicU32::new(0),
             decisions: AtomicU32::new(0),
+            ways: AtomicU64::new(0),
             unlisted: AtomicU64::new(0),
             provider: no_text(),
             openssl: no_text(),
@@ -337,6 +349,7 @@ pub(crate) mod tests {
         ] {
             bytes.extend(word.load(Relaxed).to_ne_bytes());
         }
+        bytes.extend(page.ways.load(Relaxed).to_ne_bytes());
         bytes.extend(page.unlisted.load(Relaxed).to_ne_bytes());
         page.provider.add_to(&mut bytes);
         page.openssl.add_to(&mut bytes);

@@ -12,6 +12,7 @@ use crate::page::{
 use crate::proved::Proved;
 use crate::switch::Asked;
 use crate::times::{BUCKETS, Times};
+use crate::way::Way;
 
 /// Content of a page.
 ///
@@ -39,6 +40,8 @@ pub struct Report {
     pub proved: Proved,
     /// Connections that came faster than they could be served.
     pub overload: Overload,
+    /// Ways in which handshakes have waited, and reasons for which some were not suspended.
+    pub ways: Vec<Way>,
     /// In the order of the process; also those that did nothing.
     pub operations: Vec<Operation>,
     /// Why OpenSSL did something by itself.
@@ -154,6 +157,7 @@ impl Report {
             signed_times: page.times(offset_of!(Durations, signed)),
             agreed_times: page.times(offset_of!(Durations, agreed)),
             proved: Proved::of_words(page.words(PROVED)),
+            ways: Way::set(page.u64(offset_of!(Page, ways))).ok_or(BadPage::Damaged("set of ways"))?,
             overload: Overload::from_words(page.words(offset_of!(Page, overload))),
             operations: (0..operations)
                 .map(|number| page.operation(number))
@@ -281,6 +285,9 @@ mod tests {
         page.overload().begins();
         page.overload().refused();
         page.overload().served(12);
+        for way in [Way::Threads, Way::Epoll, Way::Epoll] {
+            page.waits(way);
+        }
         bytes(&page)
     }
 
@@ -305,6 +312,7 @@ mod tests {
         let agreed = times(&[MILLISECOND * 2, MILLISECOND * 4]);
         assert_eq!(report.agreed_times, agreed);
         assert_eq!(report.proved, Proved::default());
+        assert_eq!(report.ways, [Way::Epoll, Way::Threads]);
         let overload = &report.overload;
         assert_eq!((overload.now, overload.begun), (1, 1));
         assert_eq!((overload.gone, overload.refused), (0, 1));
@@ -380,6 +388,7 @@ mod tests {
         let report = Report::parse(seed).unwrap();
         assert_eq!((report.operations.len(), report.reasons.len()), (2, 2));
         assert_eq!((report.overload.begun, report.overload.wait(99)), (3, Some(32)));
+        assert_eq!(report.ways, [Way::Epoll, Way::BlockingSocket]);
     }
 
     #[test]
@@ -411,6 +420,7 @@ mod tests {
             (offset_of!(Page, decisions), "number of decisions"),
             (offset_of!(Page, decision_rows), "list of decisions"),
             (offset_of!(Page, flags), "set of flags"),
+            (offset_of!(Page, ways) + 4, "set of ways"),
             (offset_of!(Page, backend), "backend"),
             (offset_of!(Page, operation_rows), "list of operations"),
             (offset_of!(Page, reason_rows) + 8, "list of reasons"),

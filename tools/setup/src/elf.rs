@@ -20,6 +20,8 @@ pub struct Elf {
     pub folders: Vec<String>,
     /// True if functions of libssl are in the file itself.
     pub has_libssl: bool,
+    /// True if it is a Go program, whose TLS is mostly Go's own.
+    pub is_go: bool,
 }
 
 impl Elf {
@@ -44,6 +46,7 @@ impl Elf {
         let mut elf = Self {
             has_loader: segments.iter().any(|one| one.p_type(ENDIAN) == PT_INTERP),
             has_libssl: defines(header, data, LIBSSL),
+            is_go: (header.sections(ENDIAN, data)).is_ok_and(|all| all.section_by_name(ENDIAN, GO).is_some()),
             ..Self::default()
         };
         let dynamic = segments.iter().find_map(|one| one.dynamic(ENDIAN, data).ok()?);
@@ -108,6 +111,8 @@ fn defines(header: &Header, data: &[u8], function: &[u8]) -> bool {
 const ENDIAN: LittleEndian = LittleEndian;
 /// A function that every libssl has, with the end of its name.
 const LIBSSL: &[u8] = b"SSL_do_handshake\0";
+/// A section that every Go program has.
+const GO: &[u8] = b".go.buildinfo";
 /// Programs have some hundred entries.
 const MOST_ENTRIES: usize = 4096;
 /// Longest list of folders; names of files are shorter.
@@ -165,6 +170,33 @@ pub(crate) mod tests {
         file
     }
 
+    /// A static Go program: a file with the section that tells so.
+    pub(crate) fn go_sample() -> Vec<u8> {
+        let names = b"\0.shstrtab\0.go.buildinfo\0";
+        let mut file = sample(false, &[], None);
+        let names_at = file.len() as u64;
+        file.extend(names);
+        let sections_at = file.len() as u64;
+        // Name, kind; place and size in the file.
+        for (name, kind, at, size) in [
+            (0_u32, 0_u32, 0, 0),
+            (1, 3, names_at, names.len() as u64),
+            (11, 1, names_at, 1),
+        ] {
+            file.extend([name, kind].map(u32::to_le_bytes).concat());
+            file.extend([0, 0, at, size, 0, 1, 0].map(u64::to_le_bytes).concat());
+        }
+        file[40..48].copy_from_slice(&sections_at.to_le_bytes());
+        // Size and number of sections, and which has the names.
+        file[58..64].copy_from_slice(&[64_u16, 3, 1].map(u16::to_le_bytes).concat());
+        file
+    }
+
+    #[test]
+    fn a_go_program_is_known_by_its_section() {
+        assert!(Elf::parse(&go_sample()).unwrap().is_go);
+    }
+
     #[test]
     fn needed_libraries_and_folders_are_read() {
         let file = sample(true, &["libssl.so.3", "libc.so.6"], Some("$ORIGIN/a:/b"));
@@ -172,7 +204,7 @@ pub(crate) mod tests {
             has_loader: true,
             needed: vec!["libssl.so.3".into(), "libc.so.6".into()],
             folders: vec!["$ORIGIN/a".into(), "/b".into()],
-            has_libssl: false,
+            ..Elf::default()
         };
         assert_eq!(Elf::parse(&file), Ok(expected));
         assert!(!Elf::parse(&sample(false, &[], None)).unwrap().has_loader);
@@ -183,7 +215,7 @@ pub(crate) mod tests {
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let own = Elf::parse(&own).unwrap();
         assert!(own.needed.iter().any(|name| name.starts_with("libc.so")), "{own:?}");
-        assert!(!own.has_libssl);
+        assert!(!own.has_libssl && !own.is_go);
         let header = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let parsed = Header::parse(&*header).unwrap();
         // A function that it has.

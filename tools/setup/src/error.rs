@@ -76,13 +76,15 @@ pub enum SetupError {
     /// No service of systemd has this name, or files cannot have it.
     #[error(
         "`{}` is no name of a service that can be set up: letters, digits and the characters -_.@+, with or without \
-         .service at its end",
+         .service at its end; of a socket or a timer, name the service that it starts, of a template one instance \
+         (name@1)",
         .0.escape_debug()
     )]
     UnitName(String),
     /// The unit does not exist.
     #[error(
-        "there is no unit {server}.service here; for a program that is started by hand, see `widelane setup {} --env`",
+        "there is no unit {server}.service here; `systemctl list-units --type service` lists those that run. For a \
+         program that is started by hand, see `widelane setup {} --env`",
         .server.argument()
     )]
     NoUnit {

@@ -2,22 +2,19 @@
 
 use crate::elf::Elf;
 use crate::plan::{LD_PRELOAD, OPENSSL_CONF};
-use crate::server::{Known, NOT_TRIED, Server, Waits};
+use crate::running::{Running, file_name};
+use crate::server::Waits;
 use crate::tls::{MOST_BYTES, Tls};
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
-use widelane_threads::{Code, Container, Proc, Thread, unit};
+use widelane_threads::{Code, Proc, Thread};
 
 /// A process, as far as it decides what Widelane can do for it.
 #[derive(Clone, Debug)]
 pub struct Process {
     pid: u32,
-    name: String,
-    /// Systemd unit of the process, without `.service`.
-    unit: Option<String>,
-    is_contained: bool,
-    known: Option<&'static Known>,
+    program: Running,
     tls: Tls,
     provider: bool,
     shim: bool,
@@ -53,7 +50,9 @@ pub enum InspectError {
         name: String,
     },
     /// This user may not look at it.
-    #[error("process {0} belongs to another user: run this as that user, or with sudo")]
+    #[error(
+        "process {0} may not be looked at by this user: run this with sudo; in a container, root needs CAP_SYS_PTRACE"
+    )]
     NotAllowed(u32),
     /// The system refuses.
     #[error("cannot look at process {pid}: {cause}")]
@@ -141,27 +140,16 @@ impl Process {
             let found = found.iter().filter(|one| one.listens == listen);
             found.filter(|one| own_sockets.contains(&one.inode)).count()
         };
-        let (name, known) = recognised(file_name(&exe), name);
-        let group = proc.cgroups(Thread::first_of(pid)).unwrap_or_default();
-        let path = group.path();
-        let is_contained = proc.own_number(pid).is_some_and(|own| own != pid)
-            || path.is_some_and(|path| Container::of(path).is_some());
-        // Not the units of a container, nor those of a user's own systemd.
-        let unit = path
-            .filter(|path| !is_contained && !path.contains("/user@"))
-            .and_then(unit)
-            .and_then(|unit| unit.strip_suffix(".service"));
         Ok(Self {
             pid,
-            known,
-            name,
-            unit: unit.map(str::to_owned),
-            is_contained,
+            program: Running::of(proc, pid),
             tls: match Tls::of(files.iter().map(|file| &**file)) {
                 found @ Tls::OpenSsl(_) => found,
-                _ if !files.iter().any(|file| is_loader(file)) => Tls::Static,
-                _ if own.has_libssl => Tls::Inside,
-                found => found,
+                found => match Tls::inside(&own) {
+                    // The file names none; its loader has none to load either.
+                    Tls::Static if files.iter().any(|file| is_loader(file)) => found,
+                    inside => inside,
+                },
             },
             provider: has(&["widelane.so", "libwidelane_openssl.so"]),
             shim: has(&["libwidelane_openssl_shim.so"]),
@@ -193,10 +181,10 @@ impl Process {
             return said;
         }
         said.push(self.waiting());
-        match self.known {
-            Some(known) => {
-                said.extend(known.sentences());
-                let other = self.seen().filter(|seen| seen != known.waits.expectation());
+        match self.program.waits() {
+            Some(waits) => {
+                said.extend(self.program.expectations());
+                let other = self.seen().filter(|seen| seen != waits.expectation());
                 said.extend(other.map(|seen| format!("Seen now: {seen}.")));
             }
             None => {
@@ -227,43 +215,18 @@ impl Process {
             (false, true) => "The library that suspends handshakes is loaded, the provider is not: OPENSSL_CONF does \
                 not reach OpenSSL in it."
                 .to_owned(),
-            (false, false) if self.is_contained => {
-                "It is in a container: put both libraries, the configuration and the variables into its image."
-                    .to_owned()
-            }
             (false, false) => format!(
-                "To find out: {}, start it anew, let clients connect, and run `sudo widelane status --prove`.",
-                self.command()
+                "To find out: {}, let clients connect, and run `sudo widelane status --prove`.",
+                self.program.way_in(self.has_one_loop())
             ),
         });
         said
     }
 
     fn title(&self) -> String {
-        let unit = self.unit.as_ref().map(|unit| format!(", unit {unit}.service"));
-        format!("Process {}: {}{}.", self.pid, self.name, unit.unwrap_or_default())
-    }
-
-    /// The command that sets it up.
-    fn command(&self) -> String {
-        let unit = self.unit.as_deref().and_then(|unit| Server::of_unit(unit).ok());
-        // Programs of the table get the library by themselves.
-        let suspend = match self.known.is_none() && self.has_one_loop() {
-            true => " --suspend",
-            false => "",
-        };
-        match (unit, self.known) {
-            (Some(server), _) => {
-                format!("`sudo widelane setup {}{suspend}`", server.argument())
-            }
-            (None, Some(known)) => {
-                format!("`env $(widelane setup {} --env) {}`", known.name, self.name)
-            }
-            (None, None) => format!(
-                "`env $(widelane setup --unit NAME{suspend} --env) {}`, with a name of yours",
-                self.name
-            ),
-        }
+        let Running { name, unit, .. } = &self.program;
+        let unit = unit.as_ref().map(|unit| format!(", unit {unit}.service"));
+        format!("Process {}: {name}{}.", self.pid, unit.unwrap_or_default())
     }
 
     /// Describes the calls in which its threads wait now.
@@ -360,28 +323,10 @@ impl Process {
     }
 }
 
-/// Name and row of the table of a program, by its file or else by the name that it goes by: one file may have several
-/// names, as Redis's has.
-fn recognised(file: String, name: String) -> (String, Option<&'static Known>) {
-    match Server::known_program(&file) {
-        None => match Server::known_program(&name) {
-            None => (file, None),
-            known => (name, known),
-        },
-        known => (file, known),
-    }
-}
-
 /// Number of the socket behind a descriptor.
 fn socket(target: &Path) -> Option<u64> {
     let number = target.to_str()?.strip_prefix("socket:[")?;
     number.strip_suffix(']')?.parse().ok()
-}
-
-fn file_name(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // Linux appends this when the file was replaced, as an upgrade does.
-    name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned()
 }
 
 /// Returns whether a file is the loader of shared libraries, which every dynamic program has mapped.
@@ -391,6 +336,8 @@ fn is_loader(file: &str) -> bool {
         .any(|prefix| file.starts_with(prefix))
 }
 
+const NOT_TRIED: &str = "This program was not tried with Widelane: its own figures decide, as `sudo widelane status --prove` \
+                         tells them.";
 const IDLE: &str = "not known: it was not seen waiting for clients. Ask again while clients connect";
 /// `PF_KTHREAD` of the kernel.
 const KERNEL_THREAD: u32 = 0x0020_0000;
@@ -403,13 +350,17 @@ mod tests {
     use std::net::TcpListener;
     use std::process::{Command, Stdio};
 
+    fn running(unit: Option<&str>) -> Running {
+        Running {
+            unit: unit.map(str::to_owned),
+            ..Running::named(None, "own".to_owned())
+        }
+    }
+
     fn process(waits: &[Wait]) -> Process {
         Process {
             pid: 7,
-            name: "own".to_owned(),
-            unit: Some("own".to_owned()),
-            is_contained: false,
-            known: None,
+            program: running(Some("own")),
             tls: Tls::OpenSsl("libssl.so.3".to_owned()),
             provider: false,
             shim: false,
@@ -490,19 +441,6 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_known_by_its_file_or_by_its_name() {
-        let of = |file: &str, name: &str| {
-            let (name, known) = recognised(file.to_owned(), name.to_owned());
-            (name, known.map(|known| known.name))
-        };
-        let known = |name: &str, known| (name.to_owned(), Some(known));
-        assert_eq!(of("redis-check-rdb", "redis-server"), known("redis-server", "redis"));
-        assert_eq!(of("nginx", "redis-server"), known("nginx", "nginx"));
-        assert_eq!(of("httpd", "x"), known("httpd", "apache2"));
-        assert_eq!(of("own", "x"), ("own".to_owned(), None));
-    }
-
-    #[test]
     fn programs_that_cannot_load_it_are_told_the_other_way() {
         for tls in [
             Tls::Static,
@@ -531,14 +469,16 @@ mod tests {
     #[test]
     fn what_is_there_already_is_told() {
         let there = Process {
-            unit: Some("redis-server".to_owned()),
-            known: Server::known_program("redis-server"),
+            program: Running {
+                unit: Some("redis-server".to_owned()),
+                ..Running::named(Some("redis-server".to_owned()), String::new())
+            },
             variables: vec![(LD_PRELOAD, "/lib/jemalloc.so".to_owned())],
             ..process(&[Wait::Epoll, Wait::Epoll])
         };
         let said = text(&there);
         for part in [
-            "Process 7: own, unit redis-server.service.",
+            "Process 7: redis-server, unit redis-server.service.",
             "To expect of Redis: single event loop",
             "Seen now: 2 threads with epoll",
             "LD_PRELOAD=/lib/jemalloc.so is in its environment already",
@@ -554,7 +494,7 @@ mod tests {
         let half = text(&Process { shim: true, ..there });
         assert!(half.contains("OPENSSL_CONF does"), "{half}");
         let by_hand = text(&Process {
-            unit: None,
+            program: running(None),
             ..process(&[])
         });
         assert!(
@@ -562,11 +502,13 @@ mod tests {
             "{by_hand}"
         );
         let contained = text(&Process {
-            unit: None,
-            is_contained: true,
+            program: Running {
+                is_contained: true,
+                ..running(None)
+            },
             ..process(&[])
         });
-        assert!(contained.contains("into its image") && !contained.contains("setup --unit"));
+        assert!(contained.contains("the image of its container") && !contained.contains("setup --unit"));
     }
 
     #[test]
@@ -582,7 +524,7 @@ mod tests {
             "{found:?}"
         );
         let own = std::env::current_exe().unwrap();
-        assert_eq!(found.name, file_name(&own));
+        assert_eq!(found.program.name, file_name(&own));
     }
 
     /// A server of OpenSSL's own, which waits with select.

@@ -10,7 +10,7 @@
 //! [`Plan::apply`] carries it out. [`Parts`] finds the libraries, and [`System`] is what the system's
 //! OpenSSL configuration says already. All paths of the system are
 //! below a [`Root`]. [`environment`] is for servers that are started by hand. [`Process`] looks at a program that runs,
-//! and says what to expect before anything is changed.
+//! and says what to expect before anything is changed; [`Running`] is the part of that which follows from the table.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ mod error;
 mod inspect;
 mod parts;
 mod plan;
+mod running;
 mod server;
 mod stamp;
 mod surroundings;
@@ -36,7 +37,8 @@ pub use error::SetupError;
 pub use inspect::{InspectError, Process};
 pub use parts::{Library, Parts};
 pub use plan::{Setup, Variables, Way, environment, undo};
-pub use server::Server;
+pub use running::Running;
+pub use server::{Server, Waits};
 pub use surroundings::{already_set, forbidden, notes};
 pub use system::System;
 pub use tls::check_program;

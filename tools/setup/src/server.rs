@@ -100,6 +100,19 @@ impl Server {
         }
     }
 
+    /// The same, with the option that it takes where the table does not say that it has an event loop.
+    pub(crate) fn argument_with_options(&self) -> String {
+        let plain = Self {
+            suspends: false,
+            ..self.clone()
+        };
+        let suspend = match self.needs_shim() && !plain.needs_shim() {
+            true => " --suspend",
+            false => "",
+        };
+        self.argument() + suspend
+    }
+
     /// Returns whether a text is an [`argument`](Self::argument) of some program.
     pub(crate) fn is_argument(text: &str) -> bool {
         match text.strip_prefix(UNIT_OPTION) {
@@ -157,7 +170,7 @@ pub(crate) struct Known {
 
 /// Way in which a program waits for its clients, which decides what can share passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waits {
+pub enum Waits {
     /// One event loop a process, with epoll.
     EventLoop,
     /// An event loop, whose handshakes the program suspends by itself.
@@ -170,10 +183,12 @@ pub(crate) enum Waits {
 
 impl Waits {
     /// Returns what to expect, as a part of a sentence.
-    pub(crate) fn expectation(self) -> &'static str {
+    pub fn expectation(self) -> &'static str {
         match self {
             Self::EventLoop => "single event loop, epoll: the preloaded library suspends handshakes, and lanes fill",
-            Self::Asynchronous => "it suspends handshakes by itself, without a library: lanes fill",
+            Self::Asynchronous => {
+                "with `ssl-mode-async` it suspends handshakes by itself, without a library: lanes fill"
+            }
             Self::Threads => "threads that wait for their handshakes: those that wait at the same time share passes",
             Self::Alone => {
                 "a process for each connection: provider only. There is nothing to share, and each process starts an \
@@ -184,6 +199,11 @@ impl Waits {
 }
 
 impl Known {
+    /// Its usual unit.
+    pub(crate) fn unit(&self) -> &'static str {
+        self.units[0]
+    }
+
     /// Sentences that say what to expect.
     pub(crate) fn sentences(&self) -> Vec<String> {
         let measured = match self.measured {
@@ -236,7 +256,7 @@ const KNOWN: [Known; 11] = [
         waits: Waits::Threads,
         loads_tls: true,
         measured: true,
-        takes: &[],
+        takes: &["With the MPM prefork each process has one connection, and passes are not shared."],
     },
     Known {
         name: "lighttpd",

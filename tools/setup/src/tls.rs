@@ -56,9 +56,9 @@ impl Tls {
         let content = read(path).map_err(|error| Unreadable(format!("cannot be read: {error}")))?;
         let program = Elf::parse(&content).map_err(|why| Unreadable(why.to_owned()))?;
         if !program.has_loader {
-            return Ok(Self::Static);
+            return Ok(Self::inside(&program));
         }
-        let is_inside = program.has_libssl;
+        let inside = Self::inside(&program);
         let usual = usual_folders(root);
         let mut names = BTreeSet::new();
         let mut left = vec![(path.to_owned(), program)];
@@ -80,12 +80,25 @@ impl Tls {
         }
         Ok(match Self::of(names.iter().map(|name| &**name)) {
             found @ Self::OpenSsl(_) => found,
-            _ if is_inside => Self::Inside,
-            found => found,
+            found if inside == Self::Static => found,
+            _ => inside,
         })
     }
 
-    /// Returns whether the provider can be loaded: `None` if that is not known.
+    /// The same by the program's file alone: [`Static`](Self::Static) if that names none.
+    pub(crate) fn inside(program: &Elf) -> Self {
+        match program {
+            Elf { is_go: true, .. } => Self::Other("Go's crypto/tls"),
+            Elf {
+                has_loader: true,
+                has_libssl: true,
+                ..
+            } => Self::Inside,
+            _ => Self::Static,
+        }
+    }
+
+    /// Returns whether the provider can be loaded: `None` if that cannot be told.
     pub(crate) fn takes_providers(&self) -> Option<bool> {
         match self {
             Self::OpenSsl(_) => Some(true),
@@ -225,7 +238,7 @@ const MOST_LIBRARIES: usize = 2000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::elf::tests::sample;
+    use crate::elf::tests::{go_sample, sample};
 
     #[test]
     fn libraries_are_known_by_the_names_of_their_files() {
@@ -294,12 +307,14 @@ mod tests {
         let gnutls = sample(true, &["libgnutls.so.30"], None);
         let none = sample(true, &["libc.so.6"], None);
         let fixed = sample(false, &[], None);
-        let programs: [(&str, &[u8]); 6] = [
+        let go = go_sample();
+        let programs: [(&str, &[u8]); 7] = [
             ("open", &open),
             ("old", &old),
             ("gnutls", &gnutls),
             ("none", &none),
             ("fixed", &fixed),
+            ("go", &go),
             ("script", b"#!/bin/sh\n"),
         ];
         let mut files = Vec::new();
@@ -323,6 +338,7 @@ mod tests {
             ("gnutls", Some("has its TLS from GnuTLS")),
             ("none", Some("names no TLS library")),
             ("fixed", Some("is static")),
+            ("go", Some("has its TLS from Go's crypto/tls, not from OpenSSL")),
             ("script", Some("is a script")),
             ("gone", Some("gone.service starts no program that is here")),
             ("absent", Some("there is no unit absent.service here")),

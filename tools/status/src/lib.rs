@@ -22,4 +22,6 @@ mod server;
 pub use error::StatusError;
 pub use look::{Process, State, Survey, process, survey};
 pub use server::{Living, NoSwitch, Server, now, only_server};
-pub use widelane_status::{Asked, BadPage, Facts, Found, Operation, Overload, Proved, Reason, Report, Times, Totals};
+pub use widelane_status::{
+    Asked, BadPage, Facts, Found, Operation, Overload, Proved, Reason, Report, Times, Totals, Way,
+};

@@ -56,6 +56,8 @@ pub enum Work {
         operations: Vec<ProviderOperation>,
         /// How often in a second OpenSSL did something by itself.
         fallbacks: f64,
+        /// Ways in which handshakes have waited.
+        ways: Vec<&'static str>,
         /// Connections that came faster than they could be served.
         overload: Overload,
     },
@@ -236,6 +238,12 @@ fn counted(before: Option<&Report>, after: &Report, seconds: f64) -> Work {
     Work::Counted {
         operations,
         fallbacks: as_figure(fallbacks) / seconds,
+        ways: after
+            .ways
+            .iter()
+            .filter(|way| way.waits())
+            .map(|way| way.name())
+            .collect(),
         overload: Overload::of_page(
             &before.map_or_else(Default::default, |before| before.overload.clone()),
             &after.overload,

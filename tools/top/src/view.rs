@@ -123,10 +123,14 @@ fn providers(snapshot: &Snapshot) -> Vec<Line> {
             Work::Counted {
                 operations,
                 fallbacks,
+                ways,
                 overload,
             } => (
                 &operations[..],
-                format!("left to OpenSSL {fallbacks:.0}/s"),
+                match &ways[..] {
+                    [] => format!("left to OpenSSL {fallbacks:.0}/s"),
+                    ways => format!("waits: {}, left to OpenSSL {fallbacks:.0}/s", ways.join(" ")),
+                },
                 overload.words(),
             ),
         };
@@ -448,6 +452,7 @@ pub(crate) mod specimens {
                             busy: 0.5,
                         }],
                         fallbacks: 5.0,
+                        ways: vec!["epoll", "threads"],
                         overload: overload(),
                     }),
                     provider(Work::Unknown {
@@ -577,7 +582,7 @@ mod tests {
         for expected in [
             "\n  overload: clients gone 40/s, refused 2/s; waits: half below 16 ms, 99 of 100 below 0.5 ms\n  OPERATION",
             "provider   900 jobs/s, alone 11/s, failed 2/s, left to OpenSSL 5/s; 2 processes\n",
-            "\n       812  nginx\\n           avx512ifma, left to OpenSSL 5/s\n",
+            "\n       812  nginx\\n           avx512ifma, waits: epoll threads, left to OpenSSL 5/s\n",
             "\n       812  nginx\\n           avx512ifma switched off, nothing done yet\n",
             "3.9 of 4         2\n",
             "\n       812  nginx\\n           a proof is at work\n",

@@ -25,7 +25,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
-use std::ffi::{c_int, c_long, c_ulong, c_void};
+use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use widelane_stacks::{GuardedStack, Stacks};
+use widelane_status::Way;
 
 use crate::boundary::guarded;
 use crate::connections;
@@ -112,13 +113,21 @@ impl Handshake {
         (socket.is_in_an_instance() || socket.is_in_the_set()) && is_nonblocking(self.fd)
     }
 
-    /// Returns whether a pass may be shared. A thread that waits by `poll` may serve one connection only: it shares
-    /// passes with other threads while it blocks.
-    fn can_share(&self) -> bool {
+    /// Way in which its thread learns that it can go on, or why it shares no pass. A thread that waits by `poll` may serve
+    /// one connection only: it shares passes with other threads while it blocks.
+    fn way(&self) -> Way {
         let is_other = |one: &Self| one.ssl != self.ssl && waits::is_in_the_set(one.fd);
         let beside = || with_table(|table| table.values().any(|one| is_other(one))).unwrap_or(false);
         let socket = self.socket();
-        socket.is_in_an_instance() || socket.is_in_the_set() && beside()
+        if socket.is_in_an_instance() {
+            Way::Epoll
+        } else if !socket.is_in_the_set() {
+            socket.why_in_no_wait()
+        } else if beside() {
+            waits::way_of_the_set()
+        } else {
+            Way::OneConnection
+        }
     }
 
     /// The server asks again. Whether nothing else will make the handshake go on: it cannot be told, or
@@ -212,6 +221,7 @@ pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
         }
     } else if is_anothers(ssl) {
         connections::moved();
+        tell_way(Way::Moved);
         set_errno(libc::EAGAIN);
         return Some(TRY_AGAIN);
     } else if (passes.lanes_are_off)() != 0 {
@@ -284,12 +294,18 @@ const READING: c_int = 3;
 /// Puts the call onto a stack of its own, if the server can be told to go on.
 fn start(handshake: &Handshake, step: Step) -> Option<()> {
     // On another handshake's stack: that one could not go on before this one has.
-    if !CURRENT.get().is_null() || connections::were_moved() {
+    if !CURRENT.get().is_null() {
         return None;
     }
     handshake.file.set(registrations::hold(handshake.fd)?);
-    // The second looks at descriptors: not in threads of which none shares.
-    if !handshake.can_share() || rings::are_there() {
+    let way = match handshake.way() {
+        _ if connections::were_moved() => Way::Moved,
+        // It looks at descriptors: not in threads of which none shares.
+        way if way.waits() && rings::are_there() => Way::IoUring,
+        way => way,
+    };
+    tell_way(way);
+    if !way.waits() {
         return None;
     }
     // Once the client has ended a handshake, data of the server may come in the middle of the next, which a call
@@ -673,11 +689,14 @@ pub(crate) fn can_switch_stacks() -> bool {
 fn socket_of(ssl: Ssl) -> Option<c_int> {
     // SAFETY: the server passes a connection to a function that takes one.
     let (fd, can_be) = unsafe {
+        let is_async = originals::ssl_ctrl(ssl, CTRL_MODE, 0, ptr::null_mut()) & MODE_ASYNC != 0;
+        // Jobs of OpenSSL's have stacks of their own, which is not understood.
+        if originals::ssl_is_server(ssl) != 1 || is_async {
+            return None;
+        }
         let fd = originals::ssl_get_rfd(ssl);
-        // Datagrams have timers, and jobs of OpenSSL's own stacks: neither is understood.
-        let can_be = originals::ssl_is_server(ssl) == 1
-            && originals::ssl_is_dtls(ssl) == 0
-            && originals::ssl_ctrl(ssl, CTRL_MODE, 0, ptr::null_mut()) & MODE_ASYNC == 0
+        // Nor are datagrams, which have timers.
+        let can_be = originals::ssl_is_dtls(ssl) == 0
             && fd >= 0
             && fd == originals::ssl_get_wfd(ssl)
             && is_socket(originals::ssl_get_rbio(ssl))
@@ -686,7 +705,20 @@ fn socket_of(ssl: Ssl) -> Option<c_int> {
     };
     // Without a socket of its own (a memory BIO, QUIC), a server could not be told to go on. The
     // server of a blocking socket does not expect to be told.
-    (can_be && is_nonblocking(fd)).then_some(fd)
+    let why = match can_be {
+        false => Way::NoSocket,
+        true if is_nonblocking(fd) => return Some(fd),
+        true => Way::BlockingSocket,
+    };
+    tell_way(why);
+    None
+}
+
+/// Tells the provider, for `widelane status`, how a handshake waits.
+fn tell_way(way: Way) {
+    if let Some(passes) = table::passes() {
+        (passes.way)(way as c_uint);
+    }
 }
 
 fn is_nonblocking(fd: c_int) -> bool {

@@ -10,6 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 
 use libc::{epoll_event, pollfd};
+use widelane_status::Way;
 
 use crate::registrations::{self, Instance, Registration};
 
@@ -42,6 +43,15 @@ impl Socket {
         let registered = self.registration().map(|found| found.epoll);
         let left = || registrations::left(self.fd).filter(|_| self.is_open());
         registered.or_else(left).is_some_and(waits_in)
+    }
+
+    /// Why this thread's waits are not for the socket.
+    pub(crate) fn why_in_no_wait(self) -> Way {
+        let instance = self.registration().map(|found| found.epoll);
+        match instance.is_some_and(registrations::is_shared) {
+            true => Way::SharedEpoll,
+            false => Way::NoLoop,
+        }
     }
 
     /// Returns whether this thread's last `poll` or `select` was for the socket.
@@ -130,7 +140,7 @@ impl Polled<'_> {
 
 impl Watch for Polled<'_> {
     fn remember(&self) {
-        remember_set(|set| {
+        remember_set(Way::Poll, |set| {
             let readable = self.fds.iter().filter(|one| one.events & READABLE != 0);
             readable.for_each(|one| set.add(one.fd));
         });
@@ -181,7 +191,7 @@ impl Selected<'_> {
 
 impl Watch for Selected<'_> {
     fn remember(&self) {
-        remember_set(|set| {
+        remember_set(Way::Select, |set| {
             let words = self.sets[0].as_deref().unwrap_or_default();
             set.bits[..words.len()].copy_from_slice(words);
             set.used = words.len();
@@ -248,7 +258,12 @@ pub(crate) fn is_waited_in(epoll: c_int) -> bool {
 
 /// Returns whether this thread has ever waited.
 pub(crate) fn any() -> bool {
-    INSTANCES.get()[0].is_some() || POLLS.get()
+    INSTANCES.get()[0].is_some() || POLLS.get().is_some()
+}
+
+/// The call by which this thread has waited for a set of descriptors last.
+pub(crate) fn way_of_the_set() -> Way {
+    POLLS.get().unwrap_or(Way::NoLoop)
 }
 
 pub(crate) fn is_in_the_set(fd: c_int) -> bool {
@@ -263,8 +278,8 @@ pub(crate) fn begin() {
 }
 
 /// Keeps a set while this thread has handshakes, and nothing at other times.
-fn remember_set(fill: impl FnOnce(&mut Set)) {
-    POLLS.set(true);
+fn remember_set(way: Way, fill: impl FnOnce(&mut Set)) {
+    POLLS.set(Some(way));
     let keeps = crate::handshakes::are_under_way();
     with_set(|set| {
         if let Some(set) = set {
@@ -337,8 +352,8 @@ thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
     /// Epoll instances in which this thread has waited, the newest first.
     static INSTANCES: Cell<[Option<Instance>; KEPT]> = const { Cell::new([None; KEPT]) };
-    /// True if this thread has waited by `poll` or `select`.
-    static POLLS: Cell<bool> = const { Cell::new(false) };
+    /// The last of `poll` and `select` by which it has waited.
+    static POLLS: Cell<Option<Way>> = const { Cell::new(None) };
     static SET: RefCell<Option<Set>> = const { RefCell::new(None) };
 }
 

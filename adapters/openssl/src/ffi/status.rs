@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use widelane_engine::Engine;
 use widelane_forks::process_id;
-use widelane_status::{Facts, OverloadCounters, Page};
+use widelane_status::{Facts, OverloadCounters, Page, Way};
 
 use crate::{engine, log};
 
@@ -55,6 +55,13 @@ pub(crate) fn count_signed(took: Duration) {
 pub(crate) fn count_agreed(took: Duration) {
     if let Some(page) = page(process_id()) {
         page.count_agreed(took);
+    }
+}
+
+/// Notes a way in which handshakes wait. It costs a look at the page where the way is known already.
+pub(crate) fn waits(way: Way) {
+    if let Some(page) = page(process_id()) {
+        page.waits(way);
     }
 }
 

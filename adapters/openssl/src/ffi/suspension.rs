@@ -12,6 +12,7 @@ use std::task::{Wake, Waker};
 use widelane_engine::{Idle, Request, Worker};
 use widelane_forks::process_id;
 use widelane_openssl_tables::{Overload, Passes, SYMBOL, Suspension};
+use widelane_status::Way;
 
 use crate::engine::{self, Failure};
 use crate::ffi::abi::Object;
@@ -186,6 +187,14 @@ extern "C" fn overload(news: Overload, waited: c_uint) {
     });
 }
 
+extern "C" fn way(number: c_uint) {
+    guarded((), || {
+        if let Some(way) = Way::of(number) {
+            status::waits(way);
+        }
+    });
+}
+
 /// Leaves the queues of connections alone, also under overload.
 pub(crate) fn leave_queues() {
     SHORTENS_QUEUES.store(false, Relaxed);
@@ -208,6 +217,7 @@ static PASSES: Passes = Passes {
     lanes_are_off,
     shortens_queues,
     overload,
+    way,
 };
 
 static SHORTENS_QUEUES: AtomicBool = AtomicBool::new(true);

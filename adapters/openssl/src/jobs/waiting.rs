@@ -7,6 +7,7 @@
 //!    ([`widelane_engine::Engine::run`]). A thread that is alone runs its job at once.
 
 use widelane_engine::Request;
+use widelane_status::Way;
 
 use crate::engine::{Failure, engine, has_lanes};
 use crate::ffi::suspension;
@@ -27,8 +28,10 @@ pub(crate) fn run_all<R: Request>(requests: Vec<R>) -> Result<Vec<R::Output>, Fa
         return suspension::run(frame, requests);
     }
     if let Some(job) = paused::current() {
+        status::waits(Way::Jobs);
         return paused::run(job, requests);
     }
+    status::waits(Way::Threads);
     let engine = engine()?;
     Ok(status::blocking(&engine, || engine.run_all(requests))?)
 }

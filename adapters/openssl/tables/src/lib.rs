@@ -76,6 +76,9 @@ pub struct Passes {
     pub shortens_queues: extern "C" fn() -> c_int,
     /// Counts news of overload, with the milliseconds for which a connection waited. It waits for nothing.
     pub overload: extern "C" fn(Overload, c_uint),
+    /// Notes the way in which a server's handshake waits, or why it is not suspended: the number of a
+    /// `widelane_status::Way`.
+    pub way: extern "C" fn(c_uint),
 }
 
 /// The version of what the functions mean. It changes with every change that leaves a table as large as it was.
@@ -129,6 +132,7 @@ mod tests {
             1
         }
         extern "C" fn overload(_: Overload, _: c_uint) {}
+        extern "C" fn way(_: c_uint) {}
         let of = |size| Passes {
             size,
             turn,
@@ -139,6 +143,7 @@ mod tests {
             lanes_are_off,
             shortens_queues,
             overload,
+            way,
         };
         assert!(of(Passes::SIZE).fits());
         let next_version = ((VERSION as usize + 1) << 32) | size_of::<Passes>();

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use widelane_cli::failure::Failure;
 use widelane_status_tool::proof::noted;
-use widelane_status_tool::{Asked, Facts, Operation, Overload, Process, Report, State, Totals, now};
+use widelane_status_tool::{Asked, Facts, Operation, Overload, Process, Report, State, Totals, Way, now};
 use widelane_text::{escaped, json_line, label};
 
 /// A paragraph for each process.
@@ -40,8 +40,9 @@ pub(crate) fn table(processes: &[Process]) -> String {
         }
         match &process.state {
             State::Counts(report) => {
-                for line in switched(report, process.pid)
+                for line in waiting(&report.ways)
                     .into_iter()
+                    .chain(switched(report, process.pid))
                     .chain(noted(&report.proved, now()))
                 {
                     let _ = writeln!(text, "  {line}");
@@ -73,6 +74,7 @@ pub(crate) fn json(processes: &[Process]) -> Result<String, Failure> {
                 State::Counts(_) => None,
                 ref state => Some(explained(state)),
             },
+            ways: report.map(|report| report.ways.iter().map(|way| way.name()).collect()),
             switched_off: report.map(|report| report.asked(now()) != Asked::On),
             signatures_of_handshakes: report.map(|report| report.signed),
             key_exchanges: report.map(|report| report.agreed),
@@ -115,6 +117,7 @@ pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
     let families = counters.map(|counter| (counter, Family::<Labels, Counter>::default()));
     let fallbacks = Family::<Labels, Counter>::default();
     let overloaded = Family::<Labels, Gauge>::default();
+    let ways = Family::<Labels, Gauge>::default();
     let [overloads, dropped] = std::array::from_fn(|_| Family::<Labels, Counter>::default());
     for process in processes {
         let own = vec![("pid", process.pid.to_string()), ("name", label(&process.name))];
@@ -136,6 +139,9 @@ pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
                 let counter = family.get_or_create(&labels);
                 counter.inc_by(value(&operation.totals));
             }
+        }
+        for way in &report.ways {
+            ways.get_or_create(&with(&own, "way", way.name())).set(1);
         }
         let Overload {
             now,
@@ -160,6 +166,11 @@ pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
     }
     let mut registry = Registry::with_prefix("widelane_status");
     registry.register("process", "A process with the provider", info);
+    registry.register(
+        "way",
+        "Ways in which handshakes have waited, and reasons for which some were not suspended",
+        ways,
+    );
     for ((name, help, _), family) in families {
         registry.register(name, help, family);
     }
@@ -182,6 +193,37 @@ pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
     let mut text = String::new();
     encode(&mut text, &registry).map_err(|error| Failure::from_error(&error))?;
     Ok(text)
+}
+
+/// Ways in which handshakes have waited, and reasons for which some were not suspended.
+fn waiting(ways: &[Way]) -> Vec<String> {
+    let all = |waits, separator: &str| {
+        let some = ways.iter().filter(|way| way.waits() == waits);
+        some.map(|way| described_way(*way)).collect::<Vec<_>>().join(separator)
+    };
+    let lines = [
+        ("handshakes wait: ", all(true, ", or ")),
+        ("not suspended: ", all(false, "; ")),
+    ];
+    let lines = lines.iter().filter(|(_, text)| !text.is_empty());
+    lines.map(|(what, text)| format!("{what}{text}")).collect()
+}
+
+fn described_way(way: Way) -> &'static str {
+    match way {
+        Way::Epoll => "suspended, told by epoll_wait",
+        Way::Poll => "suspended, told by poll",
+        Way::Select => "suspended, told by select",
+        Way::Jobs => "paused as jobs of OpenSSL's",
+        Way::Threads => "on threads that block",
+        Way::BlockingSocket => "handshakes on a socket that blocks",
+        Way::NoSocket => "handshakes for which OpenSSL has no stream socket (memory, a buffer in between, DTLS, QUIC)",
+        Way::NoLoop => "handshakes on a socket that no epoll_wait, poll or select of their thread was seen to wait for",
+        Way::SharedEpoll => "handshakes in an epoll instance in which several threads wait",
+        Way::OneConnection => "handshakes of a thread that waits for one connection only",
+        Way::IoUring => "handshakes of a process with a ring of io_uring",
+        Way::Moved => "handshakes after another thread has used a connection in the middle of its own",
+    }
 }
 
 /// What an operator has switched off.
@@ -352,6 +394,8 @@ struct Json<'a> {
     state: &'static str,
     why: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    ways: Option<Vec<&'static str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     switched_off: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     signatures_of_handshakes: Option<u64>,
@@ -471,6 +515,7 @@ mod tests {
                 decisions: vec!["x25519-derive: lanes (avx2), 1.6 × OpenSSL\x1b".to_owned()],
             },
             switch: Asked::Off.to_word(),
+            ways: vec![Way::Epoll, Way::Threads, Way::BlockingSocket, Way::IoUring],
             signed: 31,
             agreed: 33,
             overload: Overload::default(),
@@ -511,13 +556,21 @@ mod tests {
         assert_eq!(lines[3], "    x25519-derive: lanes (avx2), 1.6 × OpenSSL\\u{1b}");
         assert!(text.contains("\n  who computes what: as in 7\n"), "{text}");
         assert_eq!(
-            lines[4],
+            lines[4..6],
+            [
+                "  handshakes wait: suspended, told by epoll_wait, or on threads that block",
+                "  not suspended: handshakes on a socket that blocks; handshakes of a process \
+                 with a ring of io_uring",
+            ]
+        );
+        assert_eq!(
+            lines[6],
             "  lanes are switched off; `widelane status --on 7` switches them on"
         );
-        let row: Vec<_> = lines[6].split_whitespace().collect();
+        let row: Vec<_> = lines[8].split_whitespace().collect();
         assert_eq!(row, ["rsa2048-sign", "31", "1", "4", "7.5", "of", "8", "0"]);
-        assert_eq!(lines[7], "         3 times: evil\\u{1b}[2J\\u{9b}\\u{202e}");
-        assert_eq!(lines[8], "         2 times: other reasons");
+        assert_eq!(lines[9], "         3 times: evil\\u{1b}[2J\\u{9b}\\u{202e}");
+        assert_eq!(lines[10], "         2 times: other reasons");
         assert!(!text.contains("  x25519 "), "it did nothing: {text}");
         assert!(text.contains("by its parent, nothing done yet"), "{text}");
         assert!(text.contains("does not begin as a page"), "{text}");
@@ -610,6 +663,8 @@ mod tests {
         assert_eq!(first["version"], "0.1.0");
         assert!(first["backend"].is_null() && first["suspends_handshakes"] == true);
         assert_eq!(first["decisions"].as_array().unwrap().len(), 1);
+        let ways = serde_json::json!(["epoll", "threads", "blocking-socket", "io-uring"]);
+        assert!(first["ways"] == ways && lines[1].get("ways").is_none());
         assert_eq!(first["operations"].as_array().unwrap().len(), 1);
         assert_eq!(first["operations"][0]["mean_fill"], 7.5);
         assert!(first["switched_off"] == true && first["signatures_of_handshakes"] == 31);
@@ -629,6 +684,7 @@ mod tests {
         for line in [
             "widelane_status_jobs_total{pid=\"7\",name=\"nginx\\n\",operation=\"rsa2048-sign\"} 31",
             "widelane_status_fallbacks_total{pid=\"7\",name=\"nginx\\n\",reason=\"other reasons\"} 2",
+            "widelane_status_way{pid=\"7\",name=\"nginx\\n\",way=\"io-uring\"} 1",
             "widelane_status_process{pid=\"9\",name=\"a\\\"b\",state=\"damaged\"} 1",
         ] {
             assert!(lines.contains(&line), "{line}\n{text}");

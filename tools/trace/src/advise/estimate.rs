@@ -38,6 +38,8 @@ pub enum Unestimated {
     Loaded,
     /// No operation was seen that passes do.
     NoOperations,
+    /// The program has a process for each connection: they share no passes.
+    Alone,
 }
 
 /// Cost of one operation, for each handshake.
@@ -92,6 +94,9 @@ impl Estimate {
     pub fn of(observed: &Observed, lanes: &Lanes) -> Result<Self, Unestimated> {
         if observed.program.loaded {
             return Err(Unestimated::Loaded);
+        }
+        if observed.program.shares_nothing() {
+            return Err(Unestimated::Alone);
         }
         if observed.done == 0 {
             return Err(Unestimated::NoHandshakes);

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use widelane_threads::{Code, Proc, RegularFile, Thread};
+use widelane_setup::{Running, Waits};
+use widelane_threads::{Code, Proc, RegularFile};
 
 use crate::image::contains;
 
@@ -73,8 +74,8 @@ impl Tls {
 pub enum WayIn {
     /// The provider is there already.
     Loaded,
-    /// `widelane setup` with this name.
-    Setup(&'static str),
+    /// `widelane setup`.
+    Setup,
     /// The provider crate for rustls.
     Rustls,
     /// `widelane serve` in front.
@@ -86,7 +87,7 @@ impl WayIn {
     pub fn name(self) -> &'static str {
         match self {
             Self::Loaded => "loaded",
-            Self::Setup(_) => "setup",
+            Self::Setup => "setup",
             Self::Rustls => "rustls",
             Self::Terminator => "terminator",
         }
@@ -96,8 +97,8 @@ impl WayIn {
 /// A program that serves TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// The name of its file; it may contain anything.
-    pub name: String,
+    /// Its name, and its row of the table of `setup`.
+    pub running: Running,
     /// TLS library of the program.
     pub tls: Tls,
     /// True if the program has loaded Widelane's provider.
@@ -114,17 +115,9 @@ impl Program {
             let names = paths.filter_map(|path| path.file_name());
             files.extend(names.map(|name| name.to_string_lossy().into_owned()));
         }
-        let exe = proc.program(pid);
-        let rustls = library == "boringssl" && has_rustls(&exe);
-        let link = std::fs::read_link(&exe).ok();
-        let name = link.as_deref().and_then(Path::file_name).map_or_else(
-            || proc.name(Thread::first_of(pid)),
-            |name| name.to_string_lossy().into_owned(),
-        );
-        // Linux appends this when the file was replaced, as an upgrade does.
-        let name = name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned();
+        let rustls = library == "boringssl" && has_rustls(&proc.program(pid));
         Self {
-            name,
+            running: Running::of(proc, pid),
             tls: Tls::of(library, &files, rustls),
             loaded,
         }
@@ -135,9 +128,9 @@ impl Program {
         if self.loaded {
             return WayIn::Loaded;
         }
-        match (self.tls, self.unit()) {
-            (Tls::OpenSsl, Some(unit)) => WayIn::Setup(unit),
-            (Tls::Rustls, _) => WayIn::Rustls,
+        match self.tls {
+            Tls::OpenSsl => WayIn::Setup,
+            Tls::Rustls => WayIn::Rustls,
             _ => WayIn::Terminator,
         }
     }
@@ -145,23 +138,17 @@ impl Program {
     /// Returns whether each thread of the program computes handshakes in a loop of its own. Else its threads wait for
     /// each other, or nothing is known of it.
     pub(super) fn has_loops(&self) -> bool {
-        matches!(self.unit(), Some("nginx" | "haproxy" | "lighttpd"))
+        matches!(self.running.waits(), Some(Waits::EventLoop | Waits::Asynchronous))
     }
 
     /// Returns whether Widelane's provider would let the program's threads sleep until their passes have ended.
     pub(super) fn has_waiting_threads(&self) -> bool {
-        !self.has_loops() && matches!(self.way_in(), WayIn::Setup(_))
+        self.way_in() == WayIn::Setup && self.running.waits() == Some(Waits::Threads)
     }
 
-    /// The name by which `widelane setup` knows it.
-    fn unit(&self) -> Option<&'static str> {
-        match self.name.as_str() {
-            "nginx" => Some("nginx"),
-            "haproxy" => Some("haproxy"),
-            "apache2" | "httpd" => Some("apache2"),
-            "lighttpd" => Some("lighttpd"),
-            _ => None,
-        }
+    /// Returns whether its handshakes can share no passes, whatever the load.
+    pub(super) fn shares_nothing(&self) -> bool {
+        self.way_in() == WayIn::Setup && self.running.waits() == Some(Waits::Alone)
     }
 }
 
@@ -181,7 +168,7 @@ mod tests {
     fn program(name: &str, library: &str, files: &[&str], rustls: bool) -> Program {
         let files: Vec<String> = files.iter().map(|&file| file.to_owned()).collect();
         Program {
-            name: name.to_owned(),
+            running: Running::named(Some(name.to_owned()), String::new()),
             tls: Tls::of(library, &files, rustls),
             loaded: false,
         }
@@ -191,18 +178,19 @@ mod tests {
     fn each_kind_of_server_has_its_way_in() {
         let three = &["libssl.so.3", "libcrypto.so.3"][..];
         for (name, library, files, rustls, way) in [
-            ("nginx", "openssl", three, false, WayIn::Setup("nginx")),
-            ("haproxy", "openssl", three, false, WayIn::Setup("haproxy")),
-            ("httpd", "openssl", three, false, WayIn::Setup("apache2")),
-            ("apache2", "openssl", three, false, WayIn::Setup("apache2")),
-            ("lighttpd", "openssl", three, false, WayIn::Setup("lighttpd")),
-            ("nginx", "openssl", &["libcrypto.so.4"], false, WayIn::Setup("nginx")),
+            ("nginx", "openssl", three, false, WayIn::Setup),
+            ("haproxy", "openssl", three, false, WayIn::Setup),
+            ("httpd", "openssl", three, false, WayIn::Setup),
+            ("apache2", "openssl", three, false, WayIn::Setup),
+            ("lighttpd", "openssl", three, false, WayIn::Setup),
+            ("nginx", "openssl", &["libcrypto.so.4"], false, WayIn::Setup),
             ("nginx", "openssl", &["libcrypto.so.1.1"], false, WayIn::Terminator),
             ("nginx", "openssl", &["libcrypto.so.1.0.2"], false, WayIn::Terminator),
             ("nginx", "openssl", &["libc.so.6"], false, WayIn::Terminator),
             // The upstream's OpenSSL is there too, and something else does TLS.
             ("nginx", "boringssl", three, false, WayIn::Terminator),
-            ("stunnel4", "openssl", three, false, WayIn::Terminator),
+            ("stunnel4", "openssl", three, false, WayIn::Setup),
+            ("own", "openssl", three, false, WayIn::Setup),
             ("caddy", "go", &[], false, WayIn::Terminator),
             ("lighttpd", "gnutls", &["libgnutls.so.30"], false, WayIn::Terminator),
             ("proxy", "boringssl", &[], true, WayIn::Rustls),
@@ -220,6 +208,28 @@ mod tests {
     }
 
     #[test]
+    fn how_a_program_waits_is_what_setup_says() {
+        let three = &["libcrypto.so.3"];
+        for (name, loops, threads, nothing) in [
+            ("nginx", true, false, false),
+            ("haproxy", true, false, false),
+            ("redis-server", true, false, false),
+            ("apache2", false, true, false),
+            ("stunnel4", false, true, false),
+            ("smtpd", false, false, true),
+            ("own", false, false, false),
+        ] {
+            let program = program(name, "openssl", three, false);
+            assert_eq!(program.has_loops(), loops, "{name}");
+            assert_eq!(program.has_waiting_threads(), threads, "{name}");
+            assert_eq!(program.shares_nothing(), nothing, "{name}");
+        }
+        // Another library does its TLS.
+        let old = program("smtpd", "openssl", &["libcrypto.so.1.1"], false);
+        assert!(!old.shares_nothing());
+    }
+
+    #[test]
     fn rustls_is_known_by_the_paths_of_its_sources() {
         assert!(contains(b"\0x/rustls-0.23.31/src/conn.rs\0", RUSTLS));
         assert!(!contains(b"librustls", RUSTLS));
@@ -230,7 +240,7 @@ mod tests {
     fn a_process_is_known_by_its_program() {
         let own = Program::of(&Proc::here(), std::process::id(), "openssl", true);
         let exe = std::env::current_exe().unwrap();
-        assert_eq!(own.name, exe.file_name().unwrap().to_string_lossy());
+        assert_eq!(own.running.name, exe.file_name().unwrap().to_string_lossy());
         assert_eq!(own.tls, Tls::StaticOpenSsl);
         assert!(own.loaded);
     }

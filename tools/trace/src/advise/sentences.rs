@@ -21,7 +21,7 @@ pub fn sentences(observed: &Observed, estimate: &Result<Estimate, Unestimated>) 
         Err(why) => all.extend(unestimated(observed, *why)),
     }
     if may_gain(estimate) {
-        all.push(way_in(observed));
+        all.extend(way_in(observed));
     }
     all.extend(unknown(observed, estimate));
     let mut text = heading(observed);
@@ -37,7 +37,7 @@ fn heading(observed: &Observed) -> String {
     let more = if pids.len() > shown.len() { " …" } else { "" };
     format!(
         "{} (PID {}{more}), TLS by {}\n",
-        escaped(&observed.program.name),
+        escaped(&observed.program.running.name),
         shown.join(", "),
         observed.program.tls.name()
     )
@@ -222,7 +222,7 @@ fn unestimated(observed: &Observed, why: Unestimated) -> Option<String> {
         Unestimated::NoCosts => "What passes cost on this machine is not known: no operation could be \
                                  measured, so that there is no estimate."
             .to_owned(),
-        Unestimated::Loaded => return None,
+        Unestimated::Loaded | Unestimated::Alone => return None,
         Unestimated::NoOperations if resumed() => "All handshakes resume sessions by means that need no \
                                                    public-key operation: Widelane would save nothing."
             .to_owned(),
@@ -232,18 +232,17 @@ fn unestimated(observed: &Observed, why: Unestimated) -> Option<String> {
     })
 }
 
-fn way_in(observed: &Observed) -> String {
-    match observed.program.way_in() {
-        WayIn::Loaded => "It has loaded Widelane's provider already: `widelane status` tells how full \
-                          its passes are."
-            .to_owned(),
-        WayIn::Setup(unit) => {
-            let more = match unit {
-                "haproxy" => "; haproxy.cfg needs ssl-mode-async",
-                "apache2" => "; its threads share passes, the processes of prefork do not",
-                _ => "",
-            };
-            format!("The way in: sudo widelane setup {unit}, then restart it{more}.")
+fn way_in(observed: &Observed) -> Vec<String> {
+    let running = &observed.program.running;
+    let way = match observed.program.way_in() {
+        WayIn::Loaded => {
+            "It has loaded Widelane's provider already: `widelane status` tells how full its passes are.".to_owned()
+        }
+        WayIn::Setup => {
+            // Whether it has an event loop is for a look at the process to say.
+            let way = format!("The way in: {}.", running.way_in(false));
+            let said = [way].into_iter().chain(running.expectations());
+            return said.map(|one| escaped(&one)).collect();
         }
         WayIn::Rustls => "The way in: the crate widelane-rustls, whose provider takes the place of \
                           AWS-LC's in one line of the program."
@@ -251,14 +250,14 @@ fn way_in(observed: &Observed) -> String {
         WayIn::Terminator => format!(
             "The way in: `widelane serve` in front of it, as {} {}.",
             match observed.program.tls {
-                Tls::OpenSsl => "`widelane setup` does not know a server with the name",
                 Tls::OldOpenSsl => "only OpenSSL 3 or later loads providers, not the one of",
                 Tls::StaticOpenSsl => "OpenSSL loads no provider from inside of",
                 _ => "no provider can be loaded by the TLS library of",
             },
-            escaped(&observed.program.name)
+            escaped(&running.name)
         ),
-    }
+    };
+    vec![way]
 }
 
 /// Facts that cannot be seen from outside, as far as they matter here.

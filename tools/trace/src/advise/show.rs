@@ -19,12 +19,12 @@ pub fn json(observed: &Observed, estimate: &Result<Estimate, Unestimated>) -> St
     let kinds = kinds.map(|(kind, &count)| LineKind { kind, count });
     let ready = &observed.ready;
     json_line(&Line {
-        program: &observed.program.name,
+        program: &observed.program.running.name,
         pids: &observed.processes,
         tls: observed.program.tls.name(),
         way_in: way_in.name(),
         setup: match way_in {
-            WayIn::Setup(unit) => Some(unit),
+            WayIn::Setup => observed.program.running.argument(),
             _ => None,
         },
         seconds: observed.seconds,
@@ -66,6 +66,7 @@ fn reason(why: Unestimated) -> &'static str {
         Unestimated::NoCosts => "no calibration",
         Unestimated::Loaded => "loaded",
         Unestimated::NoOperations => "no operations",
+        Unestimated::Alone => "a process for each connection",
     }
 }
 
@@ -75,7 +76,7 @@ struct Line<'a> {
     pids: &'a [u32],
     tls: &'static str,
     way_in: &'static str,
-    setup: Option<&'static str>,
+    setup: Option<String>,
     seconds: f64,
     handshakes: u64,
     handshakes_per_s: f64,

@@ -10,9 +10,14 @@ use crate::specimens::{bytes, call, client_hello, function, record, server_hello
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use widelane_batching::Costs;
+use widelane_setup::Running;
 use widelane_threads::Proc;
 
 const US: f64 = 1_000.0;
+
+fn named(file: &str) -> Running {
+    Running::named(Some(file.to_owned()), String::new())
+}
 
 fn kind(signature: &str, resumed: bool) -> Kind {
     Kind {
@@ -38,7 +43,7 @@ fn operation(name: &str, role: Role, count: u64, us: f64) -> Operation {
 fn nginx(signature: &str, us: f64, ready: f64) -> Observed {
     Observed {
         program: Program {
-            name: "nginx".to_owned(),
+            running: named("nginx"),
             tls: Tls::OpenSsl,
             loaded: false,
         },
@@ -124,7 +129,7 @@ fn full_passes_at_the_limit() {
          enough for 2.63 times as many.\n",
         "One by one: rsa-2048 sign 350µs, in passes 100µs; generate 30.0µs, in passes 5.00µs; \
          x25519 derive 40.0µs, in passes 5.00µs.\n",
-        "The way in: sudo widelane setup nginx, then restart it.\n",
+        "The way in: `sudo widelane setup nginx`, then restart it.\n",
     ] {
         assert!(text.contains(sentence), "{sentence}\n{text}");
     }
@@ -315,7 +320,7 @@ fn without_an_estimate_the_reason_is_said() {
 fn threads_that_wait_for_a_pass_have_to_sleep() {
     let nginx = nginx("rsa-2048", 350.0, 64.0);
     let mut apache = nginx.clone();
-    apache.program.name = "apache2".to_owned();
+    apache.program.running = named("apache2");
     let estimate = |observed: &Observed| Estimate::of(observed, &lanes()).unwrap();
     let (loops, threads) = (estimate(&nginx), estimate(&apache));
     let shared = |estimate: &Estimate, at: usize| estimate.parts[at].shared.unwrap();
@@ -344,7 +349,7 @@ fn resumed_handshakes_still_exchange_keys() {
 fn the_way_in_is_said_for_each_kind_of_server() {
     let said = |name: &str, tls| {
         let mut observed = nginx("rsa-2048", 350.0, 64.0);
-        observed.program.name = name.to_owned();
+        observed.program.running = named(name);
         observed.program.tls = tls;
         text(&observed)
     };
@@ -352,18 +357,29 @@ fn the_way_in_is_said_for_each_kind_of_server() {
         (
             "haproxy",
             Tls::OpenSsl,
-            "setup haproxy, then restart it; haproxy.cfg needs ssl-mode-async.",
+            "setup haproxy`, then restart it.\n  To expect of HAProxy: with `ssl-mode-async` it suspends",
         ),
-        ("httpd", Tls::OpenSsl, "sudo widelane setup apache2, then"),
+        ("httpd", Tls::OpenSsl, "sudo widelane setup apache2`, then"),
         (
             "lighttpd",
             Tls::OpenSsl,
-            "sudo widelane setup lighttpd, then restart it.",
+            "sudo widelane setup lighttpd`, then restart it.",
         ),
         (
-            "postfix",
+            "redis-server",
             Tls::OpenSsl,
-            "`widelane setup` does not know a server with the name postfix.",
+            "sudo widelane setup redis`, then restart it.\n  To expect of Redis: single event loop, epoll",
+        ),
+        (
+            "smtpd",
+            Tls::OpenSsl,
+            "sudo widelane setup postfix`, then restart it.\n  To expect of Postfix: a process for each connection: \
+             provider only.",
+        ),
+        (
+            "own",
+            Tls::OpenSsl,
+            "`env $(widelane setup --unit NAME --env) own`, with a name of yours.\n  This program was not tried",
         ),
         ("nginx", Tls::OldOpenSsl, "only OpenSSL 3 or later loads providers"),
         ("nginx", Tls::StaticOpenSsl, "loads no provider from inside of nginx."),

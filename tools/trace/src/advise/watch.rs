@@ -156,7 +156,7 @@ impl Watch {
             .map(|(program, processes)| self.observed(program, &processes, &seen, end))
             .collect();
         all.sort_by(|one, other| {
-            let order = |one: &Observed| (std::cmp::Reverse(one.done), one.program.name.clone());
+            let order = |one: &Observed| (std::cmp::Reverse(one.done), one.program.running.name.clone());
             order(one).cmp(&order(other))
         });
         all

@@ -36,6 +36,7 @@ struct passes {
     int (*lanes_are_off)(void);
     int (*shortens_queues)(void);
     void (*overload)(int news, unsigned waited);
+    void (*way)(unsigned number);
 };
 
 struct suspension {
@@ -119,8 +120,17 @@ static void count_overload(int news, unsigned waited)
     news_of_overload[news]++;
 }
 
+/* A bit for each way that the library has told of, by its number in crates/status/src/way.rs. */
+static unsigned ways_told;
+
+static void note_way(unsigned number)
+{
+    __atomic_fetch_or(&ways_told, 1u << number, __ATOMIC_RELAXED);
+}
+
 static const struct passes passes = {
-    sizeof passes, turn, waiting, submitted, prepare_keys, prepare, lanes_are_off, shortens_queues, count_overload
+    sizeof passes, turn, waiting, submitted, prepare_keys, prepare, lanes_are_off, shortens_queues, count_overload,
+    note_way
 };
 
 static void attach(void)

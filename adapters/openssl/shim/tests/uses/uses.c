@@ -2220,6 +2220,43 @@ static const struct use {
     USE(odd_numbers, 0),
 };
 
+/* Ways that the library tells of some uses: bits of the numbers in crates/status/src/way.rs. */
+enum {
+    WAY_EPOLL = 1 << 0,
+    WAY_POLL = 1 << 1,
+    WAY_SELECT = 1 << 2,
+    WAY_BLOCKS = 1 << 5,
+    WAY_NO_SOCKET = 1 << 6,
+    WAY_NO_LOOP = 1 << 7,
+    WAY_SHARED = 1 << 8,
+    WAY_ONE = 1 << 9,
+    WAY_MOVED = 1 << 11,
+};
+
+static const struct told {
+    const char *name;
+    unsigned ways;
+} told[] = {
+    { "plain", WAY_EPOLL },
+    { "one_shot", WAY_NO_LOOP },
+    { "blocking", WAY_BLOCKS },
+    { "memory", WAY_NO_SOCKET },
+    { "buffer", WAY_NO_SOCKET },
+    { "served_by_other_threads", WAY_MOVED },
+    { "loops", WAY_EPOLL | WAY_POLL | WAY_SELECT },
+    { "alone_in_poll", WAY_ONE },
+    { "shared_instance", WAY_SHARED },
+};
+
+static void check_ways(const char *name)
+{
+    size_t i;
+
+    for (i = 0; i < sizeof told / sizeof *told; i++)
+        if (library != NULL && strcmp(told[i].name, name) == 0 && (ways_told & told[i].ways) != told[i].ways)
+            printf("ways: %x told, %x expected\n", ways_told, told[i].ways);
+}
+
 int main(int count, char **arguments)
 {
     size_t i;
@@ -2245,6 +2282,7 @@ int main(int count, char **arguments)
             uses[i].run();
             if (library != NULL && uses[i].suspends && suspensions == 0)
                 puts("nothing was suspended");
+            check_ways(arguments[1]);
             return 0;
         }
     }
