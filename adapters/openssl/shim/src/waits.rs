@@ -4,7 +4,8 @@
 //! socket (`poll`, `select`) or the epoll instance in which the socket is registered, or it names that instance. Each
 //! kind of wait is a [`Watch`].
 //!
-//! `poll` and `select` may be called in signal handlers: what is kept of them needs no memory then.
+//! `poll` and `select` may be called in signal handlers: what is kept of them needs no memory then. While handshakes are
+//! suspended, nothing is kept of calls in handlers (`signals`).
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -88,6 +89,7 @@ impl Watch for InInstance<'_> {
             known.rotate_right(1);
             known[0] = Some(self.instance);
             INSTANCES.set(known);
+            TRIALS.set(0);
         }
     }
 
@@ -241,6 +243,20 @@ fn waits_in(instance: Instance) -> bool {
     is_known && !registrations::is_shared(instance) || is_in_the_set(instance.descriptor() as c_int)
 }
 
+/// Whether handshakes of a process with threads may be suspended here. The first are not: if threads take turns at
+/// waiting, another one waits in the instance while this one is busy with them, and the instance is known to be shared. A
+/// handshake that was suspended before would stay so until its thread has its next turn.
+pub(crate) fn is_tried() -> bool {
+    let trials = TRIALS.get();
+    if trials < NEEDED {
+        TRIALS.set(trials + 1);
+    }
+    trials == NEEDED
+}
+
+/// Calls that OpenSSL does alone for that.
+const NEEDED: u32 = 8;
+
 /// Whether this thread waits in that instance.
 pub(crate) fn is_waited_in(epoll: c_int) -> bool {
     registrations::instance(epoll).is_some_and(waits_in)
@@ -335,6 +351,8 @@ const KEPT: usize = 4;
 
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
+    /// Calls that were not suspended since this thread began to wait in its newest instance, up to [`NEEDED`].
+    static TRIALS: Cell<u32> = const { Cell::new(0) };
     /// Where this thread has waited, the newest first.
     static INSTANCES: Cell<[Option<Instance>; KEPT]> = const { Cell::new([None; KEPT]) };
     /// Whether it has waited by `poll` or `select`.
