@@ -20,7 +20,7 @@ use crate::handshakes::{self, Step};
 use crate::imports;
 use crate::originals::{self, InfoCallback, Ssl};
 use crate::registrations;
-use crate::signals;
+use crate::signals::{self, Place};
 use crate::table;
 use crate::waits::{self, InInstance, Polled, SELECTABLE, Selected, Watch};
 
@@ -42,12 +42,13 @@ fn handshake_first_or_0(ssl: Ssl) -> Option<c_int> {
 }
 
 /// Functions that OpenSSL and the C library export, each with its original. `instead` may say what the
-/// caller gets without the original, `apart` of which connection the call is, and `then` takes notice of
-/// the result. `waits` is as `instead`, outside of the boundary: a thread may be cancelled there.
+/// caller gets without the original, `apart` and `ended` of which connection the call is, `ended` where nothing is to be
+/// done for one whose handshake has ended, and `then` takes notice of the result. `waits` is as `instead`, outside of the boundary: a thread may be cancelled there.
 macro_rules! stand_ins {
     ($(
         $(#[$meta:meta])*
         $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $original:ident
+        $(, ended $ended:ident)?
         $(, apart $ssl:ident)?
         $(, instead $instead:block)?
         $(, then |$done:ident| $then:block)?
@@ -71,8 +72,9 @@ macro_rules! stand_ins {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case, unreachable_pub)]
         pub unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $result)? {
+            let _is_alone = false $(|| handshakes::is_alone($ended))?;
             $(
-            if let Some(answer) = guarded(|| $instead).flatten() {
+            if !_is_alone && let Some(answer) = guarded(|| $instead).flatten() {
                 return answer;
             }
             )?
@@ -81,7 +83,7 @@ macro_rules! stand_ins {
                 return answer;
             }
             )?
-            $(let _apart = handshakes::apart($ssl);)?
+            $(let _apart = if _is_alone { None } else { Some(handshakes::apart($ssl)) };)?
             // SAFETY: the caller's promise.
             let result = unsafe { originals::$original($($argument),*) };
             $(
@@ -115,28 +117,28 @@ stand_ins! {
 
     /// `SSL_read(3)`.
     SSL_read(ssl: Ssl, to: *mut c_void, len: c_int) -> c_int = ssl_read,
-        apart ssl, instead { handshake_first(ssl) };
+        ended ssl, apart ssl, instead { handshake_first(ssl) };
 
     /// `SSL_read_ex(3)`.
     SSL_read_ex(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int = ssl_read_ex,
-        apart ssl, instead { handshake_first_or_0(ssl) };
+        ended ssl, apart ssl, instead { handshake_first_or_0(ssl) };
 
     /// `SSL_peek(3)`.
     SSL_peek(ssl: Ssl, to: *mut c_void, len: c_int) -> c_int = ssl_peek,
-        apart ssl, instead { handshake_first(ssl) };
+        ended ssl, apart ssl, instead { handshake_first(ssl) };
 
     /// `SSL_peek_ex(3)`.
     SSL_peek_ex(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int = ssl_peek_ex,
-        apart ssl, instead { handshake_first_or_0(ssl) };
+        ended ssl, apart ssl, instead { handshake_first_or_0(ssl) };
 
     /// `SSL_write(3)`.
     SSL_write(ssl: Ssl, from: *const c_void, len: c_int) -> c_int = ssl_write,
-        apart ssl, instead { handshake_first(ssl) };
+        ended ssl, apart ssl, instead { handshake_first(ssl) };
 
     /// `SSL_write_ex(3)`.
     SSL_write_ex(ssl: Ssl, from: *const c_void, len: usize, written: *mut usize) -> c_int
         = ssl_write_ex,
-        apart ssl, instead { handshake_first_or_0(ssl) };
+        ended ssl, apart ssl, instead { handshake_first_or_0(ssl) };
 
     /// `SSL_shutdown(3)`, which in the middle of a handshake only says so. The middle of another thread's
     /// call is not to be looked at.
@@ -178,10 +180,11 @@ stand_ins! {
 
     /// `SSL_get_error(3)`.
     SSL_get_error(ssl: Ssl, result: c_int) -> c_int = ssl_get_error,
-        instead { (result <= 0 && handshakes::is_told(ssl)).then_some(WANT_READ) };
+        ended ssl, instead { (result <= 0 && handshakes::is_told(ssl)).then_some(WANT_READ) };
 
     /// `SSL_want(3)`.
-    SSL_want(ssl: Ssl) -> c_int = ssl_want, instead { handshakes::is_told(ssl).then_some(READING) };
+    SSL_want(ssl: Ssl) -> c_int = ssl_want,
+        ended ssl, instead { handshakes::is_told(ssl).then_some(READING) };
 
     /// `SSL_get_info_callback(3)`.
     SSL_get_info_callback(ssl: Ssl) -> Option<InfoCallback> = ssl_get_info_callback,
@@ -742,7 +745,7 @@ unsafe fn wait<W: Watch>(watch: impl Fn() -> Option<W>, can_last: bool, look: im
     let are_left = handshakes::are_left();
     let frame = match are_left {
         // SAFETY: this is inlined into a stand-in.
-        true => unsafe { signals::end_of_frame(signals::stack_pointer()) }?,
+        true => unsafe { signals::end_of_frame(Place::here()) }?,
         false => 0,
     };
     waits::count();

@@ -183,10 +183,14 @@ pub(crate) fn lock() -> Locked {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether anything is known of any connection. A program that moves a connection passes it from thread to thread in
+/// some order, in which this comes, too.
+pub(crate) fn are_known() -> bool {
+    COUNT.load(Relaxed) > 0
+}
+
 fn look(ssl: Ssl) -> Option<Known> {
-    // A program that moves a connection passes it from thread to thread in some order, in which the
-    // count comes too.
-    if COUNT.load(Relaxed) == 0 {
+    if !are_known() {
         return None;
     }
     with_all(|all| all.known.get(&ssl.addr()).copied())

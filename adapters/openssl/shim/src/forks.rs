@@ -14,7 +14,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::boundary::guarded;
-use crate::{backlog, connections, handshakes, registrations};
+use crate::{backlog, connections, handshakes, registrations, waits};
 
 /// Takes notice of forks from now on.
 pub(crate) fn begin() {
@@ -47,7 +47,7 @@ unsafe extern "C" fn child() {
     guarded(|| {
         OWNER.store(std::process::id(), Relaxed);
         drop(HELD.take().map(ManuallyDrop::into_inner));
-        registrations::forked();
+        registrations::forked(waits::this_thread());
         if !connections::is_busy() {
             handshakes::forked();
         }

@@ -37,8 +37,9 @@ use widelane_stacks::{GuardedStack, Stacks};
 use crate::boundary::guarded;
 use crate::connections;
 use crate::originals::{self, InfoCallback, Ssl};
+use crate::signals::Place;
 use crate::waits::{self, Socket, Told, Watch};
-use crate::{registrations, rings, signals, table};
+use crate::{registrations, rings, table};
 
 /// One of OpenSSL's functions that does a part of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -211,7 +212,6 @@ pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
             State::Postponed | State::Idle | State::Returned => {}
         }
     } else if is_anothers(ssl) {
-        connections::moved();
         set_errno(libc::EAGAIN);
         return Some(TRY_AGAIN);
     } else if (passes.lanes_are_off)() != 0 {
@@ -242,6 +242,7 @@ pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
 pub(crate) fn is_anothers(ssl: Ssl) -> bool {
     let is_anothers = connections::is_under_way(ssl) && find(ssl).is_none();
     if is_anothers {
+        connections::moved();
         TOLD_OF_ANOTHERS.set(ssl);
     }
     is_anothers
@@ -417,9 +418,6 @@ pub(crate) fn end(ssl: Ssl) -> bool {
     match handshake.state.get() {
         // OpenSSL itself calls `SSL_clear` as it begins. If it frees the connection, it says so.
         State::Running | State::Idle => return true,
-        #[cfg(planted_fault = "connection")]
-        State::Suspended | State::Ready => return true,
-        #[cfg(not(planted_fault = "connection"))]
         State::Suspended | State::Ready => {
             cancel(handshake);
             connections::end(ssl);
@@ -567,12 +565,21 @@ pub(crate) fn has_ended(ssl: Ssl) {
 
 /// Whether this thread has handshakes that have not ended.
 pub(crate) fn are_under_way() -> bool {
-    with_table(|table| !table.is_empty()).unwrap_or(false)
+    LAST.load(Relaxed) > 0 && with_table(|table| !table.is_empty()).unwrap_or(false)
 }
 
 /// Whether a wait of this thread has anything to do.
 pub(crate) fn are_left() -> bool {
-    SUSPENDED.get() > 0 || connections::are_lost()
+    connections::are_known() && SUSPENDED.get() > 0 || connections::are_lost()
+}
+
+/// Whether nothing is to be done before or after a call for a connection, as far as can be seen at a glance: its handshake
+/// has ended, and no other is known of in the process. Programs that never suspend one pay only for this.
+#[inline(always)]
+pub(crate) fn is_alone(ssl: Ssl) -> bool {
+    // SAFETY: the server passes a connection.
+    let has_ended = || table::passes().is_none() || unsafe { originals::ssl_in_init(ssl) } == 0;
+    !connections::are_known() && !connections::were_moved() && !ssl.is_null() && has_ended()
 }
 
 /// How many handshakes of this thread wait or can go on.
@@ -651,7 +658,7 @@ pub(crate) fn apart(ssl: Ssl) -> Apart {
     if is_other {
         CURRENT.set(ptr::null());
     }
-    let stack = signals::stack_pointer();
+    let stack = Place::here().stack();
     // A callback has left an outer call that lies below by a jump.
     let outer = Some(CALL.get()).filter(|outer| *outer > stack);
     CALL.set(outer.unwrap_or(stack));
@@ -728,7 +735,6 @@ fn is_nonblocking(fd: c_int) -> bool {
 
 /// Takes notice of a server's handshake that can be suspended.
 fn begin(ssl: Ssl, fd: c_int) -> Option<*const Handshake> {
-    static LAST: AtomicUsize = AtomicUsize::new(0);
     let number = LAST.fetch_add(1, Relaxed) + 1;
     // SAFETY: the server passes a connection; the value is a number.
     let is_set = unsafe { originals::ssl_set_ex_data(ssl, index()?, ptr::without_provenance_mut(number)) == 1 };
@@ -1097,6 +1103,9 @@ impl Drop for Table {
         }
     }
 }
+
+/// The number of the newest handshake that could have been suspended; 0: there was none in the process.
+static LAST: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes of a stack for passes, as many as the provider gives them.
 const STACK_OF_PASSES: usize = 512 * 1024;

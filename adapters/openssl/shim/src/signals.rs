@@ -9,6 +9,7 @@
 //! Nothing of the program's is changed for that. To stand in for `sigaction` would cost every program something, and
 //! handlers that are set by a system call would not be seen.
 
+use std::arch::asm;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -18,37 +19,67 @@ use crate::boundary::guarded;
 /// Has the unwinder make what it makes once.
 pub(crate) fn begin() {
     // SAFETY: this function has not returned.
-    unsafe { end_of_frame(stack_pointer()) };
+    unsafe { end_of_frame(Place::here()) };
+}
+
+/// A place in a stand-in that is under way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    stack: usize,
+    code: usize,
+}
+
+impl Place {
+    /// The place of the function in which this is called.
+    #[inline(always)]
+    pub(crate) fn here() -> Self {
+        let (stack, code);
+        // SAFETY: copies two registers.
+        unsafe {
+            asm!("mov {}, rsp", "lea {}, [rip]", out(reg) stack, out(reg) code,
+                options(nomem, nostack, preserves_flags));
+        }
+        Self { stack, code }
+    }
+
+    pub(crate) fn stack(self) -> usize {
+        self.stack
+    }
 }
 
 /// A call that was seen outside of handlers. One that comes from the same instruction and from the same depth of the
 /// stack is in none either: below a handler the stack is deeper than what it has interrupted.
 #[derive(Clone, Copy)]
 struct Site {
-    /// The stack pointer in the function that was called.
-    stack: usize,
+    place: Place,
     /// What the stack pointer was before the call: the address to which it returns lies below.
     end: usize,
     caller: usize,
 }
+
+const NO_SITE: Site = Site {
+    place: Place { stack: 0, code: 0 },
+    end: 0,
+    caller: 0,
+};
 
 /// Where the frame of a stand-in ends: what the stack pointer was before it was called. `None` in a signal handler. Costs
 /// some microseconds for a call that was not seen yet, and some nanoseconds for the same again.
 ///
 /// # Safety
 ///
-/// `stack` must be what [`stack_pointer`] was in a stand-in that has not returned.
-pub(crate) unsafe fn end_of_frame(stack: usize) -> Option<usize> {
+/// `place` must be [`Place::here`] of a stand-in that has not returned.
+pub(crate) unsafe fn end_of_frame(place: Place) -> Option<usize> {
     let mut known = KNOWN.get();
     for site in known {
-        // SAFETY: the word belongs to the frames above `stack`, which are the stand-in's and its caller's: `look` has
+        // SAFETY: the word belongs to the frames above the place, which are the stand-in's and its caller's: `look` has
         // found that it is near.
-        if site.stack == stack && unsafe { *ptr::with_exposed_provenance::<usize>(site.end - WORD) } == site.caller {
+        if site.place == place && unsafe { word(site.end - WORD) } == site.caller {
             return Some(site.end);
         }
     }
     let mut search = Search {
-        stack,
+        place,
         site: None,
         before: 0,
         is_in_handler: false,
@@ -59,7 +90,7 @@ pub(crate) unsafe fn end_of_frame(stack: usize) -> Option<usize> {
         return None;
     }
     let Some(site) = search.site else {
-        return Some(stack);
+        return Some(place.stack);
     };
     known.rotate_right(1);
     known[0] = site;
@@ -67,17 +98,20 @@ pub(crate) unsafe fn end_of_frame(stack: usize) -> Option<usize> {
     Some(site.end)
 }
 
-/// The stack pointer of the function in which this is called.
-#[inline(always)]
-pub(crate) fn stack_pointer() -> usize {
-    let stack;
-    // SAFETY: copies a register.
-    unsafe { std::arch::asm!("mov {}, rsp", out(reg) stack, options(nomem, nostack, preserves_flags)) };
-    stack
+/// Reads a word of the stack. Not as Rust does: a sanitizer would have it belong to a variable.
+///
+/// # Safety
+///
+/// The address must be mapped.
+unsafe fn word(address: usize) -> usize {
+    let word;
+    // SAFETY: the caller's promise.
+    unsafe { asm!("mov {}, [{}]", out(reg) word, in(reg) address, options(readonly, nostack, preserves_flags)) };
+    word
 }
 
 struct Search {
-    stack: usize,
+    place: Place,
     /// Of the stand-in's frame.
     site: Option<Site>,
     /// Where the frame before this one goes on.
@@ -100,10 +134,10 @@ extern "C" fn look(frame: *mut UnwindContext, search: *mut c_void) -> c_int {
                 search.is_in_handler = true;
                 return STOP;
             }
-            let (stack, end) = (search.stack, _Unwind_GetCFA(frame));
-            let is_near = end > stack && end - stack < NEAR;
-            if search.site.is_none() && is_near && *ptr::with_exposed_provenance::<usize>(end - WORD) == caller {
-                search.site = Some(Site { stack, end, caller });
+            let (place, end) = (search.place, _Unwind_GetCFA(frame));
+            let is_near = end > place.stack && end - place.stack < NEAR;
+            if search.site.is_none() && is_near && word(end - WORD) == caller {
+                search.site = Some(Site { place, end, caller });
             }
         }
         GO_ON
@@ -137,7 +171,7 @@ unsafe extern "C" {
 }
 
 thread_local! {
-    static KNOWN: Cell<[Site; 4]> = const { Cell::new([Site { stack: 0, end: 0, caller: 0 }; 4]) };
+    static KNOWN: Cell<[Site; 4]> = const { Cell::new([NO_SITE; 4]) };
 }
 
 #[cfg(test)]
@@ -149,7 +183,7 @@ mod tests {
     #[inline(never)]
     fn ask() -> bool {
         // SAFETY: this function stands for a stand-in.
-        unsafe { end_of_frame(stack_pointer()).is_none() }
+        unsafe { end_of_frame(Place::here()).is_none() }
     }
 
     /// Calls from a certain depth of the stack.
@@ -199,17 +233,11 @@ mod tests {
 
     #[test]
     fn a_call_that_was_seen_is_known() {
-        KNOWN.set(
-            [Site {
-                stack: 0,
-                end: 0,
-                caller: 0,
-            }; 4],
-        );
+        KNOWN.set([NO_SITE; 4]);
         for _ in 0..10 {
             assert!(!ask());
         }
-        let known = KNOWN.get().iter().filter(|site| site.stack != 0).count();
+        let known = KNOWN.get().iter().filter(|site| site.end != 0).count();
         assert_eq!(known, 1, "the other nine were known");
     }
 }

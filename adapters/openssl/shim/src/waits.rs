@@ -81,10 +81,10 @@ pub(crate) struct InInstance<'a> {
 
 impl Watch for InInstance<'_> {
     fn remember(&self) {
-        if !registrations::waits(self.instance, this_thread()) {
+        let mut known = INSTANCES.get();
+        if known[0] == Some(self.instance) || !registrations::waits(self.instance, this_thread()) {
             return;
         }
-        let mut known = INSTANCES.get();
         if !known.contains(&Some(self.instance)) {
             known.rotate_right(1);
             known[0] = Some(self.instance);
@@ -341,8 +341,8 @@ fn place(fd: c_int) -> (usize, u64) {
     (fd as u32 as usize / 64, 1 << (fd as u32 % 64))
 }
 
-/// A number that no other thread has at the same time.
-fn this_thread() -> u64 {
+/// A number that no other thread has at the same time. The thread has it in the child of a fork, too.
+pub(crate) fn this_thread() -> u64 {
     COUNT.with(|count| (&raw const *count).addr() as u64)
 }
 

@@ -56,8 +56,8 @@ fn programs_see_the_same_with_and_without_the_library() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// Libraries that are built with a mistake each: one uses its own memory when it is freed, the other one has OpenSSL go on
-/// with a connection that is freed.
+/// Libraries that are built with a mistake each: one uses its own memory after it is freed, the other one goes on with
+/// connections that OpenSSL has freed.
 #[test]
 fn mistakes_are_found() {
     let Some(folder) = std::env::var_os("WIDELANE_ASAN_PLANTED") else {
@@ -65,19 +65,16 @@ fn mistakes_are_found() {
     };
     let files = Files::new();
     let Some(program) = build(&files) else { return };
-    for (fault, name) in [("handshake", "plain"), ("connection", "close_before_free")] {
+    let (of_a_sanitizer, of_the_program) = ("heap-use-after-free", "not so: epoll_wait");
+    for (fault, name, finding) in [
+        ("handshake", "plain", of_a_sanitizer),
+        ("connection", "freed_past_the_library", of_the_program),
+    ] {
         let library = Path::new(&folder).join(format!("{fault}.so"));
         for (points, version) in PLANS {
             let said = run(&files, &program, &[name, points, version], Some(&library));
-            assert!(
-                !said.starts_with("exit status: 0\n") && said.contains("ERROR: AddressSanitizer"),
-                "{fault} at {points} with {version}: {said}"
-            );
-            assert_eq!(
-                fault == "handshake",
-                said.contains("heap-use-after-free"),
-                "{fault}: {said}"
-            );
+            let is_found = !said.starts_with("exit status: 0\n") && said.contains(finding);
+            assert!(is_found, "{fault} at {points} with {version}: {said}");
         }
     }
 }

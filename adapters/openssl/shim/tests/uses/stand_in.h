@@ -138,7 +138,7 @@ static void attach(void)
 }
 
 /* Waits for a pass on the handshake's stack. 0 if the handshake is being ended. */
-static int wait_for_pass(void)
+__attribute__((unused)) static int wait_for_pass(void)
 {
     void *handshake = library == NULL ? NULL : library->current();
     struct job job = { handshake, 0, jobs }, **place;

@@ -807,7 +807,7 @@ static pid_t fork_once(void)
     pid_t child = fork();
 
     if (child == 0)
-        alarm(20);
+        alarm(60);
     return child;
 }
 
@@ -2267,7 +2267,7 @@ int main(int count, char **arguments)
             printf("%s %d\n", uses[i].name, uses[i].suspends);
         return 0;
     }
-    alarm(20);
+    alarm(60);
     signal(SIGPIPE, SIG_IGN);
     points = arguments[2];
     is_suspended_everywhere = strcmp(points, "every") == 0;
