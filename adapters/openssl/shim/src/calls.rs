@@ -20,6 +20,7 @@ use crate::handshakes::{self, Step};
 use crate::imports;
 use crate::originals::{self, InfoCallback, Ssl};
 use crate::registrations;
+use crate::signals::{self, Place};
 use crate::table;
 use crate::waits::{self, InInstance, Polled, SELECTABLE, Selected, Watch};
 
@@ -41,12 +42,13 @@ fn handshake_first_or_0(ssl: Ssl) -> Option<c_int> {
 }
 
 /// Functions that OpenSSL and the C library export, each with its original. `instead` may say what the
-/// caller gets without the original, `apart` of which connection the call is, and `then` takes notice of
-/// the result. `waits` is as `instead` for functions that wait in an epoll instance.
+/// caller gets without the original, `apart` and `ended` of which connection the call is, `ended` where nothing is to be
+/// done for one whose handshake has ended, and `then` takes notice of the result. `waits` is as `instead`, outside of the boundary: a thread may be cancelled there.
 macro_rules! stand_ins {
     ($(
         $(#[$meta:meta])*
         $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $original:ident
+        $(, ended $ended:ident)?
         $(, apart $ssl:ident)?
         $(, instead $instead:block)?
         $(, then |$done:ident| $then:block)?
@@ -70,8 +72,9 @@ macro_rules! stand_ins {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case, unreachable_pub)]
         pub unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $result)? {
+            let _is_alone = false $(|| handshakes::is_alone($ended))?;
             $(
-            if let Some(answer) = guarded(|| $instead).flatten() {
+            if !_is_alone && let Some(answer) = guarded(|| $instead).flatten() {
                 return answer;
             }
             )?
@@ -80,7 +83,7 @@ macro_rules! stand_ins {
                 return answer;
             }
             )?
-            $(let _apart = handshakes::apart($ssl);)?
+            $(let _apart = if _is_alone { None } else { Some(handshakes::apart($ssl)) };)?
             // SAFETY: the caller's promise.
             let result = unsafe { originals::$original($($argument),*) };
             $(
@@ -114,28 +117,28 @@ stand_ins! {
 
     /// `SSL_read(3)`.
     SSL_read(ssl: Ssl, to: *mut c_void, len: c_int) -> c_int = ssl_read,
-        apart ssl, instead { handshake_first(ssl) };
+        ended ssl, apart ssl, instead { handshake_first(ssl) };
 
     /// `SSL_read_ex(3)`.
     SSL_read_ex(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int = ssl_read_ex,
-        apart ssl, instead { handshake_first_or_0(ssl) };
+        ended ssl, apart ssl, instead { handshake_first_or_0(ssl) };
 
     /// `SSL_peek(3)`.
     SSL_peek(ssl: Ssl, to: *mut c_void, len: c_int) -> c_int = ssl_peek,
-        apart ssl, instead { handshake_first(ssl) };
+        ended ssl, apart ssl, instead { handshake_first(ssl) };
 
     /// `SSL_peek_ex(3)`.
     SSL_peek_ex(ssl: Ssl, to: *mut c_void, len: usize, read: *mut usize) -> c_int = ssl_peek_ex,
-        apart ssl, instead { handshake_first_or_0(ssl) };
+        ended ssl, apart ssl, instead { handshake_first_or_0(ssl) };
 
     /// `SSL_write(3)`.
     SSL_write(ssl: Ssl, from: *const c_void, len: c_int) -> c_int = ssl_write,
-        apart ssl, instead { handshake_first(ssl) };
+        ended ssl, apart ssl, instead { handshake_first(ssl) };
 
     /// `SSL_write_ex(3)`.
     SSL_write_ex(ssl: Ssl, from: *const c_void, len: usize, written: *mut usize) -> c_int
         = ssl_write_ex,
-        apart ssl, instead { handshake_first_or_0(ssl) };
+        ended ssl, apart ssl, instead { handshake_first_or_0(ssl) };
 
     /// `SSL_shutdown(3)`, which in the middle of a handshake only says so. The middle of another thread's
     /// call is not to be looked at.
@@ -177,10 +180,11 @@ stand_ins! {
 
     /// `SSL_get_error(3)`.
     SSL_get_error(ssl: Ssl, result: c_int) -> c_int = ssl_get_error,
-        instead { (result <= 0 && handshakes::is_told(ssl)).then_some(WANT_READ) };
+        ended ssl, instead { (result <= 0 && handshakes::is_told(ssl)).then_some(WANT_READ) };
 
     /// `SSL_want(3)`.
-    SSL_want(ssl: Ssl) -> c_int = ssl_want, instead { handshakes::is_told(ssl).then_some(READING) };
+    SSL_want(ssl: Ssl) -> c_int = ssl_want,
+        ended ssl, instead { handshakes::is_told(ssl).then_some(READING) };
 
     /// `SSL_get_info_callback(3)`.
     SSL_get_info_callback(ssl: Ssl) -> Option<InfoCallback> = ssl_get_info_callback,
@@ -319,7 +323,7 @@ stand_ins! {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::epoll_wait(epoll, events, max, 0) };
             // SAFETY: the same.
-            wait(|| unsafe { in_instance(epoll, events, max) }, timeout != 0, look)
+            unsafe { wait(|| in_instance(epoll, events, max), timeout != 0, look) }
         };
 
     /// `epoll_pwait(2)`.
@@ -330,7 +334,7 @@ stand_ins! {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::epoll_pwait(epoll, events, max, 0, mask) };
             // SAFETY: the same.
-            wait(|| unsafe { in_instance(epoll, events, max) }, timeout != 0, look)
+            unsafe { wait(|| in_instance(epoll, events, max), timeout != 0, look) }
         };
 
     /// `epoll_pwait2(2)`.
@@ -342,7 +346,7 @@ stand_ins! {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::epoll_pwait2(epoll, events, max, &NOW, mask) };
             // SAFETY: the same.
-            wait(|| unsafe { in_instance(epoll, events, max) }, can_last(timeout), look)
+            unsafe { wait(|| in_instance(epoll, events, max), can_last(timeout), look) }
         };
 
     /// `poll(2)`.
@@ -351,8 +355,13 @@ stand_ins! {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::poll(fds, count, 0) };
             // SAFETY: the same.
-            wait(|| unsafe { polled(fds, count, usize::MAX) }, timeout != 0, look)
+            unsafe { wait(|| polled(fds, count, usize::MAX), timeout != 0, look) }
         };
+
+    /// `poll(2)` under the name that the C library keeps for itself.
+    __poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = poll,
+        // SAFETY: the caller's promise.
+        waits { Some(unsafe { poll(fds, count, timeout) }) };
 
     /// `poll(2)` of programs that are built with checks.
     __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, len: usize) -> c_int = poll_chk,
@@ -360,7 +369,7 @@ stand_ins! {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::poll_chk(fds, count, 0, len) };
             // SAFETY: the same.
-            wait(|| unsafe { polled(fds, count, len) }, timeout != 0, look)
+            unsafe { wait(|| polled(fds, count, len), timeout != 0, look) }
         };
 
     /// `ppoll(2)`.
@@ -370,7 +379,7 @@ stand_ins! {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::ppoll(fds, count, &NOW, mask) };
             // SAFETY: the same.
-            wait(|| unsafe { polled(fds, count, usize::MAX) }, can_last(timeout), look)
+            unsafe { wait(|| polled(fds, count, usize::MAX), can_last(timeout), look) }
         };
 
     /// `ppoll(2)` of programs that are built with checks.
@@ -381,7 +390,7 @@ stand_ins! {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::ppoll_chk(fds, count, &NOW, mask, len) };
             // SAFETY: the same.
-            wait(|| unsafe { polled(fds, count, len) }, can_last(timeout), look)
+            unsafe { wait(|| polled(fds, count, len), can_last(timeout), look) }
         };
 
     /// `select(2)`.
@@ -396,8 +405,15 @@ stand_ins! {
             let time = unsafe { timeout.as_ref() };
             let can_last = time.is_none_or(|time| time.tv_sec != 0 || time.tv_usec != 0);
             // SAFETY: the same.
-            wait(|| unsafe { selected(count, sets) }, can_last, look)
+            unsafe { wait(|| selected(count, sets), can_last, look) }
         };
+
+    /// `select(2)` under the name that the C library keeps for itself.
+    __select(
+        count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set, timeout: *mut timeval
+    ) -> c_int = select,
+        // SAFETY: the caller's promise.
+        waits { Some(unsafe { select(count, read, write, other, timeout) }) };
 
     /// `pselect(2)`.
     pselect(
@@ -409,7 +425,7 @@ stand_ins! {
             // SAFETY: the caller's promise.
             let look = || unsafe { look_at_sets(count, sets, mask) };
             // SAFETY: the same.
-            wait(|| unsafe { selected(count, sets) }, can_last(timeout), look)
+            unsafe { wait(|| selected(count, sets), can_last(timeout), look) }
         };
 
     /// `accept(2)`.
@@ -448,6 +464,11 @@ stand_ins! {
         None
     };
 
+    /// `close(2)` under the name that the C library keeps for itself.
+    __close(fd: c_int) -> c_int = close,
+        // SAFETY: the caller's promise.
+        waits { Some(unsafe { close(fd) }) };
+
     /// `close_range(2)`.
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = close_range,
         then |closed| {
@@ -474,6 +495,11 @@ stand_ins! {
         }
     };
 
+    /// `dup2(2)` under the name that the C library keeps for itself.
+    __dup2(fd: c_int, to: c_int) -> c_int = dup2,
+        // SAFETY: the caller's promise.
+        waits { Some(unsafe { dup2(fd, to) }) };
+
     /// `dup3(2)`.
     dup3(fd: c_int, to: c_int, flags: c_int) -> c_int = dup3,
         then |result| { is_duplicated(fd, result) };
@@ -484,6 +510,11 @@ stand_ins! {
             is_duplicated(fd, result);
         }
     };
+
+    /// `fcntl(2)` under the name that the C library keeps for itself.
+    __fcntl(fd: c_int, command: c_int, value: usize) -> c_int = fcntl,
+        // SAFETY: the caller's promise.
+        waits { Some(unsafe { fcntl(fd, command, value) }) };
 
     /// `fcntl(2)` of programs for large files.
     fcntl64(fd: c_int, command: c_int, value: usize) -> c_int = fcntl64, then |result| {
@@ -667,30 +698,13 @@ fn can_last(timeout: *const timespec) -> bool {
     time.is_none_or(|time| time.tv_sec != 0 || time.tv_nsec != 0)
 }
 
-/// Looks up the functions of the C library while the library is loaded: later, they are called where nothing
-/// may be looked up.
+/// The functions of the C library are looked up while this library is loaded.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = look_up;
 
 extern "C" fn look_up() {
-    guarded(|| {
-        // SAFETY: no file has these numbers, and none waits, so that each does nothing.
-        unsafe {
-            originals::close(-1);
-            originals::poll(ptr::null_mut(), 0, 0);
-            originals::ppoll(ptr::null_mut(), 0, &NOW, ptr::null());
-            let (none, mut at_once) = (ptr::null_mut(), timeval { tv_sec: 0, tv_usec: 0 });
-            originals::select(0, none, none, none, &mut at_once);
-            originals::pselect(0, none, none, none, &NOW, ptr::null());
-            originals::dup(-1);
-            originals::dup2(-1, -1);
-            originals::accept(-1, ptr::null_mut(), ptr::null_mut());
-            originals::listen(-1, 0);
-            originals::fcntl(-1, libc::F_GETFD, 0);
-            originals::fcntl64(-1, libc::F_GETFD, 0);
-        }
-    });
+    guarded(originals::look_up);
 }
 
 /// Begins a signature and drops it. What the provider has prepared for it stays with the key.
@@ -719,17 +733,30 @@ unsafe fn prepare(key: *mut c_void) {
     (passes.prepare)();
 }
 
-/// Works before a call waits as the server wants: runs passes, looks at the sockets, and reports to the server the
-/// handshakes that can go on (`Some`).
-fn wait<W: Watch>(watch: impl Fn() -> Option<W>, can_last: bool, look: impl Fn() -> c_int) -> Option<c_int> {
+/// What a call does before it waits as the server wants: runs passes, looks at the sockets, and tells the server of
+/// handshakes that can go on (`Some`). A signal handler's call may have interrupted anything, and is the original's.
+///
+/// # Safety
+///
+/// Stand-ins alone may call this.
+#[inline(always)]
+unsafe fn wait<W: Watch>(watch: impl Fn() -> Option<W>, can_last: bool, look: impl Fn() -> c_int) -> Option<c_int> {
     let passes = table::passes()?;
-    guarded(|| {
-        waits::count();
-        if can_last {
-            watch().inspect(Watch::remember);
-        }
-        handshakes::free_abandoned();
-    });
+    let are_left = handshakes::are_left();
+    let frame = match are_left {
+        // SAFETY: this is inlined into a stand-in.
+        true => unsafe { signals::end_of_frame(Place::here()) }?,
+        false => 0,
+    };
+    waits::count();
+    if can_last {
+        guarded(|| watch().inspect(Watch::remember));
+    }
+    if !are_left {
+        return None;
+    }
+    guarded(handshakes::free_abandoned);
+    let may_go_on = can_last && !handshakes::is_in_a_call(frame);
     while handshakes::suspended() > 0 {
         let next = guarded(|| {
             let watch = watch();
@@ -743,7 +770,7 @@ fn wait<W: Watch>(watch: impl Fn() -> Option<W>, can_last: bool, look: impl Fn()
                 Next::Deliver => Turn::Answer(watch.map_or(0, handshakes::deliver)),
                 Next::Look => Turn::Look,
                 Next::Run if handshakes::run_pass(1) > 0 => Turn::Answer(0),
-                Next::Run | Next::Wait if can_last && handshakes::go_on_unasked() => Turn::Answer(0),
+                Next::Run | Next::Wait if may_go_on && handshakes::go_on_unasked() => Turn::Answer(0),
                 Next::Run | Next::Wait => Turn::Wait,
             }
         });

@@ -6,6 +6,7 @@
 //! and its memory must stay. If it is freed on such a thread, it is abandoned: the thread whose
 //! call it is frees it.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -31,6 +32,8 @@ enum Call {
     Abandoned,
     /// The call has ended before the server asked again. The connection may be freed at any time.
     Returned,
+    /// It was on a thread that a fork has not copied. The connection can only be freed.
+    Orphaned,
 }
 
 /// A call of this handshake begins on a stack of ours.
@@ -69,7 +72,7 @@ pub(crate) fn taken(ssl: Ssl, handshake: usize) {
 pub(crate) fn is_freed(ssl: Ssl, handshake: usize) {
     if look(ssl).is_some_and(|known| known.call != Call::None && known.handshake == handshake) {
         end(ssl);
-        lock().lost.push(handshake);
+        with_all(|all| all.lost.push(handshake));
         LOST.fetch_add(1, Relaxed);
     }
 }
@@ -82,21 +85,33 @@ pub(crate) fn are_lost() -> bool {
 /// Returns whether the connection of this handshake was freed in the middle of its call, or before the server had its
 /// result.
 pub(crate) fn is_lost(handshake: usize) -> bool {
-    are_lost() && lock().lost.contains(&handshake)
+    are_lost() && with_all(|all| all.lost.contains(&handshake))
 }
 
 /// Nothing is left of this handshake.
 pub(crate) fn is_dropped(handshake: usize) {
-    let mut all = lock();
-    let before = all.lost.len();
-    all.lost.retain(|lost| *lost != handshake);
-    LOST.fetch_sub(before - all.lost.len(), Relaxed);
+    with_all(|all| {
+        let before = all.lost.len();
+        all.lost.retain(|lost| *lost != handshake);
+        LOST.fetch_sub(before - all.lost.len(), Relaxed);
+    });
 }
 
 /// Returns whether a thread is in the middle of such a call.
 pub(crate) fn is_under_way(ssl: Ssl) -> bool {
-    let is_it = |known: Known| matches!(known.call, Call::UnderWay | Call::Abandoned);
+    let is_it = |known: Known| matches!(known.call, Call::UnderWay | Call::Abandoned | Call::Orphaned);
     look(ssl).is_some_and(is_it)
+}
+
+/// This is the child of a fork: calls of handshakes that are not this thread's never go on.
+pub(crate) fn forked(is_own: impl Fn(usize) -> bool) {
+    with_all(|all| {
+        for known in all.known.values_mut() {
+            if known.call == Call::UnderWay && !is_own(known.handshake) {
+                known.call = Call::Orphaned;
+            }
+        }
+    });
 }
 
 /// The last owner but the call has freed the connection. False if there is no such call any more: then
@@ -169,24 +184,65 @@ pub(crate) fn lock() -> Locked {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether anything is known of any connection. A program that moves a connection passes it from thread to thread in
+/// some order, in which this comes, too.
+pub(crate) fn are_known() -> bool {
+    COUNT.load(Relaxed) > 0
+}
+
 fn look(ssl: Ssl) -> Option<Known> {
-    // A program that moves a connection passes it from thread to thread in some order, in which the
-    // count comes too.
-    if COUNT.load(Relaxed) == 0 {
+    if !are_known() {
         return None;
     }
-    lock().known.get(&ssl.addr()).copied()
+    with_all(|all| all.known.get(&ssl.addr()).copied())
 }
 
 fn change<R>(ssl: Ssl, change: impl FnOnce(&mut Known) -> R) -> R {
-    let mut all = lock();
-    let known = all.known.entry(ssl.addr()).or_default();
-    let result = change(known);
-    if *known == Known::default() {
-        all.known.remove(&ssl.addr());
+    with_all(|all| {
+        let known = all.known.entry(ssl.addr()).or_default();
+        let result = change(known);
+        if *known == Known::default() {
+            all.known.remove(&ssl.addr());
+        }
+        COUNT.store(all.known.len(), Relaxed);
+        result
+    })
+}
+
+/// Nothing else is locked in `work`.
+fn with_all<R>(work: impl FnOnce(&mut All) -> R) -> R {
+    // Dropped after the lock.
+    let _busy = Busy::begin();
+    work(&mut lock())
+}
+
+#[cfg(test)]
+pub(crate) fn while_locked(work: impl FnOnce()) {
+    with_all(|_| work());
+}
+
+/// Whether this thread has the lock, or is about to: a signal handler may have interrupted it.
+pub(crate) fn is_busy() -> bool {
+    BUSY.get()
+}
+
+struct Busy;
+
+impl Busy {
+    fn begin() -> Self {
+        BUSY.set(true);
+        Self
     }
-    COUNT.store(all.known.len(), Relaxed);
-    result
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        BUSY.set(false);
+    }
+}
+
+thread_local! {
+    static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
 static LOST: AtomicUsize = AtomicUsize::new(0);
@@ -254,6 +310,16 @@ mod tests {
         taken(ssl(0x6000), 88);
         is_freed(ssl(0x6000), 88);
         assert!(!is_lost(88), "the server had its result");
+    }
+
+    #[test]
+    fn the_child_of_a_fork_frees_what_was_another_threads() {
+        begin(ssl(0x7000), 97);
+        begin(ssl(0x8000), 98);
+        forked(|handshake| handshake != 98);
+        assert!(is_under_way(ssl(0x7000)) && is_under_way(ssl(0x8000)));
+        assert!(!abandon(ssl(0x8000)) && abandon(ssl(0x7000)));
+        assert!(!end(ssl(0x8000)) && end(ssl(0x7000)));
     }
 
     #[test]

@@ -16,7 +16,7 @@
 //! 4. A handshake has a number, which is also a value of its connection in OpenSSL ([`freed`]). A connection
 //!    that OpenSSL has freed without asking us is not touched again: its call stays where it was left.
 //!
-//! No handshake stays suspended while its thread sleeps. Before it does, each goes on that the server does not know
+//! No handshake stays suspended while its thread sleeps, unless it sleeps in a callback. Before it does, each goes on that the server does not know
 //! to ask for ([`go_on_unasked`]): it was told and did not ask, it waits elsewhere, or it has given the connection to
 //! another thread. If the call ends then, the server's next call gets what it has returned.
 //!
@@ -38,6 +38,7 @@ use widelane_status::Way;
 use crate::boundary::guarded;
 use crate::connections;
 use crate::originals::{self, InfoCallback, Ssl};
+use crate::signals::Place;
 use crate::waits::{self, Socket, Told, Watch};
 use crate::{registrations, rings, table};
 
@@ -220,7 +221,6 @@ pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
             State::Postponed | State::Idle | State::Returned => {}
         }
     } else if is_anothers(ssl) {
-        connections::moved();
         tell_way(Way::Moved);
         set_errno(libc::EAGAIN);
         return Some(TRY_AGAIN);
@@ -252,6 +252,7 @@ pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
 pub(crate) fn is_anothers(ssl: Ssl) -> bool {
     let is_anothers = connections::is_under_way(ssl) && find(ssl).is_none();
     if is_anothers {
+        connections::moved();
         TOLD_OF_ANOTHERS.set(ssl);
     }
     is_anothers
@@ -306,6 +307,9 @@ fn start(handshake: &Handshake, step: Step) -> Option<()> {
     };
     tell_way(way);
     if !way.waits() {
+        return None;
+    }
+    if originals::may_have_threads() && !waits::is_tried() {
         return None;
     }
     // Once the client has ended a handshake, data of the server may come in the middle of the next, which a call
@@ -577,7 +581,21 @@ pub(crate) fn has_ended(ssl: Ssl) {
 
 /// Returns whether this thread has handshakes that have not ended.
 pub(crate) fn are_under_way() -> bool {
-    with_table(|table| !table.is_empty()).unwrap_or(false)
+    LAST.load(Relaxed) > 0 && with_table(|table| !table.is_empty()).unwrap_or(false)
+}
+
+/// Whether a wait of this thread has anything to do.
+pub(crate) fn are_left() -> bool {
+    connections::are_known() && SUSPENDED.get() > 0 || connections::are_lost()
+}
+
+/// Whether nothing is to be done before or after a call for a connection, as far as can be seen at a glance: its handshake
+/// has ended, and no other is known of in the process. Programs that never suspend one pay only for this.
+#[inline(always)]
+pub(crate) fn is_alone(ssl: Ssl) -> bool {
+    // SAFETY: the server passes a connection.
+    let has_ended = || table::passes().is_none() || unsafe { originals::ssl_in_init(ssl) } == 0;
+    !connections::are_known() && !connections::were_moved() && !ssl.is_null() && has_ended()
 }
 
 /// Number of handshakes of this thread that wait or can go on.
@@ -644,8 +662,9 @@ fn run_all_passes(handshake: &Handshake) {
     while handshake.state.get() == State::Suspended && run_pass(1) > 0 {}
 }
 
-/// Until this is dropped, calls for `ssl` are not taken for calls of the handshake on whose stack they
-/// are made: a callback may use other connections.
+/// Until this is dropped, the thread is in a call of libssl's, and calls for `ssl` are not taken for calls of the
+/// handshake on whose stack they are made: a callback may use other connections.
+#[inline(always)]
 pub(crate) fn apart(ssl: Ssl) -> Apart {
     // What the original is asked is the server's last call.
     is_told_no_more_of_anothers(ssl);
@@ -655,21 +674,40 @@ pub(crate) fn apart(ssl: Ssl) -> Apart {
     if is_other {
         CURRENT.set(ptr::null());
     }
-    Apart(is_other.then_some(current))
+    let stack = Place::here().stack();
+    // A callback has left an outer call that lies below by a jump.
+    let outer = Some(CALL.get()).filter(|outer| *outer > stack);
+    CALL.set(outer.unwrap_or(stack));
+    Apart {
+        current: is_other.then_some(current),
+        outer: outer.unwrap_or(0),
+    }
 }
 
-pub(crate) struct Apart(Option<*const Handshake>);
+pub(crate) struct Apart {
+    current: Option<*const Handshake>,
+    outer: usize,
+}
 
 impl Drop for Apart {
     fn drop(&mut self) {
-        if let Some(current) = self.0 {
+        CALL.set(self.outer);
+        if let Some(current) = self.current {
             CURRENT.set(current);
         }
     }
 }
 
-/// The process was forked: jobs of suspended handshakes are its parent's. They go on, and find that.
+/// Whether a stand-in whose frame ends there was called in a call of libssl's: in a callback. The program may hold locks
+/// there that callbacks of other handshakes want.
+pub(crate) fn is_in_a_call(frame: usize) -> bool {
+    !CURRENT.get().is_null() || CALL.get() >= frame
+}
+
+/// The process was forked: jobs of suspended handshakes are its parent's. They go on, and find that. Calls of other
+/// threads never do.
 pub(crate) fn forked() {
+    connections::forked(|number| with_table(|table| table.values().any(|one| one.number == number)) == Some(true));
     let waiting = own(|one| one.state.get() == State::Suspended);
     waiting.into_iter().for_each(|ssl| wake(ssl));
 }
@@ -729,7 +767,6 @@ fn is_nonblocking(fd: c_int) -> bool {
 
 /// Takes notice of a server's handshake that can be suspended.
 fn begin(ssl: Ssl, fd: c_int) -> Option<*const Handshake> {
-    static LAST: AtomicUsize = AtomicUsize::new(0);
     let number = LAST.fetch_add(1, Relaxed) + 1;
     // SAFETY: the server passes a connection; the value is a number.
     let is_set = unsafe { originals::ssl_set_ex_data(ssl, index()?, ptr::without_provenance_mut(number)) == 1 };
@@ -775,7 +812,7 @@ fn index() -> Option<c_int> {
 /// in other hands, or a library may have called OpenSSL's function past us.
 extern "C" fn freed(ssl: Ssl, number: *mut c_void, _: *mut c_void, _: c_int, _: c_long, _: *mut c_void) {
     guarded(|| {
-        if number.is_null() {
+        if number.is_null() || cfg!(planted_fault = "connection") {
             return;
         }
         connections::is_freed(ssl, number.addr());
@@ -866,6 +903,13 @@ fn forget(ssl: Ssl) {
     if let Some(handshake) = with_table(|table| table.remove(&ssl.addr())).flatten() {
         connections::taken(ssl, handshake.number);
         handshake.set_state(State::Idle);
+        #[cfg(planted_fault = "handshake")]
+        {
+            let freed = &raw const *handshake;
+            drop(handshake);
+            // SAFETY: none. The test of the tests finds this.
+            std::hint::black_box(unsafe { (*freed).number });
+        }
     }
 }
 
@@ -1092,6 +1136,9 @@ impl Drop for Table {
     }
 }
 
+/// The number of the newest handshake that could have been suspended; 0: there was none in the process.
+static LAST: AtomicUsize = AtomicUsize::new(0);
+
 /// Bytes of a stack for passes, as many as the provider gives them.
 const STACK_OF_PASSES: usize = 512 * 1024;
 
@@ -1103,6 +1150,8 @@ thread_local! {
     static SUSPENDED: Cell<usize> = const { Cell::new(0) };
     /// The handshake on whose stack this thread runs.
     static CURRENT: Cell<*const Handshake> = const { Cell::new(ptr::null()) };
+    /// The stack pointer in the outermost stand-in whose original this thread is in; 0: it is in none.
+    static CALL: Cell<usize> = const { Cell::new(0) };
     /// The connection of which this thread was last told to try again because its call is another thread's.
     static TOLD_OF_ANOTHERS: Cell<Ssl> = const { Cell::new(ptr::null_mut()) };
     static STACKS: Stacks = Stacks::default();

@@ -21,7 +21,7 @@
 //! - Before a call that changes what a suspended handshake uses, and before a thread sleeps, the handshake goes on as
 //!   far as it can (`handshakes::settle`, `handshakes::go_on_unasked`).
 //! - Nothing is asked of thread-locals that are gone, and no lock is taken where none may be
-//!   (`registrations`, `forks`).
+//!   (`registrations`, `forks`); calls of signal handlers are the originals' (`signals`).
 //! - A mistake of ours ends at one boundary, and the original does the call (`boundary`).
 //!
 //! Where to start: `calls` has the functions that stand in for the originals, `handshakes` what is suspended, `waits`
@@ -48,6 +48,8 @@ mod originals;
 mod overload;
 mod registrations;
 mod rings;
+#[allow(unsafe_code)]
+mod signals;
 mod sync;
 #[allow(unsafe_code)]
 mod table;

@@ -1,6 +1,7 @@
 //! The functions that the program would call without this library.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::{mem, ptr};
 
@@ -17,34 +18,99 @@ pub(crate) type InfoCallback = unsafe extern "C-unwind" fn(Ssl, c_int, c_int);
 /// Callback of OpenSSL for a value of ours when it frees a connection (`CRYPTO_get_ex_new_index(3)`).
 pub(crate) type FreeCallback = extern "C" fn(Ssl, *mut c_void, *mut c_void, c_int, c_long, *mut c_void);
 
-/// Declares functions: each is looked up at its first call, behind this library in the order of symbols.
-/// Nothing is locked meanwhile, because a fork could leave that locked. A thread may be cancelled in a
-/// function, so that they unwind.
+/// Declares functions. Those of the C library are looked up while this library is loaded, because later they are called
+/// where nothing may be looked up; OpenSSL's at their first calls, because a program may load OpenSSL at any time. They
+/// are found behind this library in the order of symbols. Nothing is locked meanwhile, because a fork could leave that
+/// locked. A thread may be cancelled in a function, so that they unwind.
 macro_rules! originals {
     ($($name:ident = $symbol:literal in $library:ident: fn($($argument:ident: $type:ty),*) -> $result:ty
-        , otherwise $missing:expr;)*) => {$(
+        , otherwise $missing:expr;)*) => {
+        $(
         /// # Safety
         ///
         /// As the function of this name.
         pub(crate) unsafe fn $name($($argument: $type),*) -> $result {
-            static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-            let mut found = FOUND.load(Relaxed);
-            if found.is_null() {
-                found = find($symbol, $library);
-                FOUND.store(found, Relaxed);
-            }
-            match found.is_null() {
-                true => $missing,
+            match found::$name.get() {
+                None => $missing,
                 // SAFETY: the type is that of the function's public declaration, and the caller promises
                 // the rest.
-                false => unsafe {
+                Some(found) => unsafe {
                     mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) -> $result>(
-                        found,
+                        found.as_ptr(),
                     )($($argument),*)
                 },
             }
         }
-    )*};
+        )*
+
+        mod found {
+            #![allow(non_upper_case_globals)]
+            use super::{Found, LIBC, LIBCRYPTO, LIBSSL};
+            $(pub(super) static $name: Found = Found::new($symbol, $library);)*
+        }
+
+        static ALL: &[&Found] = &[$(&found::$name),*];
+    };
+}
+
+/// Looks up the functions of the C library.
+pub(crate) fn look_up() {
+    for function in ALL.iter().filter(|function| function.is_of_the_c_library()) {
+        function.get();
+    }
+}
+
+/// A function of a library.
+struct Found {
+    symbol: &'static CStr,
+    libraries: &'static [&'static CStr],
+    /// Its address, null before it was looked up, or [`MISSING`].
+    address: AtomicPtr<c_void>,
+}
+
+/// The C library that is there does not have the function, and never will.
+const MISSING: *mut c_void = ptr::dangling_mut::<u8>().cast();
+
+impl Found {
+    const fn new(symbol: &'static CStr, libraries: &'static [&'static CStr]) -> Self {
+        Self {
+            symbol,
+            libraries,
+            address: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    fn is_of_the_c_library(&self) -> bool {
+        ptr::eq(self.libraries, LIBC)
+    }
+
+    #[inline]
+    fn get(&self) -> Option<NonNull<c_void>> {
+        let mut address = self.address.load(Relaxed);
+        if address.is_null() {
+            address = self.find();
+        }
+        NonNull::new(address).filter(|found| found.as_ptr() != MISSING)
+    }
+
+    #[cold]
+    fn find(&self) -> *mut c_void {
+        let mut address = find(self.symbol, self.libraries);
+        if address.is_null() && self.is_of_the_c_library() {
+            address = MISSING;
+        }
+        self.address.store(address, Relaxed);
+        address
+    }
+}
+
+/// Whether the process may have more than one thread. The C library knows it from version 2.32 on.
+pub(crate) fn may_have_threads() -> bool {
+    static SINGLE: Found = Found::new(c"__libc_single_threaded", LIBC);
+    // SAFETY: the C library's public variable, a byte that changes at most when threads begin.
+    SINGLE
+        .get()
+        .is_none_or(|single| unsafe { single.cast::<c_char>().read_volatile() } == 0)
 }
 
 originals! {
@@ -207,9 +273,9 @@ fn missing() -> c_int {
 }
 
 /// The names under which a library may have been loaded, newest first.
-const LIBSSL: &[&CStr] = &[c"libssl.so.4", c"libssl.so.3"];
-const LIBCRYPTO: &[&CStr] = &[c"libcrypto.so.4", c"libcrypto.so.3"];
-const LIBC: &[&CStr] = &[c"libc.so.6"];
+static LIBSSL: &[&CStr] = &[c"libssl.so.4", c"libssl.so.3"];
+static LIBCRYPTO: &[&CStr] = &[c"libcrypto.so.4", c"libcrypto.so.3"];
+static LIBC: &[&CStr] = &[c"libc.so.6"];
 
 /// The symbol behind this library's own. A library that the program loads by `dlopen` is not in that
 /// order; it is asked by its name, if it is there, and stays loaded.
@@ -228,4 +294,18 @@ fn find(symbol: &CStr, libraries: &[&CStr]) -> *mut c_void {
         }
     }
     ptr::null_mut()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_c_librarys_functions_were_looked_up_at_load() {
+        let of_c: Vec<_> = ALL.iter().filter(|function| function.is_of_the_c_library()).collect();
+        assert!(of_c.len() > 20);
+        for function in of_c {
+            assert!(!function.address.load(Relaxed).is_null(), "{:?}", function.symbol);
+        }
+    }
 }

@@ -231,11 +231,11 @@ pub(crate) fn is_shared(epoll: Instance) -> bool {
     place.is_none_or(|place| place.waiter.load(Relaxed) == SEVERAL)
 }
 
-/// Forgets which threads wait: called in the child of a fork, where another one may.
-pub(crate) fn forked() {
+/// This is the child of a fork, which has only this thread: no other one waits any more.
+pub(crate) fn forked(thread: u64) {
     for place in SLOTS.iter().take(HIGHEST.load(Relaxed) + 1) {
         // A store would have the child copy the page.
-        if place.waiter.load(Relaxed) != 0 {
+        if ![0, thread, SEVERAL].contains(&place.waiter.load(Relaxed)) {
             place.waiter.store(0, Relaxed);
         }
     }

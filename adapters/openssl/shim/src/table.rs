@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use widelane_openssl_tables::{Passes, Suspension};
 
 use crate::boundary::guarded;
-use crate::{forks, handshakes, imports};
+use crate::{forks, handshakes, imports, signals};
 
 /// The provider's table.
 pub(crate) fn passes() -> Option<&'static Passes> {
@@ -16,6 +16,7 @@ extern "C" fn attach(passes: &'static Passes) {
     guarded(|| {
         if passes.fits() && handshakes::can_switch_stacks() {
             forks::begin();
+            signals::begin();
             // A process has one provider; a second context of OpenSSL's brings the same table.
             let _ = PASSES.set(passes);
         }

@@ -4,7 +4,8 @@
 //! socket (`poll`, `select`) or the epoll instance in which the socket is registered, or it names that instance. Each
 //! kind of wait is a [`Watch`].
 //!
-//! `poll` and `select` may be called in signal handlers: what is kept of them needs no memory then.
+//! `poll` and `select` may be called in signal handlers: what is kept of them needs no memory then. While handshakes are
+//! suspended, nothing is kept of calls in handlers (`signals`).
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -90,14 +91,15 @@ pub(crate) struct InInstance<'a> {
 
 impl Watch for InInstance<'_> {
     fn remember(&self) {
-        if !registrations::waits(self.instance, this_thread()) {
+        let mut known = INSTANCES.get();
+        if known[0] == Some(self.instance) || !registrations::waits(self.instance, this_thread()) {
             return;
         }
-        let mut known = INSTANCES.get();
         if !known.contains(&Some(self.instance)) {
             known.rotate_right(1);
             known[0] = Some(self.instance);
             INSTANCES.set(known);
+            TRIALS.set(0);
         }
     }
 
@@ -251,6 +253,20 @@ fn waits_in(instance: Instance) -> bool {
     is_known && !registrations::is_shared(instance) || is_in_the_set(instance.descriptor() as c_int)
 }
 
+/// Returns whether handshakes of a process with threads may be suspended here. The first are not: if threads take turns at
+/// waiting, another one waits in the instance while this one is busy with them, and the instance is known to be shared. A
+/// handshake that was suspended before would stay so until its thread has its next turn.
+pub(crate) fn is_tried() -> bool {
+    let trials = TRIALS.get();
+    if trials < NEEDED {
+        TRIALS.set(trials + 1);
+    }
+    trials == NEEDED
+}
+
+/// Calls that OpenSSL does alone for that.
+const NEEDED: u32 = 8;
+
 /// Returns whether this thread waits in that instance.
 pub(crate) fn is_waited_in(epoll: c_int) -> bool {
     registrations::instance(epoll).is_some_and(waits_in)
@@ -340,8 +356,8 @@ fn place(fd: c_int) -> (usize, u64) {
     (fd as u32 as usize / 64, 1 << (fd as u32 % 64))
 }
 
-/// A number that no other thread has at the same time.
-fn this_thread() -> u64 {
+/// A number that no other thread has at the same time. The thread has it in the child of a fork, too.
+pub(crate) fn this_thread() -> u64 {
     COUNT.with(|count| (&raw const *count).addr() as u64)
 }
 
@@ -350,6 +366,8 @@ const KEPT: usize = 4;
 
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
+    /// Calls that were not suspended since this thread began to wait in its newest instance, up to [`NEEDED`].
+    static TRIALS: Cell<u32> = const { Cell::new(0) };
     /// Epoll instances in which this thread has waited, the newest first.
     static INSTANCES: Cell<[Option<Instance>; KEPT]> = const { Cell::new([None; KEPT]) };
     /// The last of `poll` and `select` by which it has waited.

@@ -9,19 +9,24 @@
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
+#include <openssl/kdf.h>
+#include <openssl/rand.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <poll.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/close_range.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -60,13 +65,15 @@ static __thread size_t job_count;
 static __thread unsigned long job_total;
 static int suspensions;
 
-/* Passes of four are full. */
+/* Jobs of a full pass. */
+static size_t full = 4;
+
 static size_t turn(int any)
 {
     struct job *job = jobs;
     size_t carried = job_count;
 
-    if (carried == 0 || (!any && carried < 4))
+    if (carried == 0 || (!any && carried < full))
         return 0;
     jobs = NULL;
     job_count = 0;
@@ -141,7 +148,7 @@ static void attach(void)
 }
 
 /* Waits for a pass on the handshake's stack. 0 if the handshake is being ended. */
-static int wait_for_pass(void)
+__attribute__((unused)) static int wait_for_pass(void)
 {
     void *handshake = library == NULL ? NULL : library->current();
     struct job job = { handshake, 0, jobs }, **place;

@@ -1,8 +1,10 @@
 /* Uses of libssl that are allowed and unusual, while handshakes are suspended or not. Each prints what it
  * sees; the same is seen with the library and without it. Arguments: the use, where handshakes are
- * suspended (cert, hello, alpn, or all of these and where a client's certificate is verified), the TLS version (1.2, 1.3). Without arguments: the names of the uses. */
+ * suspended (cert, hello, alpn, all of these and where a client's certificate is verified, or every call of libssl's to
+ * libcrypto as well), the TLS version (1.2, 1.3). Without arguments: the names of the uses. */
 
 #include "stand_in.h"
+#include "everywhere.h"
 
 #define CHECK(condition)                                              \
     do {                                                              \
@@ -24,6 +26,7 @@ struct connection {
 
 static SSL_CTX *context, *client_context;
 static const char *points;
+static int are_all;
 static int freed, ex_data;
 
 /* ---- The server's own callbacks. */
@@ -39,7 +42,7 @@ static int at_certificate(SSL *ssl, void *unused)
         in_callback = NULL;
         call(ssl);
     }
-    if (strcmp(points, "cert") != 0 && strcmp(points, "all") != 0)
+    if (strcmp(points, "cert") != 0 && !are_all)
         return 1;
     return wait_for_pass();
 }
@@ -48,7 +51,7 @@ static int at_hello(SSL *ssl, int *alert, void *unused)
 {
     (void)ssl, (void)unused;
     *alert = SSL_AD_INTERNAL_ERROR;
-    if (strcmp(points, "hello") != 0 && strcmp(points, "all") != 0)
+    if (strcmp(points, "hello") != 0 && !are_all)
         return SSL_CLIENT_HELLO_SUCCESS;
     return wait_for_pass() ? SSL_CLIENT_HELLO_SUCCESS : SSL_CLIENT_HELLO_ERROR;
 }
@@ -59,7 +62,7 @@ static int at_protocol(SSL *ssl, const unsigned char **out, unsigned char *len,
     (void)ssl, (void)in_len, (void)unused;
     *out = in + 1;
     *len = in[0];
-    if (strcmp(points, "alpn") != 0 && strcmp(points, "all") != 0)
+    if (strcmp(points, "alpn") != 0 && !are_all)
         return SSL_TLSEXT_ERR_OK;
     return wait_for_pass() ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
@@ -134,7 +137,7 @@ static SSL_CTX *server_context(int version)
     SSL_CTX *made = SSL_CTX_new(TLS_server_method());
 
     use_new_certificate(made);
-    if (strcmp(points, "all") == 0) {
+    if (are_all) {
         SSL_CTX_set_verify(made, SSL_VERIFY_PEER, NULL);
         SSL_CTX_set_cert_verify_callback(made, at_client_certificate, NULL);
         SSL_CTX_set_session_id_context(made, (const unsigned char *)"uses", 4);
@@ -324,6 +327,19 @@ static void plain(void)
 
     complete(c);
     drop_all(c);
+}
+
+/* Handshakes of a thread among others, after which its instance is known to be its own. */
+static void warm_up(int epoll)
+{
+    int i;
+
+    for (i = 0; i < 8; i++) {
+        struct connection *c = connect_one(epoll);
+
+        complete(c);
+        drop_all(c);
+    }
 }
 
 static void many(void)
@@ -617,6 +633,9 @@ static void on_story(const SSL *ssl, int where, int result)
     size_t len = strlen(story);
 
     (void)ssl;
+    /* The client answers while the server is suspended: it need not wait for that. */
+    if (is_suspended_everywhere && where == SSL_CB_ACCEPT_EXIT && result < 0)
+        return;
     snprintf(story + len, sizeof story - len, "%x:%d ", where, result);
 }
 
@@ -788,7 +807,7 @@ static pid_t fork_once(void)
     pid_t child = fork();
 
     if (child == 0)
-        alarm(20);
+        alarm(60);
     return child;
 }
 
@@ -1400,8 +1419,11 @@ static void free_value(void *value)
 static void *thread_with_value(void *middle)
 {
     int epoll = new_epoll();
-    struct connection *c = connect_one(epoll), *d = connect_one(epoll);
+    struct connection *c, *d;
 
+    warm_up(epoll);
+    c = connect_one(epoll);
+    d = connect_one(epoll);
     call_once(d);
     complete(d);
     if (middle != NULL)
@@ -1428,8 +1450,10 @@ static void thread_ends(void)
 static void *thread_calls_once(void *of)
 {
     struct connection **c = of;
+    int epoll = new_epoll();
 
-    *c = connect_one(new_epoll());
+    warm_up(epoll);
+    *c = connect_one(epoll);
     call_once(*c);
     return NULL;
 }
@@ -1959,6 +1983,7 @@ static void *thread_serves(void *epoll)
     int turns;
 
     wait_once(*(int *)epoll);
+    warm_up(*(int *)epoll);
     __atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);
     for (turns = 0; turns < 1000 && !victim->server_done; turns++)
         serve(*(int *)epoll, 10);
@@ -2129,6 +2154,8 @@ static void odd_numbers(void)
     SSL_free(NULL);
 }
 
+#include "handlers.h"
+
 #define USE(name, suspends) { #name, name, suspends }
 
 static const struct use {
@@ -2218,6 +2245,16 @@ static const struct use {
     USE(becomes_a_daemon, 1),
     USE(child_sleeps, 1),
     USE(odd_numbers, 0),
+    USE(handler_waits, 1),
+    USE(handlers_wait_anywhere, 1),
+    USE(handlers_fork, 0),
+    USE(callback_waits_with_a_lock, 1),
+    USE(callback_jumps_away, 1),
+    USE(leaders_take_turns, 0),
+    USE(fork_beside_a_handshake, 1),
+    USE(daemon_closes_everything, 1),
+    USE(vfork_changes_its_own, 1),
+    USE(other_names, 1),
 };
 
 /* Ways that the library tells of some uses: bits of the numbers in crates/status/src/way.rs. */
@@ -2267,9 +2304,12 @@ int main(int count, char **arguments)
             printf("%s %d\n", uses[i].name, uses[i].suspends);
         return 0;
     }
-    alarm(20);
+    alarm(60);
     signal(SIGPIPE, SIG_IGN);
     points = arguments[2];
+    is_suspended_everywhere = strcmp(points, "every") == 0;
+    are_all = is_suspended_everywhere || strcmp(points, "all") == 0;
+    full = is_suspended_everywhere ? (size_t)-1 : 4;
     version = strcmp(arguments[3], "1.2") == 0 ? TLS1_2_VERSION : TLS1_3_VERSION;
     attach();
     ex_data = SSL_get_ex_new_index(0, NULL, NULL, NULL, on_free);
