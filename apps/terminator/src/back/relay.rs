@@ -12,6 +12,7 @@ use rustls::{ConnectionCommon, HandshakeKind, ProtocolVersion, ServerConnection}
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, timeout};
+use widelane_access_log::{Alert, LogEntry, Side};
 
 use crate::back::backend::{BackendStream, Missed, Socket, reset};
 use crate::back::backend_tls::{BackendTlsConfig, shake};
@@ -24,7 +25,6 @@ use crate::front::alert;
 use crate::front::site::Site;
 use crate::io::{PollSocket, write_tls};
 use crate::material::certificate::common_name;
-use crate::observe::access_log::{Alert, LogEntry, Side};
 use crate::observe::stats::End;
 use crate::turn::Turn;
 use crate::worker_state::WorkerState;
@@ -312,7 +312,7 @@ impl From<&[u8]> for Unsent {
 }
 
 /// Why no more can be decrypted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 enum Stop {
     /// The client has sent close_notify.
     Goodbye,

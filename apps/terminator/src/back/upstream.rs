@@ -5,13 +5,14 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use rustls::ClientConnection;
 use rustls_pki_types::ServerName;
 use tokio::sync::watch;
+use widelane_names::NoAnswer;
 
 use crate::back::backend::Missed;
 use crate::back::backend_tls::BackendTlsConfig;
@@ -19,7 +20,6 @@ use crate::back::health::{Health, Observation, State};
 use crate::back::tls_failure::{Handshakes, Reason};
 use crate::config::{Backend, HealthCheck, ProxyVersion};
 use crate::observe::log_limiter::LogLimiter;
-use crate::waiting::wait_while;
 
 /// One address of a backend, with what all workers know of it. It is the same for all listeners and
 /// routes, and outlives reloads.
@@ -81,8 +81,6 @@ pub(crate) struct Subject {
 pub(crate) struct Upstreams {
     began: Instant,
     registry: Mutex<Registry>,
-    /// A name was looked up, with or without success.
-    looked_up: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -109,14 +107,6 @@ impl Name {
     fn is_open(&self) -> bool {
         self.addresses.is_empty() && self.fault.is_none()
     }
-}
-
-/// Why a name could not be looked up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NoAnswer {
-    pub(crate) reason: String,
-    /// Whether it may be over in a while, with nothing corrected.
-    pub(crate) passing: bool,
 }
 
 /// The addresses of one backend.
@@ -172,7 +162,6 @@ impl Default for Upstreams {
         Self {
             began: Instant::now(),
             registry: Mutex::default(),
-            looked_up: Condvar::new(),
         }
     }
 }
@@ -247,26 +236,18 @@ impl Upstreams {
         self.lock().names.clone()
     }
 
-    pub(crate) fn addresses_of(&self, host: &str) -> Vec<IpAddr> {
+    /// Whether the first lookup of any of these names has not ended.
+    pub(crate) fn awaits_any(&self, hosts: &BTreeSet<String>) -> bool {
         let known = self.lock();
-        let name = known.names.get(host);
-        name.map(|name| name.addresses.clone()).unwrap_or_default()
+        hosts
+            .iter()
+            .any(|host| known.names.get(host).is_some_and(Name::is_open))
     }
 
-    /// Waits until each of these names was looked up, but not for ever, and not after `is_cut_off` says
-    /// so. Returns those without an address, with what was wrong.
-    pub(crate) fn wait_for(
-        &self,
-        hosts: &BTreeSet<String>,
-        limit: Duration,
-        is_cut_off: &mut dyn FnMut() -> bool,
-    ) -> Vec<(String, NoAnswer)> {
-        let is_open = |known: &Registry| {
-            let mut names = hosts.iter().filter_map(|host| known.names.get(host));
-            names.any(Name::is_open)
-        };
-        let known = wait_while(&self.looked_up, self.lock(), limit, is_cut_off, is_open);
-        let missing = known
+    /// Those of these names that have no address, with what was wrong.
+    pub(crate) fn without_address(&self, hosts: &BTreeSet<String>) -> Vec<(String, NoAnswer)> {
+        let known = self.lock();
+        let without = known
             .names
             .iter()
             .filter(|(host, name)| hosts.contains(*host) && name.addresses.is_empty());
@@ -274,15 +255,34 @@ impl Upstreams {
             let fault = name.fault.clone();
             fault.unwrap_or_else(|| NoAnswer::passing("no answer in time"))
         };
-        missing.map(|(host, name)| (host.clone(), fault(name))).collect()
+        without.map(|(host, name)| (host.clone(), fault(name))).collect()
+    }
+
+    /// A lookup has ended.
+    pub(crate) fn looked_up(&self, host: &str, answer: Result<Vec<IpAddr>, NoAnswer>) {
+        match answer {
+            Ok(addresses) => self.learned(host, addresses),
+            Err(fault) => self.not_learned(host, fault),
+        }
     }
 
     /// The addresses that a name has now.
-    pub(crate) fn learned(&self, host: &str, addresses: Vec<IpAddr>) {
+    fn learned(&self, host: &str, mut addresses: Vec<IpAddr>) {
         let mut known = self.lock();
         let Some(name) = known.names.get_mut(host) else {
             return;
         };
+        let found = addresses.len();
+        addresses.truncate(Backend::MOST);
+        let used = addresses.len();
+        if found > used && addresses != name.addresses {
+            tracing::warn!(
+                name = host,
+                found,
+                used,
+                "too many addresses, and the last are not used"
+            );
+        }
         name.succeeded += 1;
         let failed = name.fault.take().is_some();
         let differ = name.addresses != addresses;
@@ -293,11 +293,10 @@ impl Upstreams {
         if differ {
             known.renew(host, self.began);
         }
-        self.looked_up.notify_all();
     }
 
     /// A lookup has failed: the name keeps the addresses that it has.
-    pub(crate) fn not_learned(&self, host: &str, fault: NoAnswer) {
+    fn not_learned(&self, host: &str, fault: NoAnswer) {
         let mut known = self.lock();
         let Some(name) = known.names.get_mut(host) else {
             return;
@@ -317,7 +316,6 @@ impl Upstreams {
         for pool in known.pools.iter().filter_map(Weak::upgrade) {
             known.note_waiting(&pool);
         }
-        self.looked_up.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {
@@ -328,24 +326,6 @@ impl Upstreams {
     /// another one.
     pub(crate) fn is_up(&self, upstream: &Upstream) -> bool {
         !upstream.is_down() && upstream.health.state(upstream.now()).0 == State::Good
-    }
-}
-
-impl NoAnswer {
-    pub(crate) fn passing(reason: impl Into<String>) -> Self {
-        let reason = reason.into();
-        Self { reason, passing: true }
-    }
-
-    pub(crate) fn lasting(reason: impl Into<String>) -> Self {
-        let reason = reason.into();
-        Self { reason, passing: false }
-    }
-}
-
-impl fmt::Display for NoAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
     }
 }
 
@@ -1057,8 +1037,15 @@ mod tests {
         assert!(kept.clone().count() == 3 && kept.clone().all(|(one, other)| Arc::ptr_eq(one, other)));
 
         let many: Vec<IpAddr> = (0..100).map(|last| [10, 0, 1, last].into()).collect();
-        upstreams.learned("b.test", many);
+        upstreams.learned("b.test", many.clone());
         assert_eq!(addresses_in_turn(&pool).len(), Backend::MOST);
+        assert_eq!(upstreams.names()["b.test"].addresses, many[..Backend::MOST]);
+        upstreams.not_learned("b.test", NoAnswer::passing("no answer"));
+        let b = &upstreams.names()["b.test"];
+        assert_eq!(
+            (b.addresses.len(), b.failed, b.fault.is_some()),
+            (Backend::MOST, 1, true)
+        );
     }
 
     #[test]

@@ -17,11 +17,10 @@ mod values;
 pub use batching::Batching;
 pub(crate) use document::Environment;
 pub use document::{ConfigError, Document};
-pub(crate) use fault::{Fault, is_passing, is_shortage};
+pub(crate) use fault::{Fault, is_shortage};
 pub use listener::{
     BackendTls, Certificate, CheckKind, ClientAuth, ClientAuthMode, HealthCheck, KeyKind, Listener, Route, Tickets,
     TlsVersion, UnknownNames,
 };
 pub use process::{Config, Drain, Limits, Metrics, PerSource};
-pub(crate) use values::is_responder;
-pub use values::{Backend, HostPort, LogFormat, LogTarget, Network, OcspSource, ProxyVersion};
+pub use values::{Backend, HostPort, Network, OcspSource, ProxyVersion};

@@ -12,8 +12,7 @@ use ipnet::{IpNet, Ipv4Net};
 use rustls_pki_types::ServerName;
 use serde::de::{self, DeserializeSeed, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use ureq::http::Uri;
-use ureq::http::uri::Scheme;
+use widelane_ocsp::is_responder;
 
 /// Where the decrypted bytes go: `ADDR:PORT`, `HOST:PORT` (but for port 0), `unix:PATH`, or `unix:@NAME` for an abstract
 /// socket (at most 107 bytes).
@@ -52,32 +51,6 @@ pub enum ProxyVersion {
     V2,
     /// Binary, also with what the handshake has agreed on, in records.
     V2Records,
-}
-
-/// Where the access log goes: the path of a file or FIFO, `stderr`, `-` for standard output, or `off`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum LogTarget {
-    /// Nowhere.
-    #[default]
-    Off,
-    /// To standard error.
-    Stderr,
-    /// To standard output.
-    Stdout,
-    /// Into a file or a FIFO.
-    File(PathBuf),
-}
-
-/// How a line of the access log is written: `json` or `text`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum LogFormat {
-    /// As an object of JSON.
-    #[default]
-    Json,
-    /// As `key=value`, with text of clients in quotes.
-    Text,
 }
 
 /// Where OCSP responses come from: the path of a file in DER, which another program renews; `fetch`, the responder that
@@ -155,20 +128,6 @@ impl FromStr for ProxyVersion {
     }
 }
 
-impl FromStr for LogTarget {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "off" => Ok(Self::Off),
-            "stderr" => Ok(Self::Stderr),
-            "-" => Ok(Self::Stdout),
-            "" => Err("no file is named; write a path, `stderr`, `-` (standard output) or `off`".into()),
-            path => Ok(Self::File(path.into())),
-        }
-    }
-}
-
 impl FromStr for OcspSource {
     type Err = String;
 
@@ -192,37 +151,6 @@ impl FromStr for OcspSource {
 /// Whether a text is meant as an address in the web.
 fn is_web_address(text: &str) -> bool {
     text.contains("://")
-}
-
-/// The address of a responder that can be asked: `http://`, a host, and what follows.
-pub(crate) fn is_responder(address: &str) -> bool {
-    address.parse::<Uri>().is_ok_and(|address| {
-        let has_host = address.host().is_some_and(|host| !host.is_empty());
-        address.scheme() == Some(&Scheme::HTTP) && has_host
-    })
-}
-
-impl fmt::Display for LogTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Off => f.write_str("off"),
-            Self::Stderr => f.write_str("stderr"),
-            Self::Stdout => f.write_str("standard output"),
-            Self::File(path) => path.display().fmt(f),
-        }
-    }
-}
-
-impl FromStr for LogFormat {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "json" => Ok(Self::Json),
-            "text" => Ok(Self::Text),
-            _ => Err(format!("`{text}` is no format of the access log; write json or text")),
-        }
-    }
 }
 
 impl Backend {
@@ -352,7 +280,7 @@ macro_rules! read_as_text {
     )*};
 }
 
-read_as_text!(Backend, LogFormat, LogTarget, Network, OcspSource, ProxyVersion);
+read_as_text!(Backend, Network, OcspSource, ProxyVersion);
 
 /// A choice by its name: a backend, or a form of ChaCha20-Poly1305.
 pub(super) fn choice<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {

@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
 use tokio::time::{Instant, timeout, timeout_at};
+use widelane_access_log::{Alert, LogEntry};
 
 use crate::back::relay::{ProxiedAddresses, Session};
 use crate::front::admission::Admission;
@@ -47,9 +48,8 @@ use crate::front::read_ahead::Expected;
 use crate::front::site::Site;
 use crate::handshaker::{Handshake, ProcessFailure};
 use crate::io::{PollSocket, read_tls, write_tls};
-use crate::observe::access_log::{Alert, LogEntry};
-use crate::observe::reason;
 use crate::observe::stats::{End, Failure, Refusal};
+use crate::observe::{log_entry, reason};
 use crate::turn::Turn;
 use crate::worker_state::WorkerState;
 
@@ -88,14 +88,14 @@ pub(crate) async fn serve(
             Ok(begun) => begun,
             Err(NotBegun::Failed(failure)) => {
                 worker.stats.failed(failure);
-                log.failed(failure);
+                log.failed(failure.name());
                 let failure = failure.name();
                 tracing::debug!(%peer, failure, "closed before the handshake began");
                 return;
             }
             Err(NotBegun::Refused(refusal)) => {
                 worker.stats.refused(refusal);
-                log.refused(refusal);
+                log.refused(refusal.name());
                 let limit = refusal.name();
                 tracing::debug!(%peer, limit, "refused: a limit of the source");
                 return;
@@ -141,7 +141,8 @@ pub(crate) async fn serve(
         .handshake(tls.protocol_version(), tls.handshake_kind(), accepted.elapsed());
     let is_resumed = tls.handshake_kind() == Some(HandshakeKind::Resumed);
     worker.handshaker.count(is_resumed, took);
-    log.complete(&tls);
+    log.agreed(|| log_entry::agreed(&tls));
+    log.complete(|| log_entry::complete(&tls));
     if presence == Presence::Gone {
         worker.stats.closed_without_request.fetch_add(1, Relaxed);
         log.unused();
@@ -149,7 +150,7 @@ pub(crate) async fn serve(
     }
     let Ok(client) = client.into_stream() else {
         worker.stats.ended(End::Client);
-        log.ended(End::Client);
+        log.ended(End::Client.name());
         return;
     };
     let mut session = Session {
@@ -172,7 +173,7 @@ pub(crate) async fn serve(
     // The connection to the backend is closed; the client's may last a while.
     session.counted = None;
     worker.stats.ended(end);
-    log.ended(end);
+    log.ended(end.name());
     tracing::debug!(peer = %proxied.client(peer), how = end.name(), "connection ended");
     let is_bounded = match end {
         // The client may be about to send more, and has an end or an alert to read.
@@ -382,7 +383,7 @@ async fn handshake(
         }
         // What a handshake costs is done for the most part. A client may be slow to read or to answer.
         drop(permit.take());
-        log.handshake(&tls);
+        log.agreed(|| log_entry::agreed(&tls));
         if let Err(failure) = result {
             log.alert(refuse(client, &mut tls, &failure, opening.summary, spoken).await);
             return Err(blame(failure));
@@ -483,7 +484,7 @@ async fn refuse(
         let mut words = Vec::new();
         while tls.wants_write() && tls.write_tls(&mut words).is_ok_and(|n| n > 0) {}
         alert::finish(&mut words, failure, summary, tls.protocol_version());
-        alert = alert::at_end(&words).map(Alert::Sent).or(alert);
+        alert = alert::at_end(&words).map(alert::sent).or(alert);
         // The socket's buffer has room for a server's first flights.
         let _ = client.last_words().write_all(&words);
     }
@@ -531,13 +532,13 @@ fn fail(error: HandshakeError, peer: SocketAddr, log: &mut LogEntry, worker: &Wo
         HandshakeError::Failed(failure, error) => (failure, error),
         HandshakeError::Overloaded => {
             worker.stats.refused(Refusal::Engine);
-            log.refused(Refusal::Engine);
+            log.refused(Refusal::Engine.name());
             tracing::debug!(%peer, "refused: the engine's queue is full");
             return true;
         }
     };
     worker.stats.failed(failure);
-    log.failed(failure);
+    log.failed(failure.name());
     let (result, reason) = (failure.name(), error.as_deref().map(reason::of));
     // Of certificates the log always tells, since the operator has chosen who may come; of all else, which anybody can
     // cause, only on demand.

@@ -11,10 +11,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use rustls_pki_types::UnixTime;
+use widelane_ocsp::{StapleStatus, Verdict};
 
 use crate::back::upstream::{Name, Upstream};
-use crate::material::ocsp::Verdict;
-use crate::material::stapling::StapleStatus;
 use crate::observe::encode::{self, counters, gauges};
 use crate::observe::stats::{BOUNDS_US, BUCKETS, End, Failure, Refusal, Stats, TicketRefusal};
 use crate::shared::Shared;
