@@ -14,7 +14,7 @@ use widelane_affinity::Cpus;
 use widelane_names::{Names, Resolver};
 use widelane_ocsp::Renewal;
 
-use crate::back::upstream::Upstreams;
+use crate::back::pool::Upstreams;
 use crate::back::{checks, host_names};
 use crate::config::{Config, ConfigError, Document, Environment, Fault};
 use crate::cores::{Cores, Machine, Workers};

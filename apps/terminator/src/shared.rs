@@ -9,7 +9,7 @@ use rustls_pki_types::UnixTime;
 use tokio::sync::watch;
 use widelane_access_log::AccessLog;
 
-use crate::back::upstream::Upstreams;
+use crate::back::pool::Upstreams;
 use crate::config::Limits;
 use crate::crypto::Crypto;
 use crate::front::site::Site;

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::back::backend::{BackendStream, Socket};
 use crate::back::backend_tls::shake;
-use crate::back::upstream::{Subject, Upstreams};
+use crate::back::pool::{Subject, Upstreams};
 use crate::config::{CheckKind, ProxyVersion};
 use crate::handshaker::ClientHandshake;
 use crate::housekeeping::spawn;

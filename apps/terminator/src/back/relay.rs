@@ -14,12 +14,13 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use widelane_access_log::{Alert, LogEntry, Side};
 
+use crate::back::attempts::ConnectAttempt;
 use crate::back::backend::{BackendStream, Missed, Socket, reset};
 use crate::back::backend_tls::{BackendTlsConfig, shake};
 use crate::back::pace::{Pace, Records};
 use crate::back::proxy;
 use crate::back::tls_failure::TlsFailure;
-use crate::back::upstream::{ConnectAttempt, ConnectionCount};
+use crate::back::upstream::ConnectionCount;
 use crate::config::ProxyVersion;
 use crate::front::alert;
 use crate::front::site::Site;
