@@ -16,7 +16,7 @@ use widelane_ocsp::Renewal;
 
 use crate::back::pool::Upstreams;
 use crate::back::{checks, host_names};
-use crate::config::{Config, ConfigError, Document, Environment, Fault};
+use crate::config::{Config, ConfigError, Document, Fault};
 use crate::cores::{Cores, Machine, Workers};
 use crate::crypto::Crypto;
 use crate::front::site::{Site, Slot};
@@ -28,9 +28,10 @@ use crate::material::watch::Fingerprint;
 use crate::material::{files, stapling};
 use crate::observe::endpoint;
 use crate::prepared::{Kept, Prepared};
+use crate::server_error::ServerError;
 use crate::shared::Shared;
 use crate::worker::{self, Command, RunOn, Spare, Worker};
-use crate::{privileges, resources};
+use crate::{next_start, privileges, resources};
 
 /// A running terminator. Dropping it cuts all connections; [`Server::stop`] lets them end first.
 #[derive(Debug)]
@@ -43,44 +44,6 @@ pub struct Server {
     housekeeping: Housekeeping,
     /// The configuration at the start. A reload cannot change all of it.
     started: Config,
-}
-
-/// Why a server did not start or a signal loop could not run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServerError {
-    /// The configuration has a fault.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The system refuses something that every server needs.
-    #[error("cannot {doing}: {source}; {remedy}")]
-    Machine {
-        /// What the server tried to do.
-        doing: String,
-        /// The system's error.
-        source: io::Error,
-        /// What the operator can do.
-        remedy: &'static str,
-    },
-}
-
-impl ServerError {
-    /// A thread that does not start.
-    pub(crate) fn no_thread(doing: &str) -> impl Fn(io::Error) -> Self {
-        move |source| Self::Machine {
-            doing: doing.into(),
-            source,
-            remedy: "raise the limits of threads and descriptors",
-        }
-    }
-
-    /// Whether it may be over in a while, with nothing corrected.
-    pub(crate) fn is_passing(&self) -> bool {
-        match self {
-            Self::Config(error) => error.is_passing(),
-            Self::Machine { .. } => true,
-        }
-    }
 }
 
 impl Server {
@@ -120,7 +83,7 @@ impl Server {
         let inherited = Inherited::from_environment().map_err(locate)?;
         let sockets = sockets::open(config, accepting, &inherited, |_| false).map_err(locate)?;
         warn_of_left_out(config, &cores, &inherited);
-        let metrics = bind_metrics(config).map_err(locate)?;
+        let metrics = endpoint::bind_for(config).map_err(locate)?;
         stapling::prepare(document, account.as_ref());
         if let Some(account) = &account {
             privileges::become_account(account).map_err(locate)?;
@@ -139,7 +102,7 @@ impl Server {
         let log = open_log(&shared, config).map_err(locate)?;
         let prepared = Prepared::new(document, files, log, &Kept::default(), &shared)?;
         let housekeeping = start_housekeeping()?;
-        let names = follow_names(&housekeeping, shared.upstreams.clone(), resolver);
+        let names = host_names::look_up(&housekeeping, shared.upstreams.clone(), resolver);
         let state = State::new(document, fingerprint, inherited, names);
         let run_on = |index: usize| match (&cores.workers, &borrowers) {
             (Workers::Pinned(cpus), _) => {
@@ -198,12 +161,12 @@ impl Server {
         let hosts = host_names::all(config);
         if !hosts.is_empty() {
             let housekeeping = start_housekeeping()?;
-            let names = follow_names(&housekeeping, shared.upstreams.clone(), resolver);
+            let names = host_names::look_up(&housekeeping, shared.upstreams.clone(), resolver);
             shared.upstreams.follow(&hosts);
             names.follow(hosts.clone(), false);
-            wait_for_names(&shared.upstreams, &hosts, &mut || false);
+            host_names::wait_for(&shared.upstreams, &hosts, &mut || false);
             let then = "a start would go on, and look it up again";
-            log_missing(document, &shared.upstreams, then);
+            host_names::log_missing(document, &shared.upstreams, then);
         }
         Ok(())
     }
@@ -363,7 +326,7 @@ impl Server {
         let wanted = host_names::all(document.config());
         let new: BTreeSet<String> = wanted.difference(&before).cloned().collect();
         state.follow_names(upstreams, &wanted | &before, true);
-        wait_for_names(upstreams, &new, is_cut_off);
+        host_names::wait_for(upstreams, &new, is_cut_off);
         match upstreams.without_address(&new).first() {
             Some((host, fault)) => {
                 let fault = host_names::fault(document.config(), host, fault);
@@ -382,7 +345,7 @@ impl Server {
             // Also if they are refused: they are read again when they have changed again.
             state.files = fingerprint.clone();
         }
-        check_next_start(&self.started, config, document.environment()).map_err(locate)?;
+        next_start::check(&self.started, config, document.environment()).map_err(locate)?;
         let files = files::read(config).map_err(locate)?;
         if let Some(fault) = files::unread_response(&files) {
             return Err(locate(fault.clone()).into());
@@ -398,7 +361,7 @@ impl Server {
         let sockets = sockets.map_err(locate)?;
         self.commit(state, prepared, sockets);
         state.files = fingerprint;
-        for key in fixed_keys_changed(&self.started, config) {
+        for key in next_start::keys_changed(&self.started, config) {
             tracing::warn!("`{key}` has changed; the change takes effect at the next start");
         }
         Ok(())
@@ -467,7 +430,7 @@ impl Server {
         let keys = shared.ticket_keys.subscribe();
         self.housekeeping.run("ticket keys", || roll_in_time(keys));
         let upstreams = shared.upstreams.clone();
-        let later = || log_missing_later(document, upstreams);
+        let later = || host_names::log_missing_later(document, upstreams);
         self.housekeeping.run("first answers about names", later);
         if let Some(socket) = metrics {
             self.housekeeping.run("metrics", || endpoint::serve(socket, shared));
@@ -635,90 +598,10 @@ fn log_fault(error: LogError) -> Fault {
     }
 }
 
-fn bind_metrics(config: &Config) -> Result<Option<TcpListener>, Fault> {
-    let bound = config.metrics.listen.map(|address| {
-        let bound = endpoint::bind(address);
-        bound.map_err(|error| sockets::bind_fault("metrics.listen", address, &error))
-    });
-    bound.transpose()
-}
-
-/// The keys that differ although a reload cannot change them.
-fn fixed_keys_changed(before: &Config, after: &Config) -> Vec<&'static str> {
-    let same = [
-        ("workers", before.workers == after.workers),
-        ("cpus", before.cpus == after.cpus),
-        ("user", before.user == after.user),
-        ("group", before.group == after.group),
-        ("core_files", before.core_files == after.core_files),
-        ("batching", before.batching == after.batching),
-        ("chacha20poly1305", before.chacha20poly1305 == after.chacha20poly1305),
-        ("metrics", before.metrics == after.metrics),
-    ];
-    same.into_iter().filter(|(_, same)| !same).map(|(key, _)| key).collect()
-}
-
-/// Checks what has changed and takes effect at the next start only: a fault in it would not be noticed until then.
-fn check_next_start(before: &Config, after: &Config, environment: &Environment) -> Result<(), Fault> {
-    if (&before.user, &before.group) != (&after.user, &after.group) {
-        privileges::find(after)?;
-    }
-    if (&before.cpus, &before.batching) != (&after.cpus, &after.batching) {
-        Cores::decide(after, &Machine::here(environment))?;
-    }
-    // At a port of our own, only the next start can tell.
-    let own = before.listeners.iter().flat_map(|listener| &listener.listen);
-    let mut own = own.chain(&before.metrics.listen).map(|one| one.port());
-    match after.metrics.listen {
-        Some(address) if !own.any(|own| own == address.port()) => bind_metrics(after).map(drop),
-        _ => Ok(()),
-    }
-}
-
 fn start_housekeeping() -> Result<Housekeeping, ServerError> {
     Housekeeping::start().map_err(ServerError::no_thread("start the housekeeping thread"))
 }
 
-/// Names that are looked up for `upstreams`, none so far.
-fn follow_names(housekeeping: &Housekeeping, upstreams: Arc<Upstreams>, resolver: Resolver) -> Names {
-    let (names, follower) = Names::new(resolver);
-    let report = move |host: &str, answer| upstreams.looked_up(host, answer);
-    housekeeping.run("lookups of host names", || follower.run(report));
-    names
-}
-
-/// Waits until each of these names was looked up, but not for ever, and not after `is_cut_off` says so.
-fn wait_for_names(upstreams: &Upstreams, hosts: &BTreeSet<String>, is_cut_off: &mut dyn FnMut() -> bool) {
-    let until = Instant::now() + FIRST_ANSWER;
-    while upstreams.awaits_any(hosts) && Instant::now() < until && !is_cut_off() {
-        std::thread::sleep(NAMES_LOOK);
-    }
-}
-
-/// Waits for the first answers about the names of a server that serves already: its listeners need not wait for a DNS
-/// server that is silent.
-async fn log_missing_later(document: Document, upstreams: Arc<Upstreams>) {
-    let hosts = host_names::all(document.config());
-    let until = Instant::now() + FIRST_ANSWER;
-    while upstreams.awaits_any(&hosts) && Instant::now() < until {
-        tokio::time::sleep(NAMES_LOOK).await;
-    }
-    log_missing(&document, &upstreams, "it is looked up again until it has one");
-}
-
-/// Logs each name that has no address yet, with what happens `then`.
-fn log_missing(document: &Document, upstreams: &Upstreams, then: &str) {
-    let hosts = host_names::all(document.config());
-    for (host, fault) in upstreams.without_address(&hosts) {
-        let fault = document.locate(host_names::fault(document.config(), &host, &fault));
-        tracing::warn!("{fault}; {then}");
-    }
-}
-
-/// How long a start or a reload waits for names that it does not know.
-const FIRST_ANSWER: Duration = Duration::from_secs(5);
-/// Time between two looks at whether they have been looked up.
-const NAMES_LOOK: Duration = Duration::from_millis(10);
 /// Time between two looks of a server that stops at whether all connections have ended.
 pub(crate) const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
@@ -728,7 +611,6 @@ mod tests {
     use std::num::NonZeroUsize;
 
     use tempfile::TempDir;
-    use widelane_names::NoAnswer;
 
     use super::*;
     use crate::config::{Backend, Certificate, Listener};
@@ -808,61 +690,5 @@ mod tests {
         let document = Document::from_flags(config).unwrap();
         let none = Resolver::new(|_| Err(std::io::ErrorKind::NotFound.into()));
         Server::check_with(&document, none).unwrap();
-    }
-
-    /// So that a reload is tried again by itself.
-    #[test]
-    fn a_name_that_may_be_found_later_is_a_passing_fault() {
-        let config = Config::default();
-        for passing in [true, false] {
-            let fault = NoAnswer {
-                reason: "no answer".into(),
-                passing,
-            };
-            let fault = host_names::fault(&config, "app.test", &fault);
-            assert_eq!(fault.passing, passing);
-        }
-    }
-
-    #[test]
-    fn what_would_stop_the_next_start_is_refused_in_a_reload() {
-        let before = Config::default();
-        let key = |change: fn(&mut Config)| {
-            let mut after = before.clone();
-            change(&mut after);
-            check_next_start(&before, &after, &Environment::default()).map_err(|fault| fault.key)
-        };
-        assert_eq!(key(|config| config.user = Some("no user".into())), Err("user".into()));
-        let group = |config: &mut Config| {
-            (config.user, config.group) = (Some("root".into()), Some("no group".into()));
-        };
-        assert_eq!(key(group), Err("group".into()));
-        let cpus = |config: &mut Config| config.cpus = "1023".parse().unwrap();
-        assert_eq!(key(cpus), Err("cpus".into()));
-        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let taken = other.local_addr().unwrap();
-        let metrics = |before: &Config| {
-            let mut after = before.clone();
-            after.metrics.listen = Some(taken);
-            check_next_start(before, &after, &Environment::default()).map_err(|fault| fault.key)
-        };
-        assert_eq!(metrics(&before), Err("metrics.listen".into()));
-        let mut own = before.clone();
-        own.metrics.listen = Some(taken);
-        assert_eq!(metrics(&own), Ok(()));
-        // Also if this process is not root any more.
-        assert_eq!(key(|config| config.user = Some("daemon".into())), Ok(()));
-        assert_eq!(key(|config| config.workers = NonZeroUsize::new(9)), Ok(()));
-    }
-
-    #[test]
-    fn fixed_keys_are_noticed() {
-        let before = Config::default();
-        let mut after = before.clone();
-        assert_eq!(fixed_keys_changed(&before, &after), [""; 0]);
-        after.limits.handshakes = 7;
-        after.workers = NonZeroUsize::new(7);
-        after.batching.queue = 7;
-        assert_eq!(fixed_keys_changed(&before, &after), ["workers", "batching"]);
     }
 }

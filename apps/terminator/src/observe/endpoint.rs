@@ -14,12 +14,23 @@ use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
+use crate::config::{Config, Fault};
+use crate::front::sockets::bind_fault;
 use crate::housekeeping::spawn;
 use crate::observe::scrape::Scrape;
 use crate::observe::scrape_format::{Format, classic};
 use crate::shared::Shared;
 
-pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+/// Binds the address of a configuration, if it has one.
+pub(crate) fn bind_for(config: &Config) -> Result<Option<TcpListener>, Fault> {
+    let bound = config.metrics.listen.map(|address| {
+        let bound = bind(address);
+        bound.map_err(|error| bind_fault("metrics.listen", address, &error))
+    });
+    bound.transpose()
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = TcpListener::bind(address)?;
     socket.set_nonblocking(true)?;
     Ok(socket)
