@@ -5,14 +5,26 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use widelane_terminator::fuzzing::ocsp_response;
+use rustls_pki_types::{CertificateDer, UnixTime};
+use std::sync::LazyLock;
+use std::time::Duration;
+use widelane_ocsp::{Subject, check};
 
-fuzz_target!(|response: &[u8]| match ocsp_response(&[LEAF, ISSUER], response, NOW) {
-    Err(problem) => assert!(!problem.is_empty() && !problem.contains('\n'), "{problem:?}"),
-    Ok((from, until, _)) => {
+fuzz_target!(|response: &[u8]| match check(&SUBJECT, response, UnixTime::since_unix_epoch(Duration::from_secs(NOW))) {
+    Err(refusal) => {
+        let problem = refusal.to_string();
+        assert!(!problem.is_empty() && !problem.contains('\n'), "{problem:?}");
+    }
+    Ok(verdict) => {
+        let (from, until) = (verdict.this_update, verdict.next_update);
         assert!(from <= NOW + 300 && NOW < until);
         assert_eq!((from, until), (NOW - 86_400, NOW + 6 * 86_400));
     }
+});
+
+static SUBJECT: LazyLock<Subject> = LazyLock::new(|| {
+    let chain = [LEAF, ISSUER].map(CertificateDer::from);
+    Subject::of(&chain).expect("a certificate and its issuer")
 });
 
 /// The certificate that the corpus is about, and the one of its issuer.

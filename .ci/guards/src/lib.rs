@@ -400,6 +400,9 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (TEXT, &[]),
     ("widelane-poison", &[]),
     ("widelane-emulation", &[CPU]),
+    (ACCESS_LOG, &[]),
+    (NAMES, &[]),
+    (OCSP, &[FILES]),
     (TESTKIT, &[STATUS]),
     ("widelane-c", &[CPU, MARKS, WIDE]),
     ("widelane-openssl", &[CPU, CRYPTO, ENGINE, FORKS, MARKS, STATUS, TABLES]),
@@ -412,7 +415,9 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "widelane-terminator",
-        &[AFFINITY, CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS, STATUS, TEXT],
+        &[
+            AFFINITY, CRYPTO, BATCHING, ENGINE, FILES, PEM, RUSTLS, STATUS, TEXT, ACCESS_LOG, NAMES, OCSP,
+        ],
     ),
     (TICKET_ETCD, &[FILES, PEM]),
     ("widelane-load", &[AFFINITY, ENGINE, PEM, RUSTLS]),
@@ -533,6 +538,9 @@ const TESTKIT: &str = "widelane-testkit";
 const FILES: &str = "widelane-files";
 const FORKS: &str = "widelane-forks";
 const TEXT: &str = "widelane-text";
+const ACCESS_LOG: &str = "widelane-access-log";
+const NAMES: &str = "widelane-names";
+const OCSP: &str = "widelane-ocsp";
 const THREADS: &str = "widelane-threads";
 const FREQUENCY: &str = "widelane-frequency";
 const SPEED: &str = "widelane-speed";

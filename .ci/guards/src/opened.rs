@@ -181,7 +181,7 @@ pub const EXCEPTIONS: &[Exception] = &[
         "no instrument: reads what its user names, with the rights of that user",
     ),
     except(
-        "apps/terminator/src/observe/access_log/output.rs",
+        "crates/access-log/src/output.rs",
         &["OpenOptions"],
         "appends to a log, after it has given up root",
     ),
@@ -196,7 +196,7 @@ pub const EXCEPTIONS: &[Exception] = &[
         "a folder of its own that must be new",
     ),
     except(
-        "apps/terminator/src/material/ocsp/store.rs",
+        "crates/ocsp/src/store.rs",
         &[],
         "a folder of its own, which it hands to the user that it becomes",
     ),

@@ -31,9 +31,11 @@ struct Types {
 /// The page for the tree at `root`.
 pub fn page(root: &Path) -> Result<String, String> {
     let mut types = Types::default();
-    for entry in fs::read_dir(root.join(FOLDER)).map_err(|error| error.to_string())? {
-        let path = entry.map_err(|error| error.to_string())?.path();
-        types.read(&fs::read_to_string(path).map_err(|error| error.to_string())?);
+    for folder in FOLDERS {
+        for entry in fs::read_dir(root.join(folder)).map_err(|error| error.to_string())? {
+            let path = entry.map_err(|error| error.to_string())?.path();
+            types.read(&fs::read_to_string(path).map_err(|error| error.to_string())?);
+        }
     }
     types.page()
 }
@@ -209,7 +211,8 @@ const SEVERAL: [&str; 3] = ["\"one_or_several\"", "\"paths\"", "\"texts\""];
 const SAY_VALUES: &str = "write `Values: ….` into its doc comment";
 const SAY_DEFAULT: &str = "write `Default: ….` into its doc comment";
 const TABLE: &str = "| key | values | default | |\n| --- | --- | --- | --- |\n";
-const FOLDER: &str = "apps/terminator/src/config";
+/// Keys, and types of values that belong to crates of their own.
+const FOLDERS: [&str; 2] = ["apps/terminator/src/config", "crates/access-log/src"];
 const HEAD: &str = "\
 # The configuration file of `widelane serve`
 

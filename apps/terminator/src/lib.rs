@@ -20,31 +20,35 @@ mod crypto;
 mod demo;
 mod front;
 mod handshaker;
+mod housekeeping;
 mod io;
 mod lending;
 mod material;
+mod next_start;
 mod number;
 mod observe;
 mod prepared;
 mod privileges;
 mod resources;
 mod server;
+mod server_error;
 mod shared;
 mod signals;
 mod turn;
-mod waiting;
 mod worker;
 mod worker_state;
 
 pub use config::{
     Backend, BackendTls, Batching, Certificate, CheckKind, ClientAuth, ClientAuthMode, Config, ConfigError, Document,
-    Drain, HealthCheck, HostPort, KeyKind, Limits, Listener, LogFormat, LogTarget, Metrics, Network, OcspSource,
-    PerSource, ProxyVersion, Route, Tickets, TlsVersion, UnknownNames,
+    Drain, HealthCheck, HostPort, KeyKind, Limits, Listener, Metrics, Network, OcspSource, PerSource, ProxyVersion,
+    Route, Tickets, TlsVersion, UnknownNames,
 };
 pub use demo::{Demo, DemoError};
 pub use material::ticket_files::{TicketDirectory, TicketFile, TicketFilesError};
-pub use server::{Server, ServerError};
+pub use server::Server;
+pub use server_error::ServerError;
 pub use signals::Signals;
+pub use widelane_access_log::{LogFormat, LogTarget};
 pub use widelane_affinity::Cpus;
 pub use widelane_batching::PlacementChoice;
 
@@ -55,24 +59,9 @@ pub mod fuzzing {
     use crate::front::client_hello::Hello;
     use crate::front::opening::Opening;
     use crate::front::proxy_header;
-    use crate::material::ocsp::{Subject, check};
     use crate::material::ticket_key::KeyBytes;
     use crate::observe::scrape_format::Format;
-    use rustls_pki_types::{CertificateDer, UnixTime};
     use std::net::SocketAddr;
-    use std::time::Duration;
-
-    /// An OCSP response about the first certificate of a chain, at a time in seconds since 1970: since when
-    /// and until when it is good, and whether it says revoked.
-    pub fn ocsp_response(chain: &[&'static [u8]], response: &[u8], now: u64) -> Result<(u64, u64, bool), String> {
-        let chain: Vec<_> = chain.iter().map(|one| CertificateDer::from(*one)).collect();
-        let subject = Subject::of(&chain).map_err(|error| error.to_string())?;
-        let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
-        match check(&subject, response, now) {
-            Ok(verdict) => Ok((verdict.this_update, verdict.next_update, verdict.revoked)),
-            Err(refusal) => Err(refusal.to_string()),
-        }
-    }
 
     /// A PROXY header that a load balancer has sent: its length, and client and server if it names
     /// them. `Ok(None)`: there is more to come.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use rustls::time_provider::DefaultTimeProvider;
+use widelane_access_log::Prepared as PreparedLog;
+use widelane_ocsp::Staples;
 
 use crate::back::backend_tls::BackendTlsConfig;
 use crate::back::routes::Routes;
@@ -11,10 +13,8 @@ use crate::front::site::Site;
 use crate::front::sources::SourceLimits;
 use crate::material::files::Files;
 use crate::material::in_use::{CertificateFile, FilesInUse, TicketKeyFile};
-use crate::material::ocsp::Staples;
 use crate::material::resumption::TicketKeys;
 use crate::material::{stapling, tls};
-use crate::observe::access_log;
 use crate::resources;
 use crate::shared::Shared;
 
@@ -24,7 +24,7 @@ pub(crate) struct Prepared {
     /// One for each listener.
     pub(crate) sites: Vec<Arc<Site>>,
     pub(crate) kept: Kept,
-    pub(crate) log: access_log::Prepared,
+    pub(crate) log: PreparedLog,
 }
 
 /// Ticket keys and OCSP responses of a configuration, which the next one takes over where it names the same.
@@ -39,7 +39,7 @@ impl Prepared {
     pub(crate) fn new(
         document: &Document,
         files: Vec<Files>,
-        log: access_log::Prepared,
+        log: PreparedLog,
         before: &Kept,
         shared: &Shared,
     ) -> Result<Self, ConfigError> {

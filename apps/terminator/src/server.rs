@@ -2,33 +2,36 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use rustls_pki_types::UnixTime;
+use widelane_access_log::{LogError, Prepared as PreparedLog};
 use widelane_affinity::Cpus;
+use widelane_names::{Names, Resolver};
+use widelane_ocsp::Renewal;
 
-use crate::back::checks::Checks;
-use crate::back::names::{FIRST_ANSWER, HostNames, Names, Resolver, fault as name_fault};
-use crate::back::upstream::Upstreams;
-use crate::config::{Config, ConfigError, Document, Environment, Fault};
+use crate::back::pool::Upstreams;
+use crate::back::{checks, host_names};
+use crate::config::{Config, ConfigError, Document, Fault};
 use crate::cores::{Cores, Machine, Workers};
 use crate::crypto::Crypto;
 use crate::front::site::{Site, Slot};
 use crate::front::sockets::{self, Accepting, Inherited, SlotName, Sockets};
+use crate::housekeeping::{Housekeeping, Task};
 use crate::lending::Borrowers;
-use crate::material::ocsp::Renewal;
+use crate::material::resumption::roll_in_time;
 use crate::material::watch::Fingerprint;
 use crate::material::{files, stapling};
-use crate::observe::access_log;
-use crate::observe::endpoint::Endpoint;
+use crate::observe::endpoint;
 use crate::prepared::{Kept, Prepared};
+use crate::server_error::ServerError;
 use crate::shared::Shared;
 use crate::worker::{self, Command, RunOn, Spare, Worker};
-use crate::{privileges, resources};
+use crate::{next_start, privileges, resources};
 
 /// A running terminator. Dropping it cuts all connections; [`Server::stop`] lets them end first.
 #[derive(Debug)]
@@ -37,47 +40,10 @@ pub struct Server {
     workers: Vec<Worker>,
     accepting: Accepting,
     state: Mutex<State>,
-    endpoint: Option<Endpoint>,
+    metrics_address: Option<SocketAddr>,
+    housekeeping: Housekeeping,
     /// The configuration at the start. A reload cannot change all of it.
     started: Config,
-}
-
-/// Why a server did not start or a signal loop could not run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServerError {
-    /// The configuration has a fault.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The system refuses something that every server needs.
-    #[error("cannot {doing}: {source}; {remedy}")]
-    Machine {
-        /// What the server tried to do.
-        doing: String,
-        /// The system's error.
-        source: io::Error,
-        /// What the operator can do.
-        remedy: &'static str,
-    },
-}
-
-impl ServerError {
-    /// A thread that does not start.
-    pub(crate) fn no_thread(doing: &str) -> impl Fn(io::Error) -> Self {
-        move |source| Self::Machine {
-            doing: doing.into(),
-            source,
-            remedy: "raise the limits of threads and descriptors",
-        }
-    }
-
-    /// Whether it may be over in a while, with nothing corrected.
-    pub(crate) fn is_passing(&self) -> bool {
-        match self {
-            Self::Config(error) => error.is_passing(),
-            Self::Machine { .. } => true,
-        }
-    }
 }
 
 impl Server {
@@ -117,7 +83,7 @@ impl Server {
         let inherited = Inherited::from_environment().map_err(locate)?;
         let sockets = sockets::open(config, accepting, &inherited, |_| false).map_err(locate)?;
         warn_of_left_out(config, &cores, &inherited);
-        let endpoint = bind_metrics(config).map_err(locate)?;
+        let metrics = endpoint::bind_for(config).map_err(locate)?;
         stapling::prepare(document, account.as_ref());
         if let Some(account) = &account {
             privileges::become_account(account).map_err(locate)?;
@@ -133,12 +99,11 @@ impl Server {
         let crypto = crypto.map_err(locate)?;
         crypto.begin(config.batching.backend);
         let shared = Arc::new(Shared::new(all, crypto, &config.limits));
-        let log = shared.access_log.prepare(config).map_err(locate)?;
+        let log = open_log(&shared, config).map_err(locate)?;
         let prepared = Prepared::new(document, files, log, &Kept::default(), &shared)?;
-        let mut state = State::new(document, fingerprint, inherited, &shared, resolver);
-        state.names.follow(HostNames::by(config)).map_err(no_names_thread)?;
-        log_missing_later(document, &shared)?;
-        state.begin_checks(config, &shared)?;
+        let housekeeping = start_housekeeping()?;
+        let names = host_names::look_up(&housekeeping, shared.upstreams.clone(), resolver);
+        let state = State::new(document, fingerprint, inherited, names);
         let run_on = |index: usize| match (&cores.workers, &borrowers) {
             (Workers::Pinned(cpus), _) => {
                 let cpu = cpus.iter().cycle().nth(index);
@@ -154,20 +119,20 @@ impl Server {
         };
         let workers = (0..all).map(|index| worker::start(index, run_on(index), shared.clone()));
         let workers: io::Result<_> = workers.collect();
-        let mut server = Self {
+        let server = Self {
             shared,
             workers: workers.map_err(ServerError::no_thread("start a worker thread"))?,
             accepting,
             state: Mutex::new(state),
-            endpoint: None,
+            metrics_address: metrics.as_ref().and_then(|socket| socket.local_addr().ok()),
+            housekeeping,
             started: config.clone(),
         };
-        server.commit(&mut server.state(), prepared, sockets);
-        if let Some(mut endpoint) = endpoint {
-            let started = endpoint.start(server.shared.clone());
-            started.map_err(ServerError::no_thread("start the metrics thread"))?;
-            server.endpoint = Some(endpoint);
-        }
+        let mut state = server.state();
+        state.follow_names(&server.shared.upstreams, host_names::all(config), false);
+        server.commit(&mut state, prepared, sockets);
+        drop(state);
+        server.begin_tasks(document, metrics);
         Ok(server)
     }
 
@@ -182,7 +147,9 @@ impl Server {
         let files = files::read(config).map_err(locate)?;
         let account = privileges::lookup(config).map_err(locate)?;
         let is_final = account.is_none_or(|account| account.is_current());
-        access_log::check(config, is_final).map_err(locate)?;
+        widelane_access_log::check(&config.access_log, is_final)
+            .map_err(log_fault)
+            .map_err(locate)?;
         let environment = document.environment();
         let cores = Cores::decide(config, &Machine::here(environment)).map_err(locate)?;
         let crypto = Crypto::start(config, environment, cores.placement, None).map_err(locate)?;
@@ -191,10 +158,16 @@ impl Server {
         let mut prepared = Prepared::new(document, files, log, &Kept::default(), &shared)?;
         prepared.kept.staples.take_waiting(UnixTime::now());
         shared.set_files(&prepared.sites);
-        let mut names = Names::new(shared.upstreams.clone(), resolver);
-        names.follow(HostNames::by(config)).map_err(no_names_thread)?;
-        let then = "a start would go on, and look it up again";
-        log_missing(document, &shared.upstreams, then);
+        let hosts = host_names::all(config);
+        if !hosts.is_empty() {
+            let housekeeping = start_housekeeping()?;
+            let names = host_names::look_up(&housekeeping, shared.upstreams.clone(), resolver);
+            shared.upstreams.follow(&hosts);
+            names.follow(hosts.clone(), false);
+            host_names::wait_for(&shared.upstreams, &hosts, &mut || false);
+            let then = "a start would go on, and look it up again";
+            host_names::log_missing(document, &shared.upstreams, then);
+        }
         Ok(())
     }
 
@@ -210,7 +183,7 @@ impl Server {
 
     /// The address of the metrics endpoint, if there is one.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.endpoint.as_ref().map(Endpoint::address)
+        self.metrics_address
     }
 
     /// Live connections, over all workers.
@@ -335,8 +308,8 @@ impl Server {
         let replaced = |()| self.replace(state, document, is_whole);
         let reloaded = learned.and_then(replaced);
         // The new ones, or those from before if it was refused.
-        let wanted = HostNames::by(state.document.config());
-        state.names.follow(wanted).map_err(no_names_thread)?;
+        let wanted = host_names::all(state.document.config());
+        state.follow_names(&self.shared.upstreams, wanted, false);
         reloaded
     }
 
@@ -349,16 +322,14 @@ impl Server {
         is_cut_off: &mut dyn FnMut() -> bool,
     ) -> Result<(), ServerError> {
         let upstreams = &self.shared.upstreams;
-        let before = HostNames::by(state.document.config());
-        let mut wanted = HostNames::by(document.config());
-        let new: BTreeSet<String> = wanted.hosts.difference(&before.hosts).cloned().collect();
-        wanted.hosts.extend(before.hosts);
-        wanted.anew = true;
-        state.names.follow(wanted).map_err(no_names_thread)?;
-        let missing = upstreams.wait_for(&new, FIRST_ANSWER, is_cut_off);
-        match missing.first() {
+        let before = host_names::all(state.document.config());
+        let wanted = host_names::all(document.config());
+        let new: BTreeSet<String> = wanted.difference(&before).cloned().collect();
+        state.follow_names(upstreams, &wanted | &before, true);
+        host_names::wait_for(upstreams, &new, is_cut_off);
+        match upstreams.without_address(&new).first() {
             Some((host, fault)) => {
-                let fault = name_fault(document.config(), host, fault);
+                let fault = host_names::fault(document.config(), host, fault);
                 Err(ServerError::Config(document.locate(fault)))
             }
             None => Ok(()),
@@ -374,24 +345,23 @@ impl Server {
             // Also if they are refused: they are read again when they have changed again.
             state.files = fingerprint.clone();
         }
-        check_next_start(&self.started, config, document.environment()).map_err(locate)?;
+        next_start::check(&self.started, config, document.environment()).map_err(locate)?;
         let files = files::read(config).map_err(locate)?;
+        if let Some(fault) = files::unread_response(&files) {
+            return Err(locate(fault.clone()).into());
+        }
         let log = match whole {
-            true => self.shared.access_log.prepare(config).map_err(locate)?,
+            true => open_log(&self.shared, config).map_err(locate)?,
             false => self.shared.access_log.same(),
         };
         let prepared = Prepared::new(document, files, log, &state.kept, &self.shared)?;
-        if let Some(fault) = prepared.kept.staples.passing_fault() {
-            return Err(locate(fault.clone()).into());
-        }
-        state.begin_checks(config, &self.shared)?;
         // The last thing that can fail: no client waits at a socket that is closed again.
         let is_open = |name: &SlotName| state.slots.contains_key(name);
         let sockets = sockets::open(config, self.accepting, &state.inherited, is_open);
         let sockets = sockets.map_err(locate)?;
         self.commit(state, prepared, sockets);
         state.files = fingerprint;
-        for key in fixed_keys_changed(&self.started, config) {
+        for key in next_start::keys_changed(&self.started, config) {
             tracing::warn!("`{key}` has changed; the change takes effect at the next start");
         }
         Ok(())
@@ -433,18 +403,38 @@ impl Server {
                 let _ = worker.commands.send(Command::Close { slot: slot.clone() });
             }
         }
-        self.shared.access_log.adopt(log, config);
+        self.shared.access_log.adopt(log);
         self.shared.ticket_keys.send_replace(kept.keys.all());
         kept.keys.succeed(std::mem::take(&mut state.kept.keys));
         state.kept = kept;
         let store = stapling::store(&document);
         let wanted = state.kept.staples.wanted();
-        state.renewal.follow(wanted, store.as_ref());
-        if !config.has_checks() {
-            state.checks.end();
+        if let Some(work) = state.renewal.follow(wanted, store.as_ref()) {
+            self.housekeeping.run("the renewal of OCSP responses", || work.run());
+        }
+        match (config.has_checks(), state.checks.is_some()) {
+            (true, false) => {
+                let upstreams = self.shared.upstreams.clone();
+                state.checks = Some(self.housekeeping.run("checks of backends", || checks::run(upstreams)));
+            }
+            (false, _) => state.end_checks(),
+            (true, true) => {}
         }
         state.document = document;
         self.shared.set_files(&sites);
+    }
+
+    /// Begins the tasks that last as long as the server.
+    fn begin_tasks(&self, document: &Document, metrics: Option<TcpListener>) {
+        let (document, shared) = (document.clone(), self.shared.clone());
+        let keys = shared.ticket_keys.subscribe();
+        self.housekeeping.run("ticket keys", || roll_in_time(keys));
+        let upstreams = shared.upstreams.clone();
+        let later = || host_names::log_missing_later(document, upstreams);
+        self.housekeeping.run("first answers about names", later);
+        if let Some(socket) = metrics {
+            self.housekeeping.run("metrics", || endpoint::serve(socket, shared));
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -464,7 +454,7 @@ impl Server {
     pub(crate) fn begin_drain(&self) {
         self.shared.draining.store(true, Relaxed);
         let mut state = self.state();
-        state.checks.end();
+        state.end_checks();
         // Each descriptor of a socket keeps it open.
         state.inherited = Inherited::default();
         drop(state);
@@ -489,7 +479,6 @@ impl Server {
         }
         // All connections have ended, and all their lines are in the queue.
         self.shared.access_log.stop();
-        self.endpoint = None;
     }
 }
 
@@ -503,7 +492,7 @@ impl Drop for Server {
 #[derive(Debug)]
 struct State {
     names: Names,
-    checks: Checks,
+    checks: Option<Task>,
     kept: Kept,
     renewal: Renewal,
     /// The configuration in use.
@@ -527,10 +516,10 @@ struct Refused {
 
 impl State {
     /// The state before the first configuration, `document`, is in use.
-    fn new(document: &Document, files: Fingerprint, inherited: Inherited, shared: &Shared, resolver: Resolver) -> Self {
+    fn new(document: &Document, files: Fingerprint, inherited: Inherited, names: Names) -> Self {
         Self {
-            names: Names::new(shared.upstreams.clone(), resolver),
-            checks: Checks::default(),
+            names,
+            checks: None,
             kept: Kept::default(),
             renewal: Renewal::default(),
             document: document.clone(),
@@ -542,13 +531,16 @@ impl State {
         }
     }
 
-    /// Starts the checks of backends, if any are to be checked.
-    fn begin_checks(&mut self, config: &Config, shared: &Shared) -> Result<(), ServerError> {
-        if !config.has_checks() {
-            return Ok(());
+    /// Has these names looked up from now on, and no others.
+    fn follow_names(&mut self, upstreams: &Upstreams, hosts: BTreeSet<String>, anew: bool) {
+        upstreams.follow(&hosts);
+        self.names.follow(hosts, anew);
+    }
+
+    fn end_checks(&mut self) {
+        if let Some(checks) = self.checks.take() {
+            checks.end();
         }
-        let begun = self.checks.begin(&shared.upstreams);
-        begun.map_err(ServerError::no_thread("start the thread that checks backends"))
     }
 
     fn open(&mut self, workers: &[Worker], name: SlotName, site: Arc<Site>, sockets: Sockets) {
@@ -593,71 +585,21 @@ fn warn_of_left_out(config: &Config, cores: &Cores, inherited: &Inherited) {
     }
 }
 
-fn bind_metrics(config: &Config) -> Result<Option<Endpoint>, Fault> {
-    let bound = config.metrics.listen.map(|address| {
-        let bound = Endpoint::bind(address);
-        bound.map_err(|error| sockets::bind_fault("metrics.listen", address, &error))
-    });
-    bound.transpose()
+fn open_log(shared: &Shared, config: &Config) -> Result<PreparedLog, Fault> {
+    let log = shared.access_log.prepare(&config.access_log, config.access_log_format);
+    log.map_err(log_fault)
 }
 
-/// The keys that differ although a reload cannot change them.
-fn fixed_keys_changed(before: &Config, after: &Config) -> Vec<&'static str> {
-    let same = [
-        ("workers", before.workers == after.workers),
-        ("cpus", before.cpus == after.cpus),
-        ("user", before.user == after.user),
-        ("group", before.group == after.group),
-        ("core_files", before.core_files == after.core_files),
-        ("batching", before.batching == after.batching),
-        ("chacha20poly1305", before.chacha20poly1305 == after.chacha20poly1305),
-        ("metrics", before.metrics == after.metrics),
-    ];
-    same.into_iter().filter(|(_, same)| !same).map(|(key, _)| key).collect()
-}
-
-/// Checks what has changed and takes effect at the next start only: a fault in it would not be noticed until then.
-fn check_next_start(before: &Config, after: &Config, environment: &Environment) -> Result<(), Fault> {
-    if (&before.user, &before.group) != (&after.user, &after.group) {
-        privileges::find(after)?;
-    }
-    if (&before.cpus, &before.batching) != (&after.cpus, &after.batching) {
-        Cores::decide(after, &Machine::here(environment))?;
-    }
-    // At a port of our own, only the next start can tell.
-    let own = before.listeners.iter().flat_map(|listener| &listener.listen);
-    let mut own = own.chain(&before.metrics.listen).map(|one| one.port());
-    match after.metrics.listen {
-        Some(address) if !own.any(|own| own == address.port()) => bind_metrics(after).map(drop),
-        _ => Ok(()),
+fn log_fault(error: LogError) -> Fault {
+    let fault = Fault::new("access_log", error.problem, error.remedy);
+    match error.source {
+        Some(source) => fault.because_of(&source),
+        None => fault,
     }
 }
 
-/// Runs [`log_missing`] in a thread of its own: listeners need not wait for a DNS server that is silent.
-fn log_missing_later(document: &Document, shared: &Shared) -> Result<(), ServerError> {
-    if HostNames::by(document.config()).hosts.is_empty() {
-        return Ok(());
-    }
-    let (document, upstreams) = (document.clone(), shared.upstreams.clone());
-    let then = "it is looked up again until it has one";
-    std::thread::Builder::new()
-        .name("widelane-first".into())
-        .spawn(move || log_missing(&document, &upstreams, then))
-        .map_err(no_names_thread)?;
-    Ok(())
-}
-
-/// Waits for the first answers, and logs each name that has no address yet, with what happens `then`.
-fn log_missing(document: &Document, upstreams: &Upstreams, then: &str) {
-    let hosts = HostNames::by(document.config()).hosts;
-    for (host, fault) in upstreams.wait_for(&hosts, FIRST_ANSWER, &mut || false) {
-        let fault = document.locate(name_fault(document.config(), &host, &fault));
-        tracing::warn!("{fault}; {then}");
-    }
-}
-
-fn no_names_thread(source: io::Error) -> ServerError {
-    ServerError::no_thread("start the thread that looks up names")(source)
+fn start_housekeeping() -> Result<Housekeeping, ServerError> {
+    Housekeeping::start().map_err(ServerError::no_thread("start the housekeeping thread"))
 }
 
 /// Time between two looks of a server that stops at whether all connections have ended.
@@ -671,7 +613,6 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::back::upstream::NoAnswer;
     use crate::config::{Backend, Certificate, Listener};
     use crate::material::ticket_files::TicketDirectory;
 
@@ -749,61 +690,5 @@ mod tests {
         let document = Document::from_flags(config).unwrap();
         let none = Resolver::new(|_| Err(std::io::ErrorKind::NotFound.into()));
         Server::check_with(&document, none).unwrap();
-    }
-
-    /// So that a reload is tried again by itself.
-    #[test]
-    fn a_name_that_may_be_found_later_is_a_passing_fault() {
-        let config = Config::default();
-        for passing in [true, false] {
-            let fault = NoAnswer {
-                reason: "no answer".into(),
-                passing,
-            };
-            let fault = name_fault(&config, "app.test", &fault);
-            assert_eq!(fault.passing, passing);
-        }
-    }
-
-    #[test]
-    fn what_would_stop_the_next_start_is_refused_in_a_reload() {
-        let before = Config::default();
-        let key = |change: fn(&mut Config)| {
-            let mut after = before.clone();
-            change(&mut after);
-            check_next_start(&before, &after, &Environment::default()).map_err(|fault| fault.key)
-        };
-        assert_eq!(key(|config| config.user = Some("no user".into())), Err("user".into()));
-        let group = |config: &mut Config| {
-            (config.user, config.group) = (Some("root".into()), Some("no group".into()));
-        };
-        assert_eq!(key(group), Err("group".into()));
-        let cpus = |config: &mut Config| config.cpus = "1023".parse().unwrap();
-        assert_eq!(key(cpus), Err("cpus".into()));
-        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let taken = other.local_addr().unwrap();
-        let metrics = |before: &Config| {
-            let mut after = before.clone();
-            after.metrics.listen = Some(taken);
-            check_next_start(before, &after, &Environment::default()).map_err(|fault| fault.key)
-        };
-        assert_eq!(metrics(&before), Err("metrics.listen".into()));
-        let mut own = before.clone();
-        own.metrics.listen = Some(taken);
-        assert_eq!(metrics(&own), Ok(()));
-        // Also if this process is not root any more.
-        assert_eq!(key(|config| config.user = Some("daemon".into())), Ok(()));
-        assert_eq!(key(|config| config.workers = NonZeroUsize::new(9)), Ok(()));
-    }
-
-    #[test]
-    fn fixed_keys_are_noticed() {
-        let before = Config::default();
-        let mut after = before.clone();
-        assert_eq!(fixed_keys_changed(&before, &after), [""; 0]);
-        after.limits.handshakes = 7;
-        after.workers = NonZeroUsize::new(7);
-        after.batching.queue = 7;
-        assert_eq!(fixed_keys_changed(&before, &after), ["workers", "batching"]);
     }
 }

@@ -7,15 +7,15 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use rustls_pki_types::UnixTime;
 use tokio::sync::watch;
+use widelane_access_log::AccessLog;
 
-use crate::back::upstream::Upstreams;
+use crate::back::pool::Upstreams;
 use crate::config::Limits;
 use crate::crypto::Crypto;
 use crate::front::site::Site;
 use crate::front::sources::Sources;
 use crate::material::in_use::FilesInUse;
 use crate::material::resumption::Keys;
-use crate::observe::access_log::AccessLog;
 use crate::observe::stats::Stats;
 
 /// State that all threads of a server share.
@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     /// Gives free memory of the calling thread back to the system.
     pub(crate) give_back_memory: OnceLock<fn()>,
     pub(crate) draining: AtomicBool,
-    /// Keys in use, for the worker that rolls them.
+    /// Keys in use, for the task that rolls them.
     pub(crate) ticket_keys: watch::Sender<Vec<Arc<Keys>>>,
     /// Files of all sites.
     pub(crate) files: ArcSwap<FilesInUse>,

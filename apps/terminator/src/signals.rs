@@ -14,7 +14,8 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use crate::config::{ConfigError, Document};
 use crate::material::watch::{LOOK_INTERVAL, Watch};
-use crate::server::{DRAIN_LOOK, Server, ServerError};
+use crate::server::{DRAIN_LOOK, Server};
+use crate::server_error::ServerError;
 
 /// The signals of this process, caught from the moment this exists: one that arrives while a server
 /// still starts is neither lost nor fatal.

@@ -19,6 +19,7 @@ use tokio::runtime::LocalOptions;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
+use widelane_access_log::LogEntry;
 
 use crate::front::admission::Admission;
 use crate::front::client::Client;
@@ -28,8 +29,6 @@ use crate::front::idle_queue::Kind;
 use crate::front::site::Slot;
 use crate::front::sockets::BACKLOG;
 use crate::lending::Borrowers;
-use crate::material::resumption::roll_in_time;
-use crate::observe::access_log::LogEntry;
 use crate::shared::Shared;
 use crate::worker_state::{Alive, WorkerState};
 
@@ -114,9 +113,6 @@ async fn run(index: usize, spare: Option<Spare>, shared: Arc<Shared>, mut inbox:
     let worker = Rc::new(WorkerState::new(&shared, index));
     spawn_local(give_back_memory(worker.clone(), shared.clone()));
     spawn_local(worker.gate.clone().tend(index));
-    if index == 0 {
-        spawn_local(roll_in_time(shared.ticket_keys.subscribe()));
-    }
     let mut listening: HashMap<usize, Vec<oneshot::Sender<()>>> = HashMap::new();
     while let Some(command) = inbox.recv().await {
         match command {
@@ -315,7 +311,7 @@ fn welcome(client: Client, peer: SocketAddr, slot: &Slot, shared: &Arc<Shared>, 
         Err(refusal) => {
             worker.gate.turned_away();
             worker.stats.refused(refusal);
-            log.refused(refusal);
+            log.refused(refusal.name());
         }
     }
 }

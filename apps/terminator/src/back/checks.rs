@@ -1,4 +1,4 @@
-//! Checks of backends: one thread asks each address from time to time whether it is up, for all workers.
+//! Checks of backends: a task asks each address from time to time whether it is up, for all workers.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -6,116 +6,24 @@ use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, IoSlice, Read};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustls_pki_types::ServerName;
-use tokio::runtime::LocalOptions;
-use tokio::sync::{Semaphore, oneshot};
-use tokio::task::{AbortHandle, spawn_local};
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::back::backend::{BackendStream, Socket};
 use crate::back::backend_tls::shake;
-use crate::back::upstream::{Subject, Upstreams};
+use crate::back::pool::{Subject, Upstreams};
 use crate::config::{CheckKind, ProxyVersion};
 use crate::handshaker::ClientHandshake;
+use crate::housekeeping::spawn;
 use crate::io::{PollSocket, read_tls};
 
-/// The thread, once there has been something to check. It ends when this is dropped.
-#[derive(Debug, Default)]
-pub(crate) struct Checks(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
-
-impl Checks {
-    /// Checks what is to be checked from now on, also addresses that come later.
-    pub(crate) fn begin(&mut self, upstreams: &Arc<Upstreams>) -> io::Result<()> {
-        if self.0.is_some() {
-            return Ok(());
-        }
-        let (stop, stopped) = oneshot::channel();
-        let upstreams = upstreams.clone();
-        let (report, ready) = std::sync::mpsc::channel();
-        let thread = std::thread::Builder::new().name("widelane-checks".into());
-        let thread = thread.spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build_local(LocalOptions::default());
-            match runtime {
-                Ok(runtime) => {
-                    let _ = report.send(Ok(()));
-                    runtime.block_on(async {
-                        tokio::select! {
-                            _ = stopped => {}
-                            () = run(&upstreams) => {}
-                        }
-                        // No check would say any more that one is up again.
-                        for upstream in upstreams.in_use() {
-                            upstream.set_down(false);
-                        }
-                    });
-                }
-                Err(error) => drop(report.send(Err(error))),
-            }
-        })?;
-        ready
-            .recv()
-            .unwrap_or_else(|_| Err(io::Error::other("the thread ended at once")))?;
-        self.0 = Some((stop, thread));
-        Ok(())
-    }
-
-    pub(crate) fn end(&mut self) {
-        if let Some((stop, thread)) = self.0.take() {
-            drop(stop);
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Checks {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-/// A task that checks one address, until this is dropped.
-struct Checking {
-    subject: Subject,
-    task: AbortHandle,
-}
-
-impl Checking {
-    fn begin(subject: Subject, places: &Arc<Semaphore>) -> Self {
-        let task = check_for_ever(subject.clone(), places.clone());
-        Self {
-            subject,
-            task: spawn_local(task).abort_handle(),
-        }
-    }
-
-    /// Whether `other` is checked in the same way.
-    fn is_of(&self, other: &Subject) -> bool {
-        let tls_configs = (self.subject.tls_config.as_ref(), other.tls_config.as_ref());
-        let same_tls = match tls_configs {
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            (one, other) => one.is_none() && other.is_none(),
-        };
-        let same_name = self.subject.name == other.name;
-        Arc::ptr_eq(&self.subject.upstream, &other.upstream)
-            && self.subject.check == other.check
-            && same_tls
-            && same_name
-            && self.subject.host == other.host
-    }
-}
-
-impl Drop for Checking {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-async fn run(upstreams: &Upstreams) {
+/// Checks what is to be checked from now on, also addresses that come later. Never ends.
+pub(crate) async fn run(upstreams: Arc<Upstreams>) {
+    let _all_up = AllUp(&upstreams);
     let places = Arc::new(Semaphore::new(MOST_AT_ONCE));
     let mut checking: HashMap<String, Checking> = HashMap::new();
     loop {
@@ -138,6 +46,54 @@ async fn run(upstreams: &Upstreams) {
             }
         }
         sleep(LOOK).await;
+    }
+}
+
+/// At the end of checks, none would say any more that an address is up again.
+struct AllUp<'a>(&'a Upstreams);
+
+impl Drop for AllUp<'_> {
+    fn drop(&mut self) {
+        for upstream in self.0.in_use() {
+            upstream.set_down(false);
+        }
+    }
+}
+
+/// A task that checks one address, until this is dropped.
+struct Checking {
+    subject: Subject,
+    task: AbortHandle,
+}
+
+impl Checking {
+    fn begin(subject: Subject, places: &Arc<Semaphore>) -> Self {
+        let task = check_for_ever(subject.clone(), places.clone());
+        Self {
+            subject,
+            task: spawn("the checks of an address", task),
+        }
+    }
+
+    /// Whether `other` is checked in the same way.
+    fn is_of(&self, other: &Subject) -> bool {
+        let tls_configs = (self.subject.tls_config.as_ref(), other.tls_config.as_ref());
+        let same_tls = match tls_configs {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        let same_name = self.subject.name == other.name;
+        Arc::ptr_eq(&self.subject.upstream, &other.upstream)
+            && self.subject.check == other.check
+            && same_tls
+            && same_name
+            && self.subject.host == other.host
+    }
+}
+
+impl Drop for Checking {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 

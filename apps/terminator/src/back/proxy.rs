@@ -286,7 +286,7 @@ mod tests {
             let suite = suite.suite();
             let ours = cipher_name(suite);
             let registry = iana_name(suite);
-            assert!(names.contains(&[&registry, &ours]), "{registry} is {ours} here");
+            assert!(names.contains(&[registry, &ours]), "{registry} is {ours} here");
         }
     }
 }

@@ -12,19 +12,20 @@ use rustls::{ConnectionCommon, HandshakeKind, ProtocolVersion, ServerConnection}
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, timeout};
+use widelane_access_log::{Alert, LogEntry, Side};
 
+use crate::back::attempts::ConnectAttempt;
 use crate::back::backend::{BackendStream, Missed, Socket, reset};
 use crate::back::backend_tls::{BackendTlsConfig, shake};
 use crate::back::pace::{Pace, Records};
 use crate::back::proxy;
 use crate::back::tls_failure::TlsFailure;
-use crate::back::upstream::{ConnectAttempt, ConnectionCount};
+use crate::back::upstream::ConnectionCount;
 use crate::config::ProxyVersion;
 use crate::front::alert;
 use crate::front::site::Site;
 use crate::io::{PollSocket, write_tls};
 use crate::material::certificate::common_name;
-use crate::observe::access_log::{Alert, LogEntry, Side};
 use crate::observe::stats::End;
 use crate::turn::Turn;
 use crate::worker_state::WorkerState;
@@ -312,7 +313,7 @@ impl From<&[u8]> for Unsent {
 }
 
 /// Why no more can be decrypted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 enum Stop {
     /// The client has sent close_notify.
     Goodbye,

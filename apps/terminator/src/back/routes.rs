@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::back::backend_tls::BackendTlsConfig;
-use crate::back::upstream::{Check, Pool, Upstreams};
+use crate::back::pool::{Check, Pool, Upstreams};
 use crate::config::{HealthCheck, Listener};
 use crate::material::tls::asked_for;
 

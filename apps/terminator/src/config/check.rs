@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use rustls_pki_types::{DnsName, ServerName};
 
+use super::backend::Backend;
 use super::fault::Fault;
 use super::listener::{BackendTls, CheckKind, HealthCheck, LONGEST_ROTATION, Listener};
 use super::process::Config;
-use super::values::Backend;
 
 /// What holds between keys, which the types cannot say.
 pub(super) fn check(config: &Config) -> Result<(), Fault> {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::values::{Backend, Network, OcspSource, ProxyVersion, listen_addresses, one_or_several, paths, seconds};
+use super::backend::Backend;
+use super::network::Network;
+use super::values::{OcspSource, ProxyVersion, listen_addresses, one_or_several, paths, seconds};
 
 /// Addresses with the same certificates and the same backends. There must be one of these sections, and may be many.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -5,14 +5,14 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use serde::Deserialize;
+use widelane_access_log::{LogFormat, LogTarget};
 use widelane_affinity::Cpus;
+use widelane_batching::Overload;
 use widelane_crypto::chacha20poly1305::Choice;
 
 use super::batching::Batching;
 use super::listener::Listener;
-use widelane_batching::Overload;
-
-use super::values::{LogFormat, LogTarget, choice, maybe_seconds, metrics_address, seconds};
+use super::values::{choice, maybe_seconds, metrics_address, seconds};
 
 /// Keys of the process. They come first in the file, before any section.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use widelane_access_log::{LogFormat, LogTarget};
 use widelane_crypto::chacha20poly1305::{Choice, Form};
 
 use super::listener::both_versions;

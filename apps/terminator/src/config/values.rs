@@ -1,46 +1,19 @@
-//! Single values as they are written: backends, networks, seconds.
+//! Single values as they are written: versions, sources, lists, seconds.
 
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ipnet::{IpNet, Ipv4Net};
-use rustls_pki_types::ServerName;
 use serde::de::{self, DeserializeSeed, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use ureq::http::Uri;
-use ureq::http::uri::Scheme;
+use widelane_ocsp::is_responder;
 
-/// Where the decrypted bytes go: `ADDR:PORT`, `HOST:PORT` (but for port 0), `unix:PATH`, or `unix:@NAME` for an abstract
-/// socket (at most 107 bytes).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum Backend {
-    /// A TCP address.
-    Tcp(SocketAddr),
-    /// A UNIX socket's path.
-    Unix(PathBuf),
-    /// A UNIX socket's name in the abstract namespace.
-    Abstract(String),
-    /// The TCP addresses of a host name. Boxed, because each connection holds an address.
-    Name(Box<HostPort>),
-}
-
-/// A host name, in lower case, and a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostPort {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
-/// A network of addresses: `10.0.0.0/8`, or `10.0.0.1` for one address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Network(IpNet);
+use super::backend::Backend;
+use super::network::Network;
 
 /// A version of the PROXY protocol: `v1`, `v2` or `v2-records`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -52,92 +25,6 @@ pub enum ProxyVersion {
     V2,
     /// Binary, also with what the handshake has agreed on, in records.
     V2Records,
-}
-
-/// Where the access log goes: the path of a file or FIFO, `stderr`, `-` for standard output, or `off`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum LogTarget {
-    /// Nowhere.
-    #[default]
-    Off,
-    /// To standard error.
-    Stderr,
-    /// To standard output.
-    Stdout,
-    /// Into a file or a FIFO.
-    File(PathBuf),
-}
-
-/// How a line of the access log is written: `json` or `text`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum LogFormat {
-    /// As an object of JSON.
-    #[default]
-    Json,
-    /// As `key=value`, with text of clients in quotes.
-    Text,
-}
-
-/// Where OCSP responses come from: the path of a file in DER, which another program renews; `fetch`, the responder that
-/// the certificate names; or a responder's address, `http://ocsp.example.com`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum OcspSource {
-    /// A file with a response in DER, which another program renews.
-    File(PathBuf),
-    /// The responder that the certificate names.
-    Fetch,
-    /// This responder, whatever the certificate names.
-    Responder(String),
-}
-
-impl Network {
-    /// Whether an address is in it. An IPv4 address that is written as IPv6 is an IPv4 address.
-    pub(crate) fn contains(&self, address: IpAddr) -> bool {
-        self.0.contains(&address.to_canonical())
-    }
-}
-
-impl FromStr for Network {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let address = || text.parse::<IpAddr>().map(IpNet::from);
-        let network = text.parse().ok().or_else(|| address().ok());
-        let network: IpNet =
-            network.ok_or_else(|| format!("`{text}` is no network; write `10.0.0.0/8`, `10.0.0.1` or `fd00::/8`"))?;
-        if let Some(mapped) = mapped(&network) {
-            return Err(format!(
-                "`{text}` is an IPv4 network that is written as IPv6; write `{mapped}`"
-            ));
-        }
-        match network.addr() == network.network() {
-            true => Ok(Self(network)),
-            false => Err(format!(
-                "`{text}` has bits behind its prefix; write `{}`, or one address without a prefix",
-                network.trunc()
-            )),
-        }
-    }
-}
-
-/// The IPv4 network in an IPv6 network of mapped addresses. No address would ever be in the latter.
-fn mapped(network: &IpNet) -> Option<IpNet> {
-    let IpNet::V6(network) = network else {
-        return None;
-    };
-    let prefix = network.prefix_len().checked_sub(MAPPED_PREFIX)?;
-    let address = network.addr().to_ipv4_mapped()?;
-    let network = Ipv4Net::new(address, prefix).ok()?;
-    Some(IpNet::V4(network.trunc()))
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
 }
 
 impl FromStr for ProxyVersion {
@@ -155,18 +42,17 @@ impl FromStr for ProxyVersion {
     }
 }
 
-impl FromStr for LogTarget {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "off" => Ok(Self::Off),
-            "stderr" => Ok(Self::Stderr),
-            "-" => Ok(Self::Stdout),
-            "" => Err("no file is named; write a path, `stderr`, `-` (standard output) or `off`".into()),
-            path => Ok(Self::File(path.into())),
-        }
-    }
+/// Where OCSP responses come from: the path of a file in DER, which another program renews; `fetch`, the responder that
+/// the certificate names; or a responder's address, `http://ocsp.example.com`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum OcspSource {
+    /// A file with a response in DER, which another program renews.
+    File(PathBuf),
+    /// The responder that the certificate names.
+    Fetch,
+    /// This responder, whatever the certificate names.
+    Responder(String),
 }
 
 impl FromStr for OcspSource {
@@ -194,151 +80,6 @@ fn is_web_address(text: &str) -> bool {
     text.contains("://")
 }
 
-/// The address of a responder that can be asked: `http://`, a host, and what follows.
-pub(crate) fn is_responder(address: &str) -> bool {
-    address.parse::<Uri>().is_ok_and(|address| {
-        let has_host = address.host().is_some_and(|host| !host.is_empty());
-        address.scheme() == Some(&Scheme::HTTP) && has_host
-    })
-}
-
-impl fmt::Display for LogTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Off => f.write_str("off"),
-            Self::Stderr => f.write_str("stderr"),
-            Self::Stdout => f.write_str("standard output"),
-            Self::File(path) => path.display().fmt(f),
-        }
-    }
-}
-
-impl FromStr for LogFormat {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "json" => Ok(Self::Json),
-            "text" => Ok(Self::Text),
-            _ => Err(format!("`{text}` is no format of the access log; write json or text")),
-        }
-    }
-}
-
-impl Backend {
-    /// The most addresses of one backend.
-    pub const MOST: usize = 64;
-
-    /// What the certificate of a backend that speaks TLS must name, unless that is configured.
-    pub(crate) fn server_name(&self) -> Option<ServerName<'static>> {
-        match self {
-            Self::Tcp(address) => Some(ServerName::from(address.ip().to_canonical())),
-            Self::Name(_) => ServerName::try_from(self.host()?.to_owned()).ok(),
-            Self::Unix(_) | Self::Abstract(_) => None,
-        }
-    }
-
-    /// The host name, without the dot that ends an absolute one.
-    pub(crate) fn host(&self) -> Option<&str> {
-        match self {
-            Self::Name(name) => Some(name.host.strip_suffix('.').unwrap_or(&name.host)),
-            Self::Tcp(_) | Self::Unix(_) | Self::Abstract(_) => None,
-        }
-    }
-}
-
-impl FromStr for HostPort {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "`{text}` is no backend; write `127.0.0.1:8080`, `[::1]:8080`, `app.example.org:8080` or \
-                 `unix:/run/a.sock`"
-            )
-        };
-        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-        let port = port.parse().ok().filter(|port| *port > 0);
-        if !is_host_name(host) {
-            return Err(wrong());
-        }
-        Ok(Self {
-            host: host.to_ascii_lowercase(),
-            port: port.ok_or_else(wrong)?,
-        })
-    }
-}
-
-/// Letters, digits, `-` and `_` in labels of 63 bytes, 253 bytes in all. A name whose last label is a
-/// number is a mistyped address: the system would take `0x7f000001` for 127.0.0.1.
-fn is_host_name(host: &str) -> bool {
-    let name = host.strip_suffix('.').unwrap_or(host);
-    let is_label = |label: &str| {
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        (1..=63).contains(&label.len()) && label.bytes().all(fits) && !label.starts_with('-') && !label.ends_with('-')
-    };
-    let last = name.rsplit('.').next().unwrap_or_default();
-    name.len() <= 253
-        && name.split('.').all(is_label)
-        && !last.bytes().all(|byte| byte.is_ascii_digit())
-        && !is_hexadecimal(last)
-}
-
-fn is_hexadecimal(label: &str) -> bool {
-    let digits = label.strip_prefix("0x").or_else(|| label.strip_prefix("0X"));
-    digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
-}
-
-impl fmt::Display for HostPort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
-    }
-}
-
-impl FromStr for Backend {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            let length = path.strip_prefix('@').unwrap_or(path).len();
-            if length > LONGEST_UNIX {
-                return Err(format!(
-                    "the address of this UNIX socket has {length} bytes, and may have {LONGEST_UNIX}; write a \
-                     shorter path, for example `unix:/run/app.sock`"
-                ));
-            }
-            return match path.strip_prefix('@') {
-                Some("") => Err("`unix:@` names no socket; write `unix:@NAME`".into()),
-                Some(name) => Ok(Self::Abstract(name.into())),
-                None if path.is_empty() => Err("`unix:` names no socket; write `unix:/run/app.sock`".into()),
-                None if path.contains('\0') => Err(format!(
-                    "`{}` names no socket; write `unix:/run/app.sock`",
-                    text.escape_debug()
-                )),
-                None => Ok(Self::Unix(path.into())),
-            };
-        }
-        match text.parse::<SocketAddr>() {
-            Ok(address) if address.port() == 0 => Err(format!(
-                "`{text}` has port 0, at which nothing listens; write for example `127.0.0.1:8080`"
-            )),
-            Ok(address) => Ok(Self::Tcp(address)),
-            Err(_) => text.parse().map(|name| Self::Name(Box::new(name))),
-        }
-    }
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => write!(f, "{address}"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Abstract(name) => write!(f, "unix:@{name}"),
-            Self::Name(name) => name.fmt(f),
-        }
-    }
-}
-
 /// Types that files have as texts, each as it is written on the command line.
 macro_rules! read_as_text {
     ($($type:ty),*) => {$(
@@ -352,7 +93,7 @@ macro_rules! read_as_text {
     )*};
 }
 
-read_as_text!(Backend, LogFormat, LogTarget, Network, OcspSource, ProxyVersion);
+read_as_text!(Backend, Network, OcspSource, ProxyVersion);
 
 /// A choice by its name: a backend, or a form of ChaCha20-Poly1305.
 pub(super) fn choice<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
@@ -512,7 +253,3 @@ fn number_of_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, 
 }
 
 const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;
-/// Of `::ffff:0:0/96` (RFC 4291, section 2.5.5.2).
-const MAPPED_PREFIX: u8 = 96;
-/// Of the path of a UNIX socket, with a zero behind it, or of an abstract name, with a zero before it (`unix(7)`).
-const LONGEST_UNIX: usize = 107;

@@ -6,10 +6,10 @@
 //! appendix E.1) say.
 
 use rustls::{AlertDescription, InvalidMessage, PeerIncompatible, PeerMisbehaved, ProtocolVersion};
+use widelane_access_log::Alert;
 
 use crate::front::client_hello::ClientHelloSummary;
 use crate::handshaker::ProcessFailure;
-use crate::observe::access_log::Alert;
 
 /// The alert for a failure, as a record that is not encrypted. `None`: the client has ended the
 /// handshake itself.
@@ -22,9 +22,14 @@ fn record(failure: &ProcessFailure) -> Option<[u8; 7]> {
 /// handshake was.
 pub(crate) fn of(error: &rustls::Error, complete: bool) -> Option<Alert> {
     match error {
-        rustls::Error::AlertReceived(alert) => Some(Alert::Received(*alert)),
-        error => sent_for(error, complete).map(Alert::Sent),
+        rustls::Error::AlertReceived(alert) => Some(Alert::Received(name(*alert))),
+        error => sent_for(error, complete).map(sent),
     }
+}
+
+/// An alert to the client.
+pub(crate) fn sent(alert: AlertDescription) -> Alert {
+    Alert::Sent(name(alert))
 }
 
 /// The fatal alert with which bytes that are not encrypted end.

@@ -2,10 +2,13 @@
 
 pub(crate) mod admission;
 pub(crate) mod alert;
+pub(crate) mod beginning;
 pub(crate) mod client;
 pub(crate) mod client_hello;
 pub(crate) mod connection;
+pub(crate) mod farewell;
 pub(crate) mod gate;
+pub(crate) mod handshake;
 pub(crate) mod idle_queue;
 pub(crate) mod opening;
 pub(crate) mod proxy_header;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
+use widelane_access_log::Sink;
 
 use crate::back::routes::Routes;
 use crate::config::{Limits, Network, ProxyVersion};
 use crate::front::sources::SourceLimits;
 use crate::material::in_use::FilesInUse;
-use crate::observe::access_log::Sink;
 
 /// State that new connections of one listener share. A reload replaces it as a whole.
 #[derive(Debug)]

@@ -1,12 +1,10 @@
 //! What is in a certificate (RFC 5280), as far as it matters here.
 
 use rustls_pki_types::UnixTime;
+use widelane_ocsp::{is_demanded, is_responder};
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::revocation_list::CertificateRevocationList;
-
-use crate::config::is_responder;
-use crate::material::ocsp;
 
 /// What is in a certificate, as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,7 +64,7 @@ impl Facts {
             addresses,
             not_before: certificate.validity().not_before.timestamp(),
             not_after: certificate.validity().not_after.timestamp(),
-            must_staple: features.is_some_and(|features| ocsp::is_demanded(features.value)),
+            must_staple: features.is_some_and(|features| is_demanded(features.value)),
             responder: responder(&certificate),
             has_unknown_names,
             is_authority: certificate.is_ca(),
@@ -121,28 +119,6 @@ fn responder(certificate: &X509Certificate<'_>) -> Option<String> {
         }
         _ => None,
     })
-}
-
-/// What the library that verifies certificates and lists finds wrong with one, in words.
-pub(crate) fn told(error: &webpki::Error) -> &'static str {
-    use webpki::Error;
-    match error {
-        Error::BadDer | Error::BadDerTime | Error::TrailingData(_) => "it is damaged",
-        Error::CertExpired { .. } => "it has expired",
-        Error::CertNotValidYet { .. } => "it is not valid yet, by this machine's clock",
-        Error::InvalidSignatureForPublicKey | Error::UnknownIssuer => "the issuer has not signed it",
-        Error::ExtensionValueInvalid | Error::MalformedExtensions => "one of its extensions is damaged",
-        Error::UnsupportedCriticalExtension => "it has a critical extension, which is not understood",
-        Error::UnsupportedCertVersion => "it is not of X.509 version 3",
-        Error::UnsupportedCrlVersion => "it is not a list of version 2",
-        Error::UnsupportedDeltaCrl => "it is a delta list, which is not read",
-        Error::UnsupportedIndirectCrl => "it is an indirect list, which is not read",
-        Error::UnsupportedCrlIssuingDistributionPoint | Error::UnsupportedRevocationReasonsPartitioning => {
-            "it is for a part of the certificates, in a form that is not read"
-        }
-        Error::EmptyEkuExtension | Error::RequiredEkuNotFoundContext(_) => "it is for another purpose",
-        _ => "it is damaged, or of a form that is not read",
-    }
 }
 
 /// id-pe-tlsfeature, 1.3.6.1.5.5.7.1.24, as the contents of an OBJECT IDENTIFIER.

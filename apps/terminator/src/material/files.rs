@@ -3,19 +3,19 @@
 //! This module reads and `tls` interprets, because files are read before root privileges are
 //! dropped and keys are loaded after the engine has started.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::RootCertStore;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use webpki::{BorrowedCertRevocationList, anchor_from_trusted_cert};
+use widelane_ocsp::Staple;
 use widelane_pem::Placed;
 
 use crate::config::{BackendTls, Certificate, Config, Fault, Listener, OcspSource};
-use crate::material::certificate::{Facts, next_update, told};
+use crate::material::certificate::{Facts, next_update};
 use crate::material::certificate_directory;
 use crate::material::identity::{At, Identity};
-use crate::material::ocsp::{FromFile, Staple};
 use crate::material::read::{pem_fault, read_file, read_response};
 use crate::material::ticket_files;
 use crate::material::ticket_key::TicketKey;
@@ -57,7 +57,7 @@ pub(crate) struct Pair {
     pub(crate) files: Certificate,
     pub(crate) identity: Identity,
     /// The file with its OCSP response. Whatever is wrong with that, the certificate can be served.
-    pub(crate) ocsp: Option<FromFile>,
+    pub(crate) ocsp: Option<(PathBuf, Result<Vec<u8>, Fault>)>,
     pub(crate) staple: Option<Arc<Staple>>,
 }
 
@@ -79,6 +79,13 @@ pub(crate) fn read(config: &Config) -> Result<Vec<Files>, Fault> {
     listeners
         .map(|(index, listener)| read_listener(&format!("listener[{index}]"), listener, user))
         .collect()
+}
+
+/// The fault of an OCSP response that could not be read because memory or descriptors lack. Nothing else about a response
+/// keeps back a reload.
+pub(crate) fn unread_response(listeners: &[Files]) -> Option<&Fault> {
+    let mut pairs = listeners.iter().flat_map(|files| &files.certificates);
+    pairs.find_map(|pair| pair.ocsp.as_ref()?.1.as_ref().err().filter(|fault| fault.passing))
 }
 
 fn read_listener(key: &str, listener: &Listener, user: Option<u32>) -> Result<Files, Fault> {
@@ -127,10 +134,7 @@ fn read_pair(at: At, ocsp_key: &str, files: &Certificate) -> Result<Pair, Fault>
     Ok(Pair {
         identity: Identity::read(at, &files.cert, &files.key)?,
         ocsp: match &files.ocsp {
-            Some(OcspSource::File(path)) => Some(FromFile {
-                path: path.clone(),
-                read: read_response(ocsp_key, path),
-            }),
+            Some(OcspSource::File(path)) => Some((path.clone(), read_response(ocsp_key, path))),
             Some(OcspSource::Fetch | OcspSource::Responder(_)) | None => None,
         },
         files: files.clone(),
@@ -182,7 +186,7 @@ fn read_authorities(key: &str, path: &Path) -> Result<Authorities, Fault> {
     let mut authorities = Authorities::none();
     for (place, one) in found.iter().enumerate() {
         let anchor = anchor_from_trusted_cert(&one.value).map_err(|error| {
-            let reason = told(&error);
+            let reason = widelane_ocsp::words(&error);
             let problem = unusable("authority", place, path, one.line, reason);
             Fault::new(key, problem, "remove it, or give a CA certificate (X.509, PEM)")
         })?;
@@ -205,7 +209,7 @@ fn read_lists(key: &str, path: &Path) -> Result<Vec<CertificateRevocationListDer
     let found = widelane_pem::revocation_lists(&text).map_err(|fault| pem_fault(key, path, fault))?;
     for (place, Placed { line, value }) in found.iter().enumerate() {
         BorrowedCertRevocationList::from_der(value).map_err(|error| {
-            let problem = unusable("revocation list", place, path, *line, told(&error));
+            let problem = unusable("revocation list", place, path, *line, widelane_ocsp::words(&error));
             let remedy = "give whole version 2 lists (PEM), as `openssl ca -gencrl` makes them";
             Fault::new(key, problem, remedy)
         })?;

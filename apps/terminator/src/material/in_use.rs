@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use widelane_ocsp::StapleStatus;
+
 use crate::material::files::Pair;
-use crate::material::stapling::StapleStatus;
 use crate::material::ticket_key::TicketKey;
 
 /// Files of one listener, or of all.

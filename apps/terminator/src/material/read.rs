@@ -8,7 +8,6 @@ use rustls_pki_types::PrivateKeyDer;
 use zeroize::Zeroizing;
 
 use crate::config::{Fault, is_shortage};
-use crate::material::ocsp;
 use crate::privileges;
 
 /// Opens a regular file to be read. Anything else is an error: a named pipe, for example, would hold the server until
@@ -65,7 +64,7 @@ pub(crate) fn read_key(key: &str, path: &Path) -> Result<Zeroizing<PrivateKeyDer
 pub(crate) fn read_response(key: &str, path: &Path) -> Result<Vec<u8>, Fault> {
     let mut response = Vec::new();
     let read = open(path).and_then(|file| {
-        let most = ocsp::LONGEST as u64 + 1;
+        let most = widelane_ocsp::LONGEST as u64 + 1;
         file.take(most).read_to_end(&mut response)
     });
     read.map_err(|error| Fault {

@@ -1,66 +1,11 @@
 //! Which certificates of a configuration get OCSP responses, and from where.
 
-use std::sync::Arc;
-
 use rustls_pki_types::UnixTime;
+use widelane_ocsp::{FromFile, Renewable, StapleStatus, Staples, Store};
 
 use crate::config::{Certificate, Document, OcspSource};
 use crate::material::files::Pair;
-use crate::material::ocsp::{self, Renewable, Staple, Staples, Store};
 use crate::privileges::Account;
-
-/// A certificate for which OCSP responses are wanted.
-#[derive(Clone, Debug)]
-pub(crate) struct StapleStatus {
-    /// The certificate's file.
-    pub(crate) file: String,
-    /// The certificate demands one (must-staple).
-    pub(crate) must: bool,
-    /// A responder is asked for it.
-    pub(crate) fetched: bool,
-    /// `None`: the configuration wants none, or it is not possible.
-    pub(crate) staple: Option<Arc<Staple>>,
-}
-
-/// State of the response that a certificate demands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Demand {
-    /// There is one, or none is demanded.
-    Met,
-    /// There is none, because its responder has not answered for the first time.
-    Awaited,
-    Unmet,
-}
-
-impl StapleStatus {
-    /// Returns whether clients get a response now.
-    pub(crate) fn is_stapled(&self, now: UnixTime) -> bool {
-        let staple = self.staple.as_ref();
-        staple.is_some_and(|staple| staple.current(now).is_some())
-    }
-
-    pub(crate) fn demand(&self, now: UnixTime) -> Demand {
-        let asked = self.staple.as_ref().map(|staple| staple.fetches());
-        match self.must && !self.is_stapled(now) {
-            false => Demand::Met,
-            true if self.fetched && asked == Some([0, 0]) => Demand::Awaited,
-            true => Demand::Unmet,
-        }
-    }
-
-    /// Logs that the certificate demands a response and there is none, if so.
-    pub(crate) fn log_unmet_demand(&self, now: UnixTime) {
-        match self.demand(now) {
-            Demand::Met => {}
-            Demand::Awaited => tracing::info!(
-                certificate = self.file,
-                "the certificate demands a stapled OCSP response (must-staple); clients get none until \
-                 its responder has answered"
-            ),
-            Demand::Unmet => ocsp::report_unmet_demand(&self.file),
-        }
-    }
-}
 
 /// The directory of fetched OCSP responses.
 pub(crate) fn store(document: &Document) -> Option<Store> {
@@ -119,8 +64,9 @@ pub(crate) fn find(
                  over HTTP; name one (ocsp = \"http://…\"), or remove `ocsp`"
             );
         }
-        if let Some(response) = pair.ocsp.take() {
-            next.wait(staple.clone(), response);
+        if let Some((path, read)) = pair.ocsp.take() {
+            let read = read.map_err(|fault| fault.problem);
+            next.wait(staple.clone(), FromFile { path, read });
         } else if let Some(store) = store
             && staple.last().is_none()
             && let Some(kept) = store.read(staple.fingerprint())

@@ -11,7 +11,6 @@ use crate::front::suites;
 use crate::material::files::Files;
 use crate::material::pinned::Pinned;
 use crate::material::resumption::{Noting, TicketKeys, TicketScope, Tickets};
-use crate::material::served_certificate::ServedCertificate;
 use crate::observe::reason;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::server::danger::ClientCertVerifier;
@@ -25,6 +24,7 @@ use rustls::{
     SupportedProtocolVersion,
 };
 use rustls_pki_types::DnsName;
+use widelane_ocsp::ServedCertificate;
 
 /// Builds a listener's `ServerConfig`. `before` has the ticket keys of the last configuration,
 /// `next` gets those of this one.
@@ -196,7 +196,7 @@ fn pick<T: Copy>(
     field: &str,
     wanted: &[String],
     known: &[T],
-    name: impl Fn(T) -> String,
+    name: impl Fn(T) -> &'static str,
 ) -> Result<Vec<T>, Fault> {
     let find = |(index, wanted): (usize, &String)| {
         let written = OTHER_SPELLINGS
@@ -220,20 +220,23 @@ fn pick<T: Copy>(
 }
 
 /// The registry's spelling; rustls writes `TLS13_` where the registry writes `TLS_`.
-pub(crate) fn iana_name(suite: CipherSuite) -> String {
-    let name = suite.as_str().unwrap_or("?");
-    match name.strip_prefix("TLS13_") {
-        Some(rest) => format!("TLS_{rest}"),
-        None => name.to_owned(),
+pub(crate) fn iana_name(suite: CipherSuite) -> &'static str {
+    match suite {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        CipherSuite::TLS13_AES_128_CCM_SHA256 => "TLS_AES_128_CCM_SHA256",
+        CipherSuite::TLS13_AES_128_CCM_8_SHA256 => "TLS_AES_128_CCM_8_SHA256",
+        suite => suite.as_str().unwrap_or("?"),
     }
 }
 
 /// The registry's spelling.
-pub(crate) fn group_name(group: NamedGroup) -> String {
+pub(crate) fn group_name(group: NamedGroup) -> &'static str {
     match group {
-        NamedGroup::secp256r1MLKEM768 => "SecP256r1MLKEM768".into(),
-        NamedGroup::Unknown(SECP384R1_MLKEM1024) => "SecP384r1MLKEM1024".into(),
-        group => group.as_str().unwrap_or("?").to_owned(),
+        NamedGroup::secp256r1MLKEM768 => "SecP256r1MLKEM768",
+        NamedGroup::Unknown(SECP384R1_MLKEM1024) => "SecP384r1MLKEM1024",
+        group => group.as_str().unwrap_or("?"),
     }
 }
 

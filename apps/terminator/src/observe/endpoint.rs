@@ -1,80 +1,48 @@
 //! The plain HTTP address for Prometheus and health checks: `/metrics` and `/healthz`.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
+use crate::config::{Config, Fault};
+use crate::front::sockets::bind_fault;
+use crate::housekeeping::spawn;
 use crate::observe::scrape::Scrape;
 use crate::observe::scrape_format::{Format, classic};
 use crate::shared::Shared;
 
-/// A thread of its own: a scrape does not wait for handshakes, and handshakes do not wait for it.
-#[derive(Debug)]
-pub(crate) struct Endpoint {
-    socket: Option<TcpListener>,
-    address: SocketAddr,
-    running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+/// Binds the address of a configuration, if it has one.
+pub(crate) fn bind_for(config: &Config) -> Result<Option<TcpListener>, Fault> {
+    let bound = config.metrics.listen.map(|address| {
+        let bound = bind(address);
+        bound.map_err(|error| bind_fault("metrics.listen", address, &error))
+    });
+    bound.transpose()
 }
 
-impl Endpoint {
-    pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
-        let socket = TcpListener::bind(address)?;
-        socket.set_nonblocking(true)?;
-        let address = socket.local_addr()?;
-        Ok(Self {
-            socket: Some(socket),
-            address,
-            running: None,
-        })
-    }
-
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    pub(crate) fn start(&mut self, shared: Arc<Shared>) -> io::Result<()> {
-        let Some(socket) = self.socket.take() else {
-            return Ok(());
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::Builder::new()
-            .name("widelane-metrics".into())
-            .spawn(move || {
-                runtime.block_on(async {
-                    tokio::select! {
-                        _ = stopped => {}
-                        result = serve(socket, shared) => if let Err(error) = result {
-                            tracing::error!(%error, "metrics are not served any more");
-                        },
-                    }
-                });
-            })?;
-        self.running = Some((stop, thread));
-        Ok(())
-    }
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = TcpListener::bind(address)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        if let Some((stop, thread)) = self.running.take() {
-            drop(stop);
-            let _ = thread.join();
-        }
-    }
+/// Answers those who ask. Ends only if the socket cannot be watched.
+pub(crate) async fn serve(socket: TcpListener, shared: Arc<Shared>) {
+    let Err(error) = try_serve(socket, shared).await;
+    tracing::error!(%error, "metrics are not served");
 }
 
-async fn serve(socket: TcpListener, shared: Arc<Shared>) -> io::Result<()> {
+async fn try_serve(socket: TcpListener, shared: Arc<Shared>) -> io::Result<Infallible> {
     let socket = tokio::net::TcpListener::from_std(socket)?;
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(shared.clone())));
@@ -93,7 +61,7 @@ async fn serve(socket: TcpListener, shared: Arc<Shared>) -> io::Result<()> {
                     continue;
                 };
                 let response = respond(&request, &registry, &shared);
-                tokio::spawn(async move {
+                spawn("an answer of the metrics", async move {
                     let _ = timeout(ANSWERING, answer(client, response)).await;
                     drop(place);
                 });

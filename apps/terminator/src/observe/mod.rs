@@ -1,8 +1,8 @@
 //! What operators see: counters and their endpoint, the access log, reasons of failures.
 
-pub(crate) mod access_log;
 pub(crate) mod encode;
 pub(crate) mod endpoint;
+pub(crate) mod log_entry;
 pub(crate) mod log_limiter;
 pub(crate) mod page;
 pub(crate) mod reason;

@@ -11,10 +11,10 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use rustls_pki_types::UnixTime;
+use widelane_ocsp::{StapleStatus, Verdict};
 
-use crate::back::upstream::{Name, Upstream};
-use crate::material::ocsp::Verdict;
-use crate::material::stapling::StapleStatus;
+use crate::back::pool::Name;
+use crate::back::upstream::Upstream;
 use crate::observe::encode::{self, counters, gauges};
 use crate::observe::stats::{BOUNDS_US, BUCKETS, End, Failure, Refusal, Stats, TicketRefusal};
 use crate::shared::Shared;
@@ -112,7 +112,7 @@ impl Scrape {
             "widelane_backend_up",
             "0 from an attempt to reach an address of a backend that failed until one succeeds, and while checks \
              find that it is down",
-            values(&|one| i64::from(self.0.upstreams.is_up(one))),
+            values(&|one| i64::from(one.is_up())),
         )
     }
 

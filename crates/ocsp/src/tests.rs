@@ -10,8 +10,8 @@ use super::check::{LONGEST, Refusal, Verdict, check, is_demanded};
 use super::message::{Response, Status};
 use super::specimen::{NOW, Says, Specimen};
 use super::staple::Staples;
+use super::status::{Demand, StapleStatus};
 use super::subject::{NoIssuer, Subject};
-use crate::material::stapling::{Demand, StapleStatus};
 
 fn at(seconds: u64) -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(seconds))
@@ -231,7 +231,7 @@ fn errors_of_responders_are_named() {
     for status in [Status::TryLater, Status::Unauthorized] {
         let response = Response { status, content: None };
         let refused = check(&specimen.subject, &response.to_der().unwrap(), at(NOW));
-        assert_eq!(refused, Err(Refusal::Unsuccessful(status)));
+        assert_eq!(refused, Err(Refusal::Unsuccessful(status.told())));
     }
     let text = b"-----BEGIN OCSP RESPONSE-----\nMAMKAQE=\n-----END OCSP RESPONSE-----\n";
     let refused = check(&specimen.subject, text, at(NOW)).unwrap_err();

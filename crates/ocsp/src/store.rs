@@ -13,15 +13,16 @@ use super::check::LONGEST;
 /// A directory with a file for each certificate. What is in it is checked like what comes from the
 /// network; who can write there cannot have anything else stapled.
 #[derive(Clone, Debug)]
-pub(crate) struct Store(PathBuf);
+pub struct Store(PathBuf);
 
 impl Store {
-    pub(crate) fn new(directory: PathBuf) -> Self {
+    /// Keeps responses in this directory.
+    pub fn new(directory: PathBuf) -> Self {
         Self(directory)
     }
 
     /// Makes the directory, for the user and group that this process will have.
-    pub(crate) fn prepare(&self, owner: Option<(u32, u32)>) -> io::Result<()> {
+    pub fn prepare(&self, owner: Option<(u32, u32)>) -> io::Result<()> {
         if let Some(parent) = self.0.parent() {
             fs::create_dir_all(parent)?;
         }
@@ -40,7 +41,7 @@ impl Store {
     }
 
     /// The response that was kept for a certificate, if it can be read.
-    pub(crate) fn read(&self, fingerprint: &str) -> Option<Vec<u8>> {
+    pub fn read(&self, fingerprint: &str) -> Option<Vec<u8>> {
         // Root may read what the user has put there that it will become.
         widelane_files::read(&self.path(fingerprint), LONGEST as u64).ok()
     }
@@ -136,7 +137,8 @@ mod tests {
     #[test]
     fn the_directory_is_given_away_but_never_through_a_link() {
         let root = tempfile::TempDir::new().unwrap();
-        let own = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+        use rustix::process::{getegid, geteuid};
+        let own = (geteuid().as_raw(), getegid().as_raw());
         let store = Store::new(root.path().join("ocsp"));
         store.prepare(Some(own)).unwrap();
         symlink(root.path(), root.path().join("link")).unwrap();

@@ -1,15 +1,28 @@
-//! The access log: a line for each client connection when it ends.
+//! The access log: a line for each client connection when it ends, as JSON or as text.
 //!
 //! A connection fills a [`LogEntry`] while it lasts. When it ends, its worker puts that into a queue of
 //! fixed size, and one thread writes it down (`writer`). A worker never waits, unless the server stops: if
 //! the queue is full, the line is lost and counted. Without an access log there is neither thread nor queue,
 //! and an entry is empty.
+//!
+//! A log changes in two steps, so that a reload that fails changes nothing: [`AccessLog::prepare`] opens what is wanted,
+//! and [`AccessLog::adopt`] uses it. [`AccessLog::stop`] writes down what is in the queue.
+//!
+//! The thread is its own: a write to a file waits for the disk when the kernel has too many pages to write, and nothing
+//! else may wait for that.
+//!
+//! The crate knows nothing of TLS: the server gives names and numbers. Text of clients is quoted, so that it stays within
+//! its value and within its line.
+
+#![forbid(unsafe_code)]
 
 mod entry;
 mod line;
+mod options;
 mod output;
 mod writer;
 
+use std::io;
 use std::mem;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -20,17 +33,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
-
-use crate::config::{Config, Fault, LogFormat, LogTarget};
+use rustix::process::{getegid, geteuid};
 
 use entry::Fields;
-pub(crate) use entry::{Alert, LogEntry, Side};
 use output::Output;
 use writer::Writer;
 
+pub use entry::{Agreed, Alert, Complete, LogEntry, Side};
+pub use options::{LogFormat, LogTarget};
+
 /// The access log of a server.
 #[derive(Debug)]
-pub(crate) struct AccessLog {
+pub struct AccessLog {
     counts: Arc<Counts>,
     running: Mutex<Option<Running>>,
     /// Lines that may wait.
@@ -41,7 +55,7 @@ pub(crate) struct AccessLog {
 
 /// The queue into which workers put the entries of connections that have ended.
 #[derive(Debug)]
-pub(crate) struct Sink {
+pub struct Sink {
     queue: SyncSender<Message>,
     counts: Arc<Counts>,
     /// Until when to wait for room in the queue, when the server stops.
@@ -50,10 +64,24 @@ pub(crate) struct Sink {
 
 /// A log that is open, and not used before [`AccessLog::adopt`].
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub struct Prepared {
     destination: Destination,
-    /// `None`: connections are not logged.
-    pub(crate) sink: Option<Arc<Sink>>,
+    target: LogTarget,
+    format: LogFormat,
+    /// Where entries go. `None`: connections are not logged.
+    pub sink: Option<Arc<Sink>>,
+}
+
+/// Why a log cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{problem}; {remedy}")]
+pub struct LogError {
+    /// What is wrong.
+    pub problem: String,
+    /// What the operator can do.
+    pub remedy: String,
+    /// What the system said, if it was asked.
+    pub source: Option<io::Error>,
 }
 
 #[derive(Debug, Default)]
@@ -126,11 +154,9 @@ impl Default for AccessLog {
 }
 
 impl AccessLog {
-    /// Opens what the configuration asks for, with the rights that the process has now. Starts the
-    /// thread if there is none yet.
-    pub(crate) fn prepare(&self, config: &Config) -> Result<Prepared, Fault> {
+    /// Opens a log, with the rights that the process has now. Starts the thread if there is none yet.
+    pub fn prepare(&self, target: &LogTarget, format: LogFormat) -> Result<Prepared, LogError> {
         let mut running = lock(&self.running);
-        let (target, format) = (&config.access_log, config.access_log_format);
         if *target == LogTarget::Off {
             let destination = match *running {
                 Some(_) => Destination::Off,
@@ -138,6 +164,8 @@ impl AccessLog {
             };
             return Ok(Prepared {
                 destination,
+                target: LogTarget::Off,
+                format,
                 sink: None,
             });
         }
@@ -151,28 +179,31 @@ impl AccessLog {
         };
         Ok(Prepared {
             destination,
+            target: target.clone(),
+            format,
             sink: Some(running.sink.clone()),
         })
     }
 
     /// The log as it is.
-    pub(crate) fn same(&self) -> Prepared {
+    pub fn same(&self) -> Prepared {
         let running = lock(&self.running);
         let running = running.as_ref().filter(|running| running.target != LogTarget::Off);
         Prepared {
             destination: Destination::Same,
+            target: LogTarget::Off,
+            format: LogFormat::default(),
             sink: running.map(|running| running.sink.clone()),
         }
     }
 
     /// Uses a log for all lines that come from now on.
-    pub(crate) fn adopt(&self, prepared: Prepared, config: &Config) {
+    pub fn adopt(&self, prepared: Prepared) {
         if let Some(running) = &mut *lock(&self.running) {
             if matches!(prepared.destination, Destination::Same) {
                 return;
             }
-            running.target = config.access_log.clone();
-            running.format = config.access_log_format;
+            (running.target, running.format) = (prepared.target, prepared.format);
             running.order(|given| {
                 let destination = match (given.destination.take(), prepared.destination) {
                     // The thread has not taken it yet.
@@ -187,7 +218,7 @@ impl AccessLog {
     }
 
     /// Has the file opened anew, because it was renamed. `false`: there is no log.
-    pub(crate) fn reopen(&self) -> bool {
+    pub fn reopen(&self) -> bool {
         let running = lock(&self.running);
         let running = running.as_ref().filter(|running| running.target != LogTarget::Off);
         if let Some(running) = running {
@@ -198,7 +229,7 @@ impl AccessLog {
 
     /// Lets workers wait for room in the queue from now on, and the thread make it at once: many connections
     /// are about to be cut off together.
-    pub(crate) fn hurry(&self) {
+    pub fn hurry(&self) {
         if let Some(running) = &*lock(&self.running) {
             let until = Instant::now() + self.last_writes;
             let _ = running.sink.patient_until.set(until);
@@ -208,7 +239,7 @@ impl AccessLog {
 
     /// Writes down what is in the queue and ends the thread, but does not wait long for a file that
     /// takes nothing.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         let Some(running) = lock(&self.running).take() else {
             return;
         };
@@ -227,11 +258,11 @@ impl AccessLog {
     }
 
     /// Lines that were written, and lines that were lost.
-    pub(crate) fn counts(&self) -> [u64; 2] {
+    pub fn counts(&self) -> [u64; 2] {
         [self.counts.written.load(Relaxed), self.counts.lost.load(Relaxed)]
     }
 
-    fn start(&self) -> Result<Running, Fault> {
+    fn start(&self) -> Result<Running, LogError> {
         let (queue, inbox) = sync_channel(self.room);
         let (alive, ended) = sync_channel(0);
         let sink = Sink {
@@ -245,9 +276,10 @@ impl AccessLog {
             let _alive: SyncSender<()> = alive;
             writer.run();
         });
-        let thread = thread.map_err(|error| {
-            let problem = format!("cannot start a thread: {error}");
-            Fault::new("access_log", problem, "raise the limit of threads").because_of(&error)
+        let thread = thread.map_err(|error| LogError {
+            problem: format!("cannot start a thread: {error}"),
+            remedy: "raise the limit of threads".into(),
+            source: Some(error),
         })?;
         Ok(Running {
             sink: Arc::new(sink),
@@ -318,10 +350,10 @@ impl Given {
     }
 }
 
-/// Whether a start could open it, without opening it: a check must not make files that belong to another
-/// user than the server's. `is_final`: this process has that user already.
-pub(crate) fn check(config: &Config, is_final: bool) -> Result<(), Fault> {
-    let LogTarget::File(path) = &config.access_log else {
+/// Checks whether a start could open a log, without opening it: a check must not make files that belong to another user
+/// than the server's. `is_final`: this process has that user already.
+pub fn check(target: &LogTarget, is_final: bool) -> Result<(), LogError> {
+    let LogTarget::File(path) = target else {
         return Ok(());
     };
     let place = match path.parent() {
@@ -342,19 +374,24 @@ pub(crate) fn check(config: &Config, is_final: bool) -> Result<(), Fault> {
         true => NO_SOCKET,
         false => "make the directory, and name a file in it",
     };
-    Err(Fault::new("access_log", problem, remedy))
+    Err(LogError {
+        problem,
+        remedy: remedy.into(),
+        source: None,
+    })
 }
 
 /// With the rights that this process has.
-fn may_write(path: &Path, place: &Path) -> Result<(), Fault> {
+fn may_write(path: &Path, place: &Path) -> Result<(), LogError> {
     let may = |path: &Path, access: Access| accessat(CWD, path, access, AtFlags::EACCESS);
     let (looked_at, result) = match path.try_exists() {
         Ok(false) => (place, may(place, Access::WRITE_OK | Access::EXEC_OK)),
         _ => (path, may(path, Access::WRITE_OK)),
     };
-    result.map_err(|error| {
-        let problem = format!("cannot write to {}: {error}", looked_at.display());
-        Fault::new("access_log", problem, let_write()).because_of(&error.into())
+    result.map_err(|error| LogError {
+        problem: format!("cannot write to {}: {error}", looked_at.display()),
+        remedy: let_write(),
+        source: Some(error.into()),
     })
 }
 
@@ -362,7 +399,7 @@ fn is_socket(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }
 
-fn open(target: &LogTarget) -> Result<Output, Fault> {
+fn open(target: &LogTarget) -> Result<Output, LogError> {
     Output::open(target).map_err(|error| {
         let is_without_reader = error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error());
         let remedy = match target {
@@ -370,16 +407,20 @@ fn open(target: &LogTarget) -> Result<Output, Fault> {
             _ if is_without_reader => "start the program that reads this FIFO first".to_owned(),
             _ => let_write(),
         };
-        let problem = format!("cannot open {target}: {error}");
-        Fault::new("access_log", problem, remedy).because_of(&error)
+        LogError {
+            problem: format!("cannot open {target}: {error}"),
+            remedy,
+            source: Some(error),
+        }
     })
 }
 
 fn let_write() -> String {
     format!(
-        "let the user of this process write there ({}); the log is opened after root privileges were \
-         dropped, so that it can be opened again later",
-        crate::privileges::current()
+        "let the user of this process write there (user id {}, group id {}); the log is opened after root \
+         privileges were dropped, so that it can be opened again later",
+        geteuid().as_raw(),
+        getegid().as_raw()
     )
 }
 
@@ -407,11 +448,8 @@ mod tests {
 
     use super::*;
 
-    fn to_file(path: &Path) -> Config {
-        Config {
-            access_log: LogTarget::File(path.to_owned()),
-            ..Config::default()
-        }
+    fn to_file(path: &Path) -> LogTarget {
+        LogTarget::File(path.to_owned())
     }
 
     /// In a thread that is not root's.
@@ -461,9 +499,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        let config = to_file(&path);
-        let checked = check(&config, true).unwrap_err();
-        let opened = open(&config.access_log).unwrap_err();
+        let target = to_file(&path);
+        let checked = check(&target, true).unwrap_err();
+        let opened = open(&target).unwrap_err();
         for error in [checked, opened].map(|fault| format!("{fault:?}")) {
             assert!(error.contains("write `-`"), "{error}");
         }
@@ -474,11 +512,11 @@ mod tests {
         LogEntry::new(Some(sink), address, address)
     }
 
-    /// Uses what a configuration says, and waits until the thread does. Returns where notes go then.
-    fn adopt(log: &AccessLog, config: &Config) -> Option<Arc<Sink>> {
-        let prepared = log.prepare(config).unwrap();
+    /// Uses a log, and waits until the thread does. Returns where notes go then.
+    fn adopt(log: &AccessLog, target: &LogTarget) -> Option<Arc<Sink>> {
+        let prepared = log.prepare(target, LogFormat::Json).unwrap();
         let sink = prepared.sink.clone();
-        log.adopt(prepared, config);
+        log.adopt(prepared);
         let orders = lock(&log.running).as_ref().unwrap().orders.clone();
         while !lock(&orders.given).is_empty() {
             std::thread::yield_now();
@@ -495,7 +533,7 @@ mod tests {
             for _ in 0..lines {
                 drop(entry(&sink));
             }
-            assert!(adopt(&log, &Config::default()).is_none());
+            assert!(adopt(&log, &LogTarget::Off).is_none());
             log.stop();
             assert_eq!(log.counts(), [0, lines]);
         }
@@ -510,7 +548,7 @@ mod tests {
         for _ in 0..1000 {
             drop(entry(&sink));
         }
-        adopt(&log, &Config::default());
+        adopt(&log, &LogTarget::Off);
         log.stop();
         assert_eq!(log.counts(), [1000, 0]);
         assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1000);
@@ -565,7 +603,7 @@ mod tests {
             patient_until: OnceLock::new(),
         });
         let [client, listener] = ["192.0.2.1:1000", "192.0.2.2:443"].map(|text| text.parse().unwrap());
-        let backend = "127.0.0.1:8080".parse().unwrap();
+        let backend: std::net::SocketAddr = "127.0.0.1:8080".parse().unwrap();
         let begin = Instant::now();
         for _ in 0..LINES {
             let mut entry = LogEntry::new(Some(&sink), client, listener);
@@ -573,7 +611,7 @@ mod tests {
             entry.received(1000);
             entry.sent(10_000);
             entry.closed(Side::Client);
-            entry.ended(crate::observe::stats::End::Clean);
+            entry.ended("clean");
         }
         let worker = begin.elapsed() / LINES;
         let mut bytes = Vec::new();

@@ -1,20 +1,16 @@
 //! The entry of a connection, filled while it lasts.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use aws_lc_rs::digest;
-use rustls::{AlertDescription, CipherSuite, HandshakeKind, NamedGroup, ProtocolVersion, ServerConnection};
-
-use crate::config::Backend;
-use crate::observe::stats::{End, Failure, Refusal};
-
 use super::Sink;
 
-/// The entry of one connection, which goes to the log when this is dropped. Empty without a log.
+/// The entry of one connection, filled while that lasts, which goes to the log when this is dropped. Empty without a log:
+/// then nothing that it takes by a closure is made.
 #[derive(Debug)]
-pub(crate) struct LogEntry(Option<Box<Fields>>);
+pub struct LogEntry(Option<Box<Fields>>);
 
 /// The fields of a line.
 #[derive(Debug)]
@@ -31,15 +27,15 @@ pub(super) struct Fields {
     pub(super) client: SocketAddr,
     pub(super) listener: SocketAddr,
     pub(super) server_name: Option<Box<str>>,
-    pub(super) version: Option<ProtocolVersion>,
-    pub(super) suite: Option<CipherSuite>,
-    pub(super) group: Option<NamedGroup>,
+    pub(super) version: Option<&'static str>,
+    pub(super) suite: Option<&'static str>,
+    pub(super) group: Option<&'static str>,
     pub(super) resumed: Option<bool>,
     pub(super) alpn: Option<Box<[u8]>>,
     /// SHA-256 of the client's certificate.
     pub(super) certificate: Option<[u8; 32]>,
     /// The last one that was tried.
-    pub(super) backend: Option<Backend>,
+    pub(super) backend: Option<Box<str>>,
     /// Number of addresses that were tried.
     pub(super) tries: u32,
     /// Decrypted bytes, as the backend gets them.
@@ -55,36 +51,62 @@ pub(super) struct Fields {
     end: Ending,
 }
 
-/// A fatal alert.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Alert {
+/// Names of what client and server have agreed on, as far as they have.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Agreed<'a> {
+    /// The name that the client asks for.
+    pub server_name: Option<&'a str>,
+    /// The version of TLS, as a number: `1.3`.
+    pub version: Option<&'static str>,
+    /// The cipher suite, in IANA's spelling.
+    pub suite: Option<&'static str>,
+    /// The group of the key exchange, in IANA's spelling.
+    pub group: Option<&'static str>,
+}
+
+/// What is known when a handshake is complete.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Complete<'a> {
+    /// The session of a ticket goes on.
+    pub resumed: bool,
+    /// The protocol inside.
+    pub alpn: Option<&'a [u8]>,
+    /// SHA-256 of the client's certificate.
+    pub certificate: Option<[u8; 32]>,
+}
+
+/// A fatal alert, by its name in the RFCs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Alert {
     /// To the client.
-    Sent(AlertDescription),
+    Sent(String),
     /// From the client.
-    Received(AlertDescription),
+    Received(String),
 }
 
 /// An end of a relayed connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
+    /// The client.
     Client,
+    /// The backend.
     Backend,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Ending {
-    Refused(Refusal),
-    Failed(Failure),
+    Refused(&'static str),
+    Failed(&'static str),
     /// The client has closed right after the handshake.
     Unused,
-    Served(End),
+    Served(&'static str),
     /// The server has stopped.
     Stopped,
 }
 
 impl LogEntry {
     /// Makes the entry of a connection that was just accepted.
-    pub(crate) fn new(sink: Option<&Arc<Sink>>, client: SocketAddr, listener: SocketAddr) -> Self {
+    pub fn new(sink: Option<&Arc<Sink>>, client: SocketAddr, listener: SocketAddr) -> Self {
         Self(sink.map(|sink| {
             let mut entry = Fields::new(client, listener);
             entry.sink = Some(sink.clone());
@@ -92,75 +114,87 @@ impl LogEntry {
         }))
     }
 
-    /// The client that a load balancer has named.
-    pub(crate) fn client(&mut self, client: SocketAddr) {
+    /// Notes the client that a load balancer has named.
+    pub fn client(&mut self, client: SocketAddr) {
         self.with(|entry| entry.client = client);
     }
 
-    /// Notes what is known in a handshake that may still fail.
-    pub(crate) fn handshake(&mut self, tls: &ServerConnection) {
-        self.with(|entry| entry.agreed(tls));
-    }
-
-    /// The handshake is complete.
-    pub(crate) fn complete(&mut self, tls: &ServerConnection) {
+    /// Notes what is agreed on in a handshake that may still fail.
+    pub fn agreed<'a>(&mut self, agreed: impl FnOnce() -> Agreed<'a>) {
         self.with(|entry| {
-            entry.handshake = Some(entry.accepted.elapsed());
-            entry.is_complete = true;
-            entry.agreed(tls);
-            entry.resumed = Some(tls.handshake_kind() == Some(HandshakeKind::Resumed));
-            entry.alpn = tls.alpn_protocol().map(Into::into);
-            let shown = tls.peer_certificates().and_then(<[_]>::first);
-            entry.certificate = shown.and_then(|shown| {
-                let hash = digest::digest(&digest::SHA256, shown);
-                hash.as_ref().try_into().ok()
-            });
+            let agreed = agreed();
+            if entry.server_name.is_none() {
+                entry.server_name = agreed.server_name.map(Into::into);
+            }
+            (entry.version, entry.suite, entry.group) = (agreed.version, agreed.suite, agreed.group);
         });
     }
 
-    pub(crate) fn refused(&mut self, why: Refusal) {
+    /// Notes that the handshake is complete.
+    pub fn complete<'a>(&mut self, complete: impl FnOnce() -> Complete<'a>) {
+        self.with(|entry| {
+            let complete = complete();
+            entry.handshake = Some(entry.accepted.elapsed());
+            entry.is_complete = true;
+            entry.resumed = Some(complete.resumed);
+            entry.alpn = complete.alpn.map(Into::into);
+            entry.certificate = complete.certificate;
+        });
+    }
+
+    /// Notes why the connection was not served at all.
+    pub fn refused(&mut self, why: &'static str) {
         self.with(|entry| entry.end = Ending::Refused(why));
     }
 
-    pub(crate) fn failed(&mut self, why: Failure) {
+    /// Notes why the handshake did not come to its end.
+    pub fn failed(&mut self, why: &'static str) {
         self.with(|entry| {
             entry.handshake = Some(entry.accepted.elapsed());
             entry.end = Ending::Failed(why);
         });
     }
 
-    pub(crate) fn unused(&mut self) {
+    /// Notes that the client has closed right after the handshake.
+    pub fn unused(&mut self) {
         self.with(|entry| entry.end = Ending::Unused);
     }
 
-    pub(crate) fn ended(&mut self, how: End) {
+    /// Notes the end of a connection whose handshake was complete.
+    pub fn ended(&mut self, how: &'static str) {
         self.with(|entry| entry.end = Ending::Served(how));
     }
 
-    pub(crate) fn alert(&mut self, alert: Option<Alert>) {
+    /// Notes the alert with which the connection has ended.
+    pub fn alert(&mut self, alert: Option<Alert>) {
         self.with(|entry| entry.alert = alert);
     }
 
-    pub(crate) fn reason(&mut self, reason: Option<String>) {
+    /// Notes why the handshake failed, for people.
+    pub fn reason(&mut self, reason: Option<String>) {
         self.with(|entry| entry.reason = reason.map(String::into_boxed_str));
     }
 
-    pub(crate) fn backend(&mut self, backend: &Backend) {
+    /// Notes the address that is tried next.
+    pub fn backend(&mut self, backend: &impl Display) {
         self.with(|entry| {
-            entry.backend = Some(backend.clone());
+            entry.backend = Some(backend.to_string().into());
             entry.tries += 1;
         });
     }
 
-    pub(crate) fn received(&mut self, bytes: usize) {
+    /// Counts decrypted bytes that the client has sent.
+    pub fn received(&mut self, bytes: usize) {
         self.with(|entry| entry.received += bytes as u64);
     }
 
-    pub(crate) fn sent(&mut self, bytes: usize) {
+    /// Counts bytes of the backend.
+    pub fn sent(&mut self, bytes: usize) {
         self.with(|entry| entry.sent += bytes as u64);
     }
 
-    pub(crate) fn closed(&mut self, side: Side) {
+    /// Notes who ends its direction, if it is the first.
+    pub fn closed(&mut self, side: Side) {
         self.with(|entry| entry.closed_first = entry.closed_first.or(Some(side)));
     }
 
@@ -212,24 +246,15 @@ impl Fields {
         }
     }
 
-    fn agreed(&mut self, tls: &ServerConnection) {
-        if self.server_name.is_none() {
-            self.server_name = tls.server_name().map(Into::into);
-        }
-        self.version = tls.protocol_version();
-        self.suite = tls.negotiated_cipher_suite().map(|suite| suite.suite());
-        self.group = tls.negotiated_key_exchange_group().map(|group| group.name());
-    }
-
-    /// How far it came, and how it ended there: the label of the metric that counts it.
+    /// How far it came, and how it ended there.
     pub(super) fn end(&self) -> [&'static str; 2] {
         const FAILED: &str = "handshake_failed";
         const SERVED: &str = "served";
         match self.end {
-            Ending::Refused(why) => ["refused", why.name()],
-            Ending::Failed(why) => [FAILED, why.name()],
+            Ending::Refused(why) => ["refused", why],
+            Ending::Failed(why) => [FAILED, why],
             Ending::Unused => [SERVED, "unused"],
-            Ending::Served(how) => [SERVED, how.name()],
+            Ending::Served(how) => [SERVED, how],
             Ending::Stopped if self.is_complete => [SERVED, "stopped"],
             Ending::Stopped => [FAILED, "stopped"],
         }

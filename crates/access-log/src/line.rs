@@ -8,14 +8,10 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
-use rustls::ProtocolVersion;
 use time::OffsetDateTime;
 
-use crate::config::LogFormat;
-use crate::front::alert;
-use crate::material::tls::{group_name, iana_name};
-
 use super::entry::{Alert, Fields, Side};
+use super::options::LogFormat;
 
 /// Appends the line of a connection.
 pub(super) fn connection(out: &mut Vec<u8>, format: LogFormat, entry: &Fields) {
@@ -23,19 +19,14 @@ pub(super) fn connection(out: &mut Vec<u8>, format: LogFormat, entry: &Fields) {
     line.word("client", Some(address(entry.client)));
     line.word("listener", Some(address(entry.listener)));
     line.text("server_name", entry.server_name.as_deref());
-    let version = entry.version.map(|version| match version {
-        ProtocolVersion::TLSv1_2 => "1.2",
-        ProtocolVersion::TLSv1_3 => "1.3",
-        _ => "?",
-    });
-    line.word("tls", version);
-    line.word("cipher_suite", entry.suite.map(iana_name));
-    line.word("group", entry.group.map(group_name));
+    line.word("tls", entry.version);
+    line.word("cipher_suite", entry.suite);
+    line.word("group", entry.group);
     line.value("resumed", entry.resumed);
     let alpn = entry.alpn.as_deref().map(String::from_utf8_lossy);
     line.text("alpn", alpn.as_deref());
     line.word("client_certificate_sha256", entry.certificate.map(hex));
-    line.text("backend", entry.backend.as_ref().map(ToString::to_string).as_deref());
+    line.text("backend", entry.backend.as_deref());
     line.value("backend_tries", Some(entry.tries));
     line.value("received", Some(entry.received));
     line.value("sent", Some(entry.sent));
@@ -49,10 +40,10 @@ pub(super) fn connection(out: &mut Vec<u8>, format: LogFormat, entry: &Fields) {
         Side::Backend => "backend",
     });
     line.word("closed_first", side);
-    let (sent, received) = match entry.alert {
+    let (sent, received) = match &entry.alert {
         None => (None, None),
-        Some(Alert::Sent(alert)) => (Some(alert::name(alert)), None),
-        Some(Alert::Received(alert)) => (None, Some(alert::name(alert))),
+        Some(Alert::Sent(alert)) => (Some(alert), None),
+        Some(Alert::Received(alert)) => (None, Some(alert)),
     };
     line.word("alert_sent", sent);
     line.word("alert_received", received);
@@ -197,8 +188,6 @@ fn rfc3339(time: SystemTime) -> impl Display {
 
 #[cfg(test)]
 mod tests {
-    use rustls::{AlertDescription, CipherSuite, NamedGroup};
-
     use super::*;
 
     fn entry() -> Fields {
@@ -228,14 +217,14 @@ mod tests {
         );
         entry.handshake = Some(Duration::from_micros(1007));
         entry.server_name = Some("a.example".into());
-        entry.version = Some(ProtocolVersion::TLSv1_3);
-        entry.suite = Some(CipherSuite::TLS13_AES_128_GCM_SHA256);
-        entry.group = Some(NamedGroup::X25519MLKEM768);
+        entry.version = Some("1.3");
+        entry.suite = Some("TLS_AES_128_GCM_SHA256");
+        entry.group = Some("X25519MLKEM768");
         entry.resumed = Some(true);
         entry.alpn = Some((*b"h2").into());
         entry.certificate = Some([0xa5; 32]);
-        entry.backend = Some("unix:/run/\"a b\"".parse().unwrap());
-        entry.alert = Some(Alert::Received(AlertDescription::UnknownCA));
+        entry.backend = Some("unix:/run/\"a b\"".into());
+        entry.alert = Some(Alert::Received("unknown_ca".into()));
         entry.closed_first = Some(Side::Backend);
         entry.reason = Some("it sends the alert unknown_ca".into());
         assert_eq!(

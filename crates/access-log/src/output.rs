@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 
-use crate::config::LogTarget;
+use super::options::LogTarget;
 
 /// What takes the lines. A write never waits for a reader.
 #[derive(Debug)]

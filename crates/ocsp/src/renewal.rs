@@ -1,102 +1,104 @@
-//! Renews responses before they expire, on a thread of its own: no handshake ever waits for a responder.
+//! Renews responses before they expire, beside the workers: no handshake ever waits for a responder.
 //!
 //! A response is asked for again when about half of its life is over, and after a failure less and less
 //! often. Chance moves each moment a little, so that the machines of a fleet do not all ask at once.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender, channel};
+use std::thread;
 use std::time::Duration;
 
 use rustls_pki_types::UnixTime;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::check::Verdict;
 use super::fetch::{Failure, Fetch};
-use super::staple::{Offered, Staple, report_unmet_demand};
+use super::staple::{Offered, Response, Staple};
+use super::status::report_unmet_demand;
 use super::store::Store;
 
 /// A staple whose response is to be renewed, or only watched.
 #[derive(Clone, Debug)]
-pub(crate) struct Renewable {
-    pub(crate) staple: Arc<Staple>,
+pub struct Renewable {
+    /// Where the response goes.
+    pub staple: Arc<Staple>,
     /// Whom to ask. `None`: the response comes from a file.
-    pub(crate) responder: Option<String>,
+    pub responder: Option<String>,
     /// Whether the certificate demands a response.
-    pub(crate) must_staple: bool,
+    pub must_staple: bool,
 }
 
-/// The thread, if there has been something for it to do. It ends when this is dropped; what it asks for at
-/// that moment takes some seconds more, and changes nothing.
+/// Orders for the work that renews, if there has been something for it to do. The work ends when this is dropped; what it
+/// asks for at that moment takes some seconds more, and changes nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Renewal(Option<Sender<Vec<Renewable>>>);
+pub struct Renewal(Option<UnboundedSender<Vec<Renewable>>>);
+
+/// The work that renews, to be run on a runtime of tokio with timers. It never blocks its thread.
+#[derive(Debug)]
+pub struct RenewalWork {
+    orders: UnboundedReceiver<Vec<Renewable>>,
+    store: Option<Store>,
+}
 
 impl Renewal {
-    /// Takes care of these from now on, and of no others.
-    pub(crate) fn follow(&mut self, wanted: Vec<Renewable>, store: Option<&Store>) {
-        let wanted = match self.0.take() {
+    /// Takes care of these from now on, and of no others. Returns the work if there is some and none runs, also because
+    /// it has failed.
+    #[must_use]
+    pub fn follow(&mut self, wanted: Vec<Renewable>, store: Option<&Store>) -> Option<RenewalWork> {
+        let wanted = match &self.0 {
             None => wanted,
-            Some(orders) => match orders.send(wanted) {
-                Ok(()) => return self.0 = Some(orders),
-                // It takes orders until this end of the channel is dropped, unless it has failed and said so.
-                Err(SendError(wanted)) => wanted,
-            },
+            Some(orders) => orders.send(wanted).err()?.0,
         };
         if wanted.is_empty() {
-            return;
+            return None;
         }
-        let (send, orders) = channel();
+        let (send, orders) = unbounded_channel();
+        let _ = send.send(wanted);
+        self.0 = Some(send);
         let store = store.cloned();
-        let thread = std::thread::Builder::new().name("widelane-ocsp".into());
-        let thread = thread.spawn(move || {
-            let _notice = EndNotice;
-            run(&orders, store.as_ref());
-        });
-        match thread.map(|_| send.send(wanted)) {
-            Ok(_) => self.0 = Some(send),
-            Err(error) => {
-                tracing::error!(%error, "OCSP responses are not renewed: no thread for it");
+        Some(RenewalWork { orders, store })
+    }
+}
+
+impl RenewalWork {
+    /// Renews, until [`Renewal`] is dropped.
+    pub async fn run(self) {
+        let Self { mut orders, store } = self;
+        if let Some(store) = store.clone() {
+            let _ = apart(move || store.clean()).await;
+        }
+        let fetch = Arc::new(Fetch::new());
+        let ask = async |responder: String, request: Vec<u8>| {
+            let fetch = fetch.clone();
+            let answer = apart(move || fetch.ask(&responder, &request)).await;
+            answer.unwrap_or_else(|error| Err(Failure::Silent(format!("it cannot be asked: {error}"))))
+        };
+        let mut plans = Vec::new();
+        loop {
+            let now = UnixTime::now().as_secs();
+            let due = plans.iter().map(|plan: &Plan| plan.due).min();
+            let wait = due.map_or(LOOK, |due| due.saturating_sub(now)).min(LOOK);
+            match timeout(Duration::from_secs(wait), orders.recv()).await {
+                Ok(Some(wanted)) => plans = follow(plans, wanted, UnixTime::now(), chance),
+                Err(_) => {}
+                Ok(None) => return,
             }
+            round(&mut plans, store.as_ref(), UnixTime::now, &ask, chance).await;
         }
     }
 }
 
-/// Says so when the thread fails: nothing else would show it before responses expire.
-struct EndNotice;
-
-impl Drop for EndNotice {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            tracing::error!(
-                "OCSP responses are no longer renewed: the thread for it has failed. A reload starts \
-                 another"
-            );
-        }
-    }
+/// Does something on a thread of its own: a responder is waited for, and a disk. Nobody waits for the thread at the end.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    let (send, done) = oneshot::channel();
+    let thread = thread::Builder::new().name("widelane-ocsp".into());
+    thread.spawn(move || drop(send.send(work())))?;
+    done.await.map_err(|_| io::Error::other("the thread for it has failed"))
 }
-
-fn run(orders: &Receiver<Vec<Renewable>>, store: Option<&Store>) {
-    if let Some(store) = store {
-        store.clean();
-    }
-    let fetch = Fetch::new();
-    let mut plans = Vec::new();
-    loop {
-        let now = UnixTime::now().as_secs();
-        let due = plans.iter().map(|plan: &Plan| plan.due).min();
-        let wait = due.map_or(LOOK, |due| due.saturating_sub(now)).min(LOOK);
-        match orders.recv_timeout(Duration::from_secs(wait)) {
-            Ok(wanted) => plans = follow(plans, wanted, UnixTime::now(), chance),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
-        }
-        let mut ask = |responder: &str, request: &[u8]| fetch.ask(responder, request);
-        round(&mut plans, store, UnixTime::now, &mut ask, chance);
-    }
-}
-
-/// Puts a question to a responder.
-type Ask<'a> = &'a mut dyn FnMut(&str, &[u8]) -> Result<Vec<u8>, Failure>;
 
 /// When a response is asked for, and what was said about it.
 #[derive(Debug)]
@@ -133,7 +135,13 @@ fn follow(mut before: Vec<Plan>, wanted: Vec<Renewable>, now: UnixTime, chance: 
 }
 
 /// Asks for all that is due, and says what has expired.
-fn round(plans: &mut [Plan], store: Option<&Store>, clock: impl Fn() -> UnixTime, ask: Ask<'_>, chance: fn() -> f64) {
+async fn round(
+    plans: &mut [Plan],
+    store: Option<&Store>,
+    clock: impl Fn() -> UnixTime,
+    ask: &impl AsyncFn(String, Vec<u8>) -> Result<Vec<u8>, Failure>,
+    chance: fn() -> f64,
+) {
     // A responder that does not answer is asked once, and does not keep the others waiting. One that answers
     // with an error is asked for each certificate: the error may be about one of them.
     let mut silent = HashSet::new();
@@ -144,12 +152,14 @@ fn round(plans: &mut [Plan], store: Option<&Store>, clock: impl Fn() -> UnixTime
             let answer = match silent.contains(&responder) {
                 true => Err(Failure::Silent("it has just not answered another question".to_owned())),
                 false => match plan.wanted.staple.request() {
-                    Ok(request) => ask(&responder, &request),
+                    Ok(request) => ask(responder.clone(), request).await,
                     Err(error) => Err(Failure::Answered(error.to_string())),
                 },
             };
             let is_silent = matches!(answer, Err(Failure::Silent(_)));
-            plan.take(answer.map_err(Failure::problem), store, clock(), chance);
+            if let Some(new) = plan.take(answer.map_err(Failure::problem), clock(), chance) {
+                keep(&plan.wanted.staple, store, new).await;
+            }
             if is_silent {
                 silent.insert(responder);
             }
@@ -166,8 +176,8 @@ impl Plan {
         self.due <= now.as_secs() || (self.due > never_so_late && lacks)
     }
 
-    /// Takes an answer, and plans the next question.
-    fn take(&mut self, answer: Result<Vec<u8>, String>, store: Option<&Store>, now: UnixTime, chance: fn() -> f64) {
+    /// Takes an answer, and plans the next question. Returns a response that is new.
+    fn take(&mut self, answer: Result<Vec<u8>, String>, now: UnixTime, chance: fn() -> f64) -> Option<Arc<Response>> {
         let staple = &self.wanted.staple;
         let (certificate, responder) = (staple.file(), self.wanted.responder.as_deref());
         let taken = answer.and_then(|answer| {
@@ -178,10 +188,10 @@ impl Plan {
             Ok(Offered { response, is_new }) => {
                 if is_new {
                     tracing::info!(certificate, responder, "has a new OCSP response");
-                    keep(staple, store, &response.bytes);
                 }
                 self.failures = 0;
                 self.due = next(&response.verdict, now, chance());
+                is_new.then_some(response)
             }
             Err(problem) => {
                 staple.fetch_failed();
@@ -201,6 +211,7 @@ impl Plan {
                 } else {
                     tracing::debug!(certificate, responder, "no new OCSP response: {problem}");
                 }
+                None
             }
         }
     }
@@ -219,11 +230,13 @@ impl Plan {
     }
 }
 
-fn keep(staple: &Staple, store: Option<&Store>, response: &[u8]) {
-    let Some(store) = store else {
+async fn keep(staple: &Staple, store: Option<&Store>, response: Arc<Response>) {
+    let Some(store) = store.cloned() else {
         return;
     };
-    if let Err(error) = store.keep(staple.fingerprint(), response) {
+    let fingerprint = staple.fingerprint().to_owned();
+    let kept = apart(move || store.keep(&fingerprint, &response.bytes)).await;
+    if let Err(error) = kept.and_then(|kept| kept) {
         let certificate = staple.file();
         tracing::warn!(certificate, %error, "the OCSP response is not kept for the next start");
     }
@@ -265,13 +278,29 @@ const LOOK: u64 = 30;
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
 
     use super::*;
-    use crate::material::ocsp::Staples;
-    use crate::material::ocsp::specimen::{NOW, Says, Specimen};
+    use crate::Staples;
+    use crate::specimen::{NOW, Says, Specimen};
 
     const DAY: u64 = 86_400;
+
+    type Answering<'a> = &'a mut dyn FnMut(&str, &[u8]) -> Result<Vec<u8>, Failure>;
+
+    /// A round in which `ask` answers at once.
+    fn round(
+        plans: &mut [Plan],
+        store: Option<&Store>,
+        clock: impl Fn() -> UnixTime,
+        ask: Answering<'_>,
+        chance: fn() -> f64,
+    ) {
+        let ask = RefCell::new(ask);
+        let ask = async |responder: String, request: Vec<u8>| ask.borrow_mut()(&responder, &request);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(super::round(plans, store, clock, &ask, chance));
+    }
 
     fn at(seconds: u64) -> UnixTime {
         UnixTime::since_unix_epoch(Duration::from_secs(seconds))
@@ -437,14 +466,15 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_has_failed_is_replaced_by_the_next_reload() {
+    fn work_that_has_failed_is_replaced_by_the_next_reload() {
         let specimen = Specimen::new("authority");
         let wanted = vec![wanted(&specimen, None)];
-        let (send, _) = channel();
-        let mut renewal = Renewal(Some(send));
-        renewal.follow(wanted.clone(), None);
-        let orders = renewal.0.as_ref().unwrap();
-        assert!(orders.send(wanted).is_ok(), "a thread takes them");
+        let mut renewal = Renewal::default();
+        assert!(renewal.follow(Vec::new(), None).is_none(), "there is nothing to do");
+        let work = renewal.follow(wanted.clone(), None).expect("the first");
+        assert!(renewal.follow(wanted.clone(), None).is_none(), "it takes them");
+        drop(work);
+        assert!(renewal.follow(wanted, None).is_some(), "another one");
     }
 
     #[test]

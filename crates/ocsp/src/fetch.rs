@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use base64ct::{Base64, Encoding};
+use ureq::http::Uri;
+use ureq::http::uri::Scheme;
 use ureq::{Agent, Error};
 
 use super::check::LONGEST;
@@ -90,6 +92,14 @@ impl From<Error> for Failure {
             _ => Self::Answered(problem),
         }
     }
+}
+
+/// Returns whether this is the address of a responder that can be asked: `http://`, a host, and what follows.
+pub fn is_responder(address: &str) -> bool {
+    address.parse::<Uri>().is_ok_and(|address| {
+        let has_host = address.host().is_some_and(|host| !host.is_empty());
+        address.scheme() == Some(&Scheme::HTTP) && has_host
+    })
 }
 
 /// The address that has the question in it, if that is short enough: caches on the way know such answers

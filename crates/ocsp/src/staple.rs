@@ -12,18 +12,19 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use super::check::{Refusal, Verdict, check, check_kept};
 use super::renewal::Renewable;
 use super::subject::{NoIssuer, Subject};
-use crate::config::Fault;
 
 /// A response that was checked.
 #[derive(Debug)]
-pub(crate) struct Response {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) verdict: Verdict,
+pub struct Response {
+    /// In DER.
+    pub bytes: Vec<u8>,
+    /// What it says.
+    pub verdict: Verdict,
 }
 
 /// The response of one certificate. It outlives reloads, so that a bad file takes nothing away.
 #[derive(Debug)]
-pub(crate) struct Staple {
+pub struct Staple {
     /// The certificate's file, for messages.
     file: String,
     subject: Subject,
@@ -46,7 +47,7 @@ pub(crate) struct Offered {
 
 /// The staples of one configuration.
 #[derive(Debug, Default)]
-pub(crate) struct Staples {
+pub struct Staples {
     /// By the certificate's file and fingerprint.
     known: HashMap<(String, String), Arc<Staple>>,
     /// Responses from files, which wait until all of the configuration is known to be good.
@@ -56,18 +57,11 @@ pub(crate) struct Staples {
 
 /// What was read from a file that should have a response.
 #[derive(Debug)]
-pub(crate) struct FromFile {
-    pub(crate) path: PathBuf,
-    pub(crate) read: Result<Vec<u8>, Fault>,
-}
-
-/// Says that a certificate, by its file, is served without the response that it demands.
-pub(crate) fn report_unmet_demand(certificate: &str) {
-    tracing::error!(
-        certificate,
-        "THE CERTIFICATE DEMANDS A STAPLED OCSP RESPONSE (must-staple), and there is none: Firefox and \
-         others refuse it. Set `ocsp`, or see what is logged about it"
-    );
+pub struct FromFile {
+    /// The file.
+    pub path: PathBuf,
+    /// The response, empty if it is still to come; or why it could not be read.
+    pub read: Result<Vec<u8>, String>,
 }
 
 impl Staple {
@@ -86,7 +80,7 @@ impl Staple {
     /// The response to staple at this moment. This is asked in each handshake: whatever becomes of
     /// renewals, a response is never given away once it has expired. A guard, because a count of
     /// references would be a line of memory that all workers write.
-    pub(crate) fn current(&self, now: UnixTime) -> Option<Guard<Option<Arc<Response>>>> {
+    pub fn current(&self, now: UnixTime) -> Option<Guard<Option<Arc<Response>>>> {
         let held = self.response.load();
         let is_valid = held
             .as_ref()
@@ -95,17 +89,17 @@ impl Staple {
     }
 
     /// What the response that was taken last says, expired or not.
-    pub(crate) fn last(&self) -> Option<Verdict> {
+    pub fn last(&self) -> Option<Verdict> {
         self.response.load().as_ref().map(|held| held.verdict)
     }
 
     /// Whether the last response that was read was taken.
-    pub(crate) fn is_current(&self) -> bool {
+    pub fn is_current(&self) -> bool {
         self.is_current.load(Relaxed)
     }
 
     /// How often a response was fetched, and how often that failed.
-    pub(crate) fn fetches(&self) -> [u64; 2] {
+    pub fn fetches(&self) -> [u64; 2] {
         [&self.fetched, &self.failed].map(|count| count.load(Relaxed))
     }
 
@@ -115,7 +109,7 @@ impl Staple {
     }
 
     /// A name for this certificate and its issuer.
-    pub(crate) fn fingerprint(&self) -> &str {
+    pub fn fingerprint(&self) -> &str {
         &self.subject.fingerprint
     }
 
@@ -156,7 +150,7 @@ impl Staple {
 
     /// Takes what an earlier process has fetched, if it is good. If it has expired, nothing older is fetched
     /// after it.
-    pub(crate) fn offer_kept(&self, bytes: Vec<u8>, now: UnixTime) {
+    pub fn offer_kept(&self, bytes: Vec<u8>, now: UnixTime) {
         let known = check_kept(&self.subject, &bytes, now);
         match self.offer(bytes, now) {
             Ok(()) => {}
@@ -170,7 +164,7 @@ impl Staple {
     }
 
     /// Takes a response if it is good. Otherwise the one from before stays.
-    pub(crate) fn offer(&self, bytes: Vec<u8>, now: UnixTime) -> Result<(), Refusal> {
+    pub fn offer(&self, bytes: Vec<u8>, now: UnixTime) -> Result<(), Refusal> {
         let checked = check(&self.subject, &bytes, now);
         self.is_current.store(checked.is_ok(), Relaxed);
         let verdict = checked?;
@@ -202,7 +196,7 @@ impl Staple {
                 Ok(()) => return,
                 Err(refusal) => refusal.to_string(),
             },
-            Err(fault) => fault.problem,
+            Err(problem) => problem,
         };
         self.is_current.store(false, Relaxed);
         match self.current(now) {
@@ -220,7 +214,7 @@ impl Staple {
 
 impl Staples {
     /// The staple of a chain's first certificate, whose file is `file`: that from `before`, if it had one.
-    pub(crate) fn get(
+    pub fn get(
         &mut self,
         file: &str,
         chain: &[CertificateDer<'static>],
@@ -239,7 +233,7 @@ impl Staples {
     }
 
     /// Has the response of a certificate renewed or watched.
-    pub(crate) fn want(&mut self, wanted: Renewable) {
+    pub fn want(&mut self, wanted: Renewable) {
         // One certificate of several listeners is one question.
         let same =
             |known: &Renewable| Arc::ptr_eq(&known.staple, &wanted.staple) && known.responder == wanted.responder;
@@ -249,25 +243,17 @@ impl Staples {
     }
 
     /// What is to be renewed or watched.
-    pub(crate) fn wanted(&self) -> Vec<Renewable> {
+    pub fn wanted(&self) -> Vec<Renewable> {
         self.wanted.clone()
     }
 
     /// Has a response from a file wait for [`Staples::take_waiting`].
-    pub(crate) fn wait(&mut self, staple: Arc<Staple>, file: FromFile) {
+    pub fn wait(&mut self, staple: Arc<Staple>, file: FromFile) {
         self.waiting.push((staple, file));
     }
 
-    /// Why a response that waits could not be read, if it is memory or descriptors that lack. Nothing else
-    /// about a response keeps back a reload.
-    pub(crate) fn passing_fault(&self) -> Option<&Fault> {
-        let faults = self.waiting.iter();
-        let mut faults = faults.filter_map(|(_, file)| file.read.as_ref().err());
-        faults.find(|fault| fault.passing)
-    }
-
     /// Takes the responses that wait.
-    pub(crate) fn take_waiting(&mut self, now: UnixTime) {
+    pub fn take_waiting(&mut self, now: UnixTime) {
         for (staple, file) in mem::take(&mut self.waiting) {
             staple.offer_file(file, now);
         }

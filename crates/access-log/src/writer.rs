@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::config::LogFormat;
-
+use super::options::LogFormat;
 use super::output::Output;
 use super::{Counts, Destination, Message, Orders, line};
 
@@ -392,7 +391,7 @@ mod tests {
     fn lines_of_another_format_are_lost_when_the_output_changes() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        let open = |path: &std::path::Path| Output::open(&crate::config::LogTarget::File(path.to_owned())).unwrap();
+        let open = |path: &std::path::Path| Output::open(&crate::options::LogTarget::File(path.to_owned())).unwrap();
         for (format, lost, expected) in [
             (LogFormat::Text, 3, " lost_lines=3\n"),
             (LogFormat::Json, 1, "two\nthree\n{\"time\":"),

@@ -27,29 +27,32 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::message::{Answers, Basic, Response, Status};
 use super::subject::Subject;
-use crate::material::certificate::told;
+use super::words::words;
 
 /// What a response says that may be stapled. Times are in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub struct Verdict {
     /// When this was known to be right.
-    pub(crate) this_update: u64,
+    pub this_update: u64,
     /// From when on it must not be used.
-    pub(crate) next_update: u64,
-    pub(crate) revoked: bool,
+    pub next_update: u64,
+    /// Clients are told so.
+    pub revoked: bool,
 }
 
 /// Why a response is not stapled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum Refusal {
     #[error("it is longer than {LONGEST} bytes")]
     TooLong,
     #[error("it is text, such as PEM, and not DER; write it with: openssl ocsp -respout")]
     Text,
     #[error("it is no OCSP response: {0}")]
     Malformed(der::Error),
-    #[error("the responder gives none: {}", .0.told())]
-    Unsuccessful(Status),
+    #[error("the responder gives none: {}", .0)]
+    Unsuccessful(&'static str),
     #[error("it is of an unknown kind")]
     UnknownKind,
     #[error("it has a critical extension, which is not understood")]
@@ -62,7 +65,7 @@ pub(crate) enum Refusal {
     Certificates,
     #[error("neither the issuer has signed it nor a certificate in it")]
     Unsigned,
-    #[error("its signer may not sign for the issuer: {}", told(.0))]
+    #[error("its signer may not sign for the issuer: {}", words(.0))]
     Unauthorised(webpki::Error),
     #[error("its signature is wrong, or of an algorithm that is not supported")]
     Signature,
@@ -85,7 +88,7 @@ impl From<der::Error> for Refusal {
 }
 
 /// Checks `response`, in DER, about `subject`.
-pub(crate) fn check(subject: &Subject, response: &[u8], now: UnixTime) -> Result<Verdict, Refusal> {
+pub fn check(subject: &Subject, response: &[u8], now: UnixTime) -> Result<Verdict, Refusal> {
     let verdict = inspect(subject, response, now, |_| now)?;
     match verdict.next_update > now.as_secs() {
         true => Ok(verdict),
@@ -119,7 +122,7 @@ fn inspect(
     let content = match (response.status, response.content) {
         (Status::Successful, Some(content)) => content,
         (Status::Successful, None) => return Err(Refusal::UnknownKind),
-        (status, _) => return Err(Refusal::Unsuccessful(status)),
+        (status, _) => return Err(Refusal::Unsuccessful(status.told())),
     };
     if content.kind != BASIC {
         return Err(Refusal::UnknownKind);
@@ -225,7 +228,7 @@ fn verify(subject: &Subject, basic: &Basic<'_>, responder: AnyRef<'_>, now: Unix
 
 /// Whether an extension TLS feature demands that an OCSP response comes with the certificate (RFC 7633,
 /// section 4.1: a SEQUENCE of numbers of TLS extensions). One that is no such thing demands nothing.
-pub(crate) fn is_demanded(features: &[u8]) -> bool {
+pub fn is_demanded(features: &[u8]) -> bool {
     <Vec<u16> as Decode>::from_der(features).is_ok_and(|features| features.contains(&STATUS_REQUEST))
 }
 
@@ -270,7 +273,7 @@ const STATUS_REQUEST: u16 = 5;
 
 /// Responses have one or two kilobytes; with ML-DSA-87, for the response and for its signer's certificate,
 /// thirteen. Each handshake carries one.
-pub(crate) const LONGEST: usize = 16 * 1024;
+pub const LONGEST: usize = 16 * 1024;
 /// As many as Firefox takes.
 const MOST_CERTIFICATES: usize = 8;
 /// By how much the clocks of responders may be ahead, as in nginx and HAProxy.

@@ -6,13 +6,13 @@ use arc_swap::ArcSwapOption;
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 
-use crate::material::ocsp::{Response, Staple};
+use super::staple::{Response, Staple};
 
 /// A certificate, its key and its staple.
 #[derive(Debug)]
-pub(crate) struct ServedCertificate {
+pub struct ServedCertificate {
     /// The certificate without a response.
-    pub(crate) plain: Arc<CertifiedKey>,
+    pub plain: Arc<CertifiedKey>,
     staple: Option<Arc<Staple>>,
     stapled: ArcSwapOption<Stapled>,
 }
@@ -26,7 +26,8 @@ struct Stapled {
 }
 
 impl ServedCertificate {
-    pub(crate) fn new(plain: CertifiedKey, staple: Option<Arc<Staple>>) -> Self {
+    /// Makes it of a certificate and its key. Without a staple, clients get no response.
+    pub fn new(plain: CertifiedKey, staple: Option<Arc<Staple>>) -> Self {
         Self {
             plain: Arc::new(plain),
             staple,
@@ -35,7 +36,7 @@ impl ServedCertificate {
     }
 
     /// Returns what a client gets at this moment. Without a time it gets no response, which may have expired.
-    pub(crate) fn certified(&self, clock: &dyn TimeProvider) -> Arc<CertifiedKey> {
+    pub fn certified(&self, clock: &dyn TimeProvider) -> Arc<CertifiedKey> {
         let current = self.staple.as_ref().and_then(|staple| {
             let now = clock.current_time()?;
             staple.current(now)
@@ -67,8 +68,8 @@ mod tests {
     use rustls_pki_types::{PrivateKeyDer, UnixTime};
 
     use super::*;
-    use crate::material::ocsp::Staples;
-    use crate::material::ocsp::specimen::{NOW, Says, Specimen};
+    use crate::Staples;
+    use crate::specimen::{NOW, Says, Specimen};
 
     #[derive(Debug)]
     struct Clock(Option<u64>);

@@ -10,7 +10,7 @@ use super::message::{self, CertificateId, Question, Request, RequestBody};
 
 /// A certificate and its issuer, as questions and answers name them.
 #[derive(Debug)]
-pub(crate) struct Subject {
+pub struct Subject {
     /// SHA-256 of the certificate and its issuer's, in hexadecimal.
     pub(super) fingerprint: String,
     /// The contents of an INTEGER.
@@ -24,7 +24,7 @@ pub(crate) struct Subject {
 
 impl Subject {
     /// Of the first certificate of a chain, whose issuer must be among the others.
-    pub(crate) fn of(chain: &[CertificateDer<'static>]) -> Result<Self, NoIssuer> {
+    pub fn of(chain: &[CertificateDer<'static>]) -> Result<Self, NoIssuer> {
         let parse = |certificate: &'_ CertificateDer<'static>| {
             let parsed = X509Certificate::from_der(certificate);
             parsed.ok().map(|(_, parsed)| {
@@ -89,7 +89,7 @@ impl Subject {
 /// The issuer of a certificate is not in its chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the file does not have the certificate of the issuer")]
-pub(crate) struct NoIssuer;
+pub struct NoIssuer;
 
 const SHA1: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.14.3.2.26");
 
