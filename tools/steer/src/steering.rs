@@ -11,7 +11,6 @@ use crate::returning::Returning;
 use crate::sensor::Sensor;
 use crate::state::{Original, Record, State};
 use crate::tasks::{self, Task};
-use crate::traced;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -578,7 +577,6 @@ pub fn restore(folder: &Folder) -> Result<u64, SteerError> {
 }
 
 fn restore_abandoned(folder: &Folder) -> Result<u64, SteerError> {
-    traced::remove_abandoned();
     let mut restored = 0;
     for path in folder.files() {
         if let Some(state) = keeper::read(&path)? {

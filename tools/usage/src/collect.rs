@@ -1,13 +1,11 @@
 //! The collectors behind one interface.
 
-use std::time::Duration;
-
 use widelane_threads::Proc;
 
 use crate::ebpf::Watch;
 use crate::error::UsageError;
 use crate::interval::Interval;
-use crate::nudge::Nudge;
+use crate::nudge::{MOST_FOR_VISITS, Nudge};
 use crate::poll::Poll;
 
 /// Method of collecting use.
@@ -79,6 +77,3 @@ enum Inner {
     Ebpf(Box<Watch>),
     Poll(Poll),
 }
-
-/// One round of visits takes longer on a large and busy machine; the next interval goes on with it.
-const MOST_FOR_VISITS: Duration = Duration::from_millis(100);
