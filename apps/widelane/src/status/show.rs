@@ -180,7 +180,7 @@ pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
         dropped,
     );
     let mut text = String::new();
-    encode(&mut text, &registry).map_err(|error| Failure::from_error(&error))?;
+    encode(&mut text, &registry)?;
     Ok(text)
 }
 

@@ -183,7 +183,7 @@ impl Sums {
             self.verdicts.clone(),
         );
         let mut text = String::new();
-        encode(&mut text, &registry).map_err(|error| Failure::from_error(&error))?;
+        encode(&mut text, &registry)?;
         Ok(text)
     }
 }
