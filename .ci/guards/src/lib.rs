@@ -456,7 +456,10 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[STATISTICS, STATUS, THREADS, "widelane-openssl"],
     ),
     ("widelane-child", &[THREADS]),
-    ("widelane-steer", &[AFFINITY, FILES, THREADS, "widelane-child", "widelane-usage"]),
+    (
+        "widelane-steer",
+        &[AFFINITY, FILES, THREADS, "widelane-child", "widelane-usage"],
+    ),
     // The adapter is for its tests: a process that counts.
     (
         "widelane-top",

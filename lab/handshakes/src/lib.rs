@@ -38,6 +38,7 @@ mod operations;
 mod options;
 mod pair;
 mod peers;
+mod plan;
 mod process;
 mod record;
 mod relay;
