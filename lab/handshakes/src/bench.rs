@@ -9,7 +9,7 @@ use crate::lanes::{distinct, introduction};
 use crate::machine;
 use crate::memory;
 use crate::operations::{self, SpeedPlan};
-use crate::plan::{at_least_one, usual};
+use crate::plan::{at_least_one, turns, usual};
 use crate::record::Record;
 use crate::relay::{self, RelayPlan};
 use crate::scaling::{self, ScalingPlan};
@@ -163,26 +163,22 @@ impl<F: FnMut(&str)> Bench<'_, F> {
         in_flight: usize,
     ) -> Result<Vec<f64>, TrialError> {
         let mut reports = vec![Vec::new(); contenders.len()];
-        for round in 0..self.plan.rounds {
-            for turn in 0..contenders.len() {
-                // Everybody goes first once: no side always follows the same other one.
-                let index = (turn + round) % contenders.len();
-                let contender = &mut *contenders[index];
-                let side = contender.side;
-                (self.progress)(&format!(
-                    "{condition}, {in_flight} in flight, round {} of {}: {}",
-                    round + 1,
-                    self.plan.rounds,
-                    side.name()
-                ));
-                let (drive, times) = (Drive::Closed(in_flight), (WARMUP, self.plan.seconds));
-                let line = json!({
-                    "kind": CLOSED.kind, "side": side.name(), "in_flight": in_flight, "round": round,
-                });
-                let (record, running) = (&mut *self.record, &mut contender.running);
-                let report = (self.stage).measure(record, running, condition, drive, times, line)?;
-                reports[index].push(report);
-            }
+        for (round, index) in turns(self.plan.rounds, contenders.len()) {
+            let contender = &mut *contenders[index];
+            let side = contender.side;
+            (self.progress)(&format!(
+                "{condition}, {in_flight} in flight, round {} of {}: {}",
+                round + 1,
+                self.plan.rounds,
+                side.name()
+            ));
+            let (drive, times) = (Drive::Closed(in_flight), (WARMUP, self.plan.seconds));
+            let line = json!({
+                "kind": CLOSED.kind, "side": side.name(), "in_flight": in_flight, "round": round,
+            });
+            let (record, running) = (&mut *self.record, &mut contender.running);
+            let report = (self.stage).measure(record, running, condition, drive, times, line)?;
+            reports[index].push(report);
         }
         let wanted = |row: &Group<'_>| row.word(0) == condition.name() && row.key[1] == in_flight;
         let table = self.record.table(&CLOSED, wanted);

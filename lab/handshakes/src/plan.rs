@@ -19,3 +19,9 @@ pub(crate) fn at_least_one() -> RangedU64ValueParser<usize> {
 pub(crate) fn or<T: Clone>(asked: &[T], usual: impl FnOnce() -> Vec<T>) -> Vec<T> {
     if asked.is_empty() { usual() } else { asked.to_vec() }
 }
+
+/// The turns of so many servers, round by round, as round and server. Each goes first once: none always follows the
+/// same other one.
+pub(crate) fn turns(rounds: usize, servers: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..rounds).flat_map(move |round| (0..servers).map(move |turn| (round, (turn + round) % servers)))
+}

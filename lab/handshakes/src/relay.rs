@@ -8,7 +8,7 @@ mod traffic;
 
 use crate::backend::{Backend, no_backend};
 use crate::error::TrialError;
-use crate::plan::{at_least_one, or};
+use crate::plan::{at_least_one, or, turns};
 use crate::record::Record;
 use crate::servers::{self, Contender, Side};
 use crate::setup::{Setting, Setup};
@@ -114,27 +114,23 @@ pub fn relay(
         }
     }
     for traffic in or(&plan.traffic, || Traffic::ALL.into()) {
-        for round in 0..plan.rounds {
-            for turn in 0..contenders.len() {
-                // Everybody goes first once: no side always follows the same other one.
-                let index = (turn + round) % contenders.len();
-                let contender = &mut contenders[index];
-                let side = contender.side;
-                progress(&format!(
-                    "{traffic}, round {} of {}: {}",
-                    round + 1,
-                    plan.rounds,
-                    side.name()
-                ));
-                let report = drive(stage, plan, contender, traffic)?;
-                record.line(&json!({
-                    "kind": RELAY_BULK.kind,
-                    "traffic": traffic.name(),
-                    "side": side.name(),
-                    "round": round,
-                    "report": report,
-                }))?;
-            }
+        for (round, index) in turns(plan.rounds, contenders.len()) {
+            let contender = &mut contenders[index];
+            let side = contender.side;
+            progress(&format!(
+                "{traffic}, round {} of {}: {}",
+                round + 1,
+                plan.rounds,
+                side.name()
+            ));
+            let report = drive(stage, plan, contender, traffic)?;
+            record.line(&json!({
+                "kind": RELAY_BULK.kind,
+                "traffic": traffic.name(),
+                "side": side.name(),
+                "round": round,
+                "report": report,
+            }))?;
         }
         text.push_str(&format!(
             "\n{traffic} (medians of {} rounds)\n\n{}",
