@@ -481,7 +481,10 @@ pub const EDGES: &[(&str, &[&str])] = &[
         "widelane-trace",
         &[CPU, AFFINITY, BATCHING, FILES, TEXT, BPF, PROBES, THREADS],
     ),
-    ("widelane-usage", &[AFFINITY, FILES, BPF, THREADS, "widelane-scan"]),
+    (
+        "widelane-usage",
+        &[AFFINITY, FILES, TEXT, BPF, THREADS, "widelane-scan"],
+    ),
     ("widelane-guards", &[]),
     ("widelane-stages", &[]),
     ("widelane-manual", &[FILES, "widelane"]),

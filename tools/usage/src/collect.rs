@@ -1,5 +1,6 @@
 //! The collectors behind one interface.
 
+use widelane_text::named;
 use widelane_threads::Proc;
 
 use crate::ebpf::Watch;
@@ -8,22 +9,13 @@ use crate::interval::Interval;
 use crate::nudge::{MOST_FOR_VISITS, Nudge};
 use crate::poll::Poll;
 
-/// Method of collecting use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// Programs in the kernel that look at every context switch.
-    Ebpf,
-    /// Reads of `arch_status` of every thread.
-    Poll,
-}
-
-impl Method {
-    /// Name of the method.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ebpf => "ebpf",
-            Self::Poll => "poll",
-        }
+named! {
+    /// Method of collecting use.
+    pub enum Method {
+        /// Programs in the kernel that look at every context switch.
+        Ebpf = "ebpf",
+        /// Reads of `arch_status` of every thread.
+        Poll = "poll",
     }
 }
 
