@@ -462,7 +462,10 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[STATISTICS, STATUS, THREADS, "widelane-openssl"],
     ),
     ("widelane-child", &[THREADS]),
-    ("widelane-steer", &[AFFINITY, FILES, THREADS, "widelane-child"]),
+    (
+        "widelane-steer",
+        &[AFFINITY, FILES, THREADS, "widelane-child", "widelane-usage"],
+    ),
     // The adapter is for its tests: a process that counts.
     (
         "widelane-top",
@@ -482,9 +485,22 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-brake", &[CPU, MARKS, AFFINITY]),
     (
         "widelane-trace",
-        &[CPU, AFFINITY, BATCHING, FILES, TEXT, BPF, PROBES, THREADS, "widelane-setup"],
+        &[
+            CPU,
+            AFFINITY,
+            BATCHING,
+            FILES,
+            TEXT,
+            BPF,
+            PROBES,
+            THREADS,
+            "widelane-setup",
+        ],
     ),
-    ("widelane-usage", &[AFFINITY, FILES, BPF, THREADS, "widelane-scan"]),
+    (
+        "widelane-usage",
+        &[AFFINITY, FILES, TEXT, BPF, THREADS, "widelane-scan"],
+    ),
     ("widelane-guards", &[]),
     ("widelane-stages", &[]),
     ("widelane-manual", &[FILES, "widelane"]),

@@ -216,11 +216,6 @@ pub const EXCEPTIONS: &[Exception] = &[
         "makes the JSON of its own file",
     ),
     except(
-        "tools/steer/src/traced.rs",
-        &["fs::create_dir"],
-        "an instance in the kernel's file system for traces",
-    ),
-    except(
         "tools/threads/src/code.rs",
         &["openat"],
         "folders of processes, by O_PATH",

@@ -90,14 +90,8 @@ impl Failure {
     }
 }
 
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::from_error(&error)
-    }
-}
-
-impl From<serde_json::Error> for Failure {
-    fn from(error: serde_json::Error) -> Self {
+impl<E: Error> From<E> for Failure {
+    fn from(error: E) -> Self {
         Self::from_error(&error)
     }
 }

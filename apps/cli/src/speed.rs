@@ -46,7 +46,7 @@ pub fn run(program: &str, args: Args, libraries: Vec<Library>) -> Result<(), Fai
     if args.list {
         return output::print(&list());
     }
-    let mut plan = Plan::new(&args.operations)?;
+    let mut plan = Plan::new(&args.operations).map_err(failure)?;
     plan.cpu = args.cpu;
     plan.span = args.seconds;
     plan.openssl = !args.no_openssl;
@@ -55,7 +55,7 @@ pub fn run(program: &str, args: Args, libraries: Vec<Library>) -> Result<(), Fai
     let mut told = Told::default();
     let report = widelane_speed::run(&plan, |progress| told.tell(progress));
     told.clear();
-    let report = report?;
+    let report = report.map_err(failure)?;
     if !args.json {
         return output::print(&report.to_string());
     }
@@ -110,12 +110,10 @@ impl Told {
 }
 
 /// A wrong operation or CPU is wrong usage. Every other error is a failure.
-impl From<SpeedError> for Failure {
-    fn from(error: SpeedError) -> Self {
-        match error {
-            SpeedError::UnknownOperation { .. } | SpeedError::CpuNotAllowed { .. } => Self::Usage(error.to_string()),
-            error => Self::from_error(&error),
-        }
+fn failure(error: SpeedError) -> Failure {
+    match error {
+        SpeedError::UnknownOperation { .. } | SpeedError::CpuNotAllowed { .. } => Failure::Usage(error.to_string()),
+        error => error.into(),
     }
 }
 

@@ -32,6 +32,8 @@ mod run;
 mod scan;
 #[cfg(feature = "instruments")]
 mod screen;
+#[cfg(feature = "instruments")]
+mod series;
 mod serve;
 #[cfg(feature = "instruments")]
 mod setup;

@@ -395,7 +395,7 @@ fn show_progress(length: Duration, watch: &Watch, finished: &AtomicBool) {
 fn failure(error: LoadError) -> Failure {
     match error {
         LoadError::Plan(_) | LoadError::Target { .. } => Failure::Usage(error.to_string()),
-        error => Failure::from_error(&error),
+        error => error.into(),
     }
 }
 

@@ -70,7 +70,7 @@ impl Screen {
         let mut hung_up = false;
         loop {
             let left = then.saturating_duration_since(Instant::now());
-            let left = Timespec::try_from(left).map_err(|error| Failure::from_error(&error))?;
+            let left = Timespec::try_from(left)?;
             let mut waiting = vec![PollFd::new(&self.signals, PollFlags::IN)];
             if self.keys.is_some() && !hung_up {
                 waiting.push(PollFd::new(&stdin, PollFlags::IN));
@@ -80,7 +80,7 @@ impl Screen {
                 Ok(_) => {}
                 // A signal that ends us has made the other end readable.
                 Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(Failure::from_error(&error)),
+                Err(error) => return Err(error.into()),
             }
             if !waiting[0].revents().is_empty() {
                 return Ok(true);

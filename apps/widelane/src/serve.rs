@@ -7,7 +7,6 @@ use crate::log;
 use crate::status::prove;
 use crate::values::Switch;
 use clap::Args as ClapArgs;
-use std::error::Error;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -124,18 +123,14 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     #[cfg(feature = "instruments")]
     let plan =
         (args.prove.map(prove::plan_of_its_own).transpose()).map_err(|error| Failure::Usage(error.to_string()))?;
-    let signals = Signals::catch().map_err(failed)?;
-    let demo = if args.demo {
-        Some(Demo::start().map_err(failed)?)
-    } else {
-        None
-    };
+    let signals = Signals::catch()?;
+    let demo = if args.demo { Some(Demo::start()?) } else { None };
     let source = match &args.config {
         Some(path) => Source::File(path.clone()),
         None => Source::Flags(Box::new(args.flags(demo.as_ref())?)),
     };
     // Read once: the file may be a pipe.
-    let document = source.document().map_err(failed)?;
+    let document = source.document()?;
     let clock = clock(document.config().batching.profile.as_deref())?;
     let document = on_this_machine(document, clock);
     let batching = &document.config().batching;
@@ -143,13 +138,13 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         tracing::info!("{}", who_computes(&batching.backend.to_string()));
     }
     if args.check {
-        Server::check(&document).map_err(failed)?;
+        Server::check(&document)?;
         return output::print("The configuration can be served.\n");
     }
     if let Some(file) = Places::here().to_write(CALIBRATION) {
         calibration::keep_in(&file);
     }
-    let server = Server::start(&document).map_err(failed)?;
+    let server = Server::start(&document)?;
     server.give_back_memory_by(allocator::give_back_free_memory);
     if demo.is_some() {
         for address in server.addresses() {
@@ -172,10 +167,6 @@ fn who_computes(backend: &str) -> String {
         None if lanes.exist() && backend != "aws-lc" => lanes.to_string(),
         None => format!("{lanes}; AWS-LC does all public-key operations, one at a time"),
     }
-}
-
-fn failed(error: impl Error) -> Failure {
-    Failure::from_error(&error)
 }
 
 /// Where the configuration comes from, at the start and again at every reload.

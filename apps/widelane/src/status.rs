@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let found = match args.pid {
         Some(pid) => Survey {
-            processes: Vec::from_iter(process(pid).map_err(|error| Failure::from_error(&error))?),
+            processes: Vec::from_iter(process(pid)?),
             hidden: 0,
             held_up: 0,
         },
@@ -107,8 +107,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// Asks a process and those that it has forked for lanes, or for none.
 fn switch(pid: u32, asked: Asked) -> Result<(), Failure> {
-    let server = Server::of(pid).map_err(|error| Failure::from_error(&error))?;
-    (server.ask(asked)).map_err(|error| Failure::from_error(&error))?;
+    let server = Server::of(pid)?;
+    (server.ask(asked))?;
     let (pids, name) = server.processes();
     let pids: Vec<_> = pids.iter().map(u32::to_string).collect();
     let what = match asked {

@@ -10,7 +10,7 @@ use widelane_cli::output;
 use widelane_cli::places::Places;
 use widelane_cli::values;
 use widelane_steer::{
-    Either, Event, Folder, Limits, Named, Options, Returning, Scope, Sensor, SteerError, Summary, Traced, Why,
+    Either, Event, Folder, Limits, Named, Options, RegistersInUse, Returning, Scope, Sensor, SteerError, Summary, Why,
 };
 use widelane_text::{escaped, json_line};
 
@@ -224,8 +224,8 @@ pub(crate) fn summary_text(summary: &Summary, json: bool, dry_run: bool) -> Resu
 }
 
 /// The sensor of wide code; if there is none, `instead` is what else could be done.
-pub(crate) fn sensed(instead: &str) -> Result<Traced, Failure> {
-    Traced::open().map_err(|error| Failure::Failed(format!("{error}, or say it with {instead}")))
+pub(crate) fn sensed(instead: &str) -> Result<RegistersInUse, Failure> {
+    RegistersInUse::open().map_err(|error| Failure::Failed(format!("{error}, or say it with {instead}")))
 }
 
 /// A library's error as ours.

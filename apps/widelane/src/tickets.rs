@@ -3,7 +3,6 @@
 use crate::log;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::error::Error;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -105,16 +104,16 @@ struct FollowEtcd {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::New { directory } => {
-            TicketDirectory::create(directory).map_err(failed)?;
+            TicketDirectory::create(directory)?;
             list(directory, false)
         }
         What::Rotate { directory, min_age } => {
             let least_age = Duration::from_secs(*min_age);
             let keys = TicketDirectory::open(directory);
-            keys.rotate(least_age).map_err(failed)?;
+            keys.rotate(least_age)?;
             list(directory, false)
         }
-        What::EtcdKey { file } => make_key_file(file).map_err(failed),
+        What::EtcdKey { file } => Ok(make_key_file(file)?),
         What::FollowEtcd(args) => args.run(),
         What::List { directory, json } => list(directory, *json),
     }
@@ -135,7 +134,7 @@ impl FollowEtcd {
             metrics: self.metrics.clone(),
         };
         let mut signals = Signals::new([SIGTERM, SIGINT])?;
-        let agent = Agent::new(options, &self.directory).map_err(failed)?;
+        let agent = Agent::new(options, &self.directory)?;
         if self.once {
             agent.once().map_err(Failure::Failed)?;
             return list(&self.directory, false);
@@ -152,7 +151,7 @@ impl FollowEtcd {
 }
 
 fn list(directory: &Path, json: bool) -> Result<(), Failure> {
-    let keys = TicketDirectory::open(directory).list().map_err(failed)?;
+    let keys = TicketDirectory::open(directory).list()?;
     if keys.is_empty() {
         let directory = directory.display();
         return Err(Failure::Failed(format!(
@@ -174,10 +173,6 @@ fn list(directory: &Path, json: bool) -> Result<(), Failure> {
         }
     }
     output::print(&text)
-}
-
-fn failed(error: impl Error) -> Failure {
-    Failure::from_error(&error)
 }
 
 /// Six hours.

@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.overhead {
         return overhead::run(args.json);
     }
-    let (mut collector, fallback) = collector(args).map_err(|error| Failure::from_error(&error))?;
+    let (mut collector, fallback) = collector(args)?;
     let table = !args.json && !args.prometheus;
     if let Some(why) = &fallback
         && !table
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         if screen.ended_before(next)? {
             break;
         }
-        let mut interval = collector.interval().map_err(|error| Failure::from_error(&error))?;
+        let mut interval = collector.interval()?;
         next = (next + args.interval).max(Instant::now());
         let mut findings = evidence.findings(&mut interval);
         if !screen.is_live() {

@@ -10,9 +10,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::Mutex;
 use widelane_affinity::{Cpus, Pid, allow, allowed};
-use widelane_steer::Traced;
+use widelane_steer::RegistersInUse;
 use widelane_testkit::process::Running;
 use widelane_testkit::skip::installed;
 use widelane_testkit::wait::eventually;
@@ -350,14 +349,10 @@ fn busy() -> Running {
 
 /// A process that uses wide registers, if that can be and be seen here.
 fn wide_program() -> Option<Running> {
-    // One process traces once at a time.
-    static TRACING: Mutex<()> = Mutex::new(());
-    let alone = TRACING.lock().unwrap();
-    if let Err(error) = Traced::open() {
+    if let Err(error) = RegistersInUse::open() {
         println!("SKIP: {error}");
         return None;
     }
-    drop(alone);
     let (_, arguments) = WIDE.split_once(' ')?;
     let mut openssl = Command::new(installed("openssl")?);
     Some(Running::start(openssl.args(arguments.split(' '))))

@@ -61,8 +61,7 @@ impl Brake {
     ///
     /// When a CPU cannot be used or this process may not have real-time threads.
     pub fn start(model: &Model, cpus: &Cpus) -> Result<Self, BrakeError> {
-        let system = |what| move |cause| BrakeError::System { what, cause };
-        let usable = allowed(None).map_err(system("the CPUs of this process"))?;
+        let usable = allowed(None).map_err(BrakeError::system("the CPUs of this process"))?;
         if let Some(cpu) = cpus.without(&usable).iter().next() {
             let usable = usable.to_string();
             return Err(BrakeError::Cpu { cpu, usable });
@@ -74,7 +73,7 @@ impl Brake {
             brake: std::process::id(),
             model: model.name.to_owned(),
         };
-        let (page, file) = Page::create(header).map_err(system("shared memory"))?;
+        let (page, file) = Page::create(header).map_err(BrakeError::system("shared memory"))?;
         let (cores, places) = lay_out(model, cpus);
         let shared = Arc::new(Shared {
             page,
@@ -142,10 +141,7 @@ impl Brake {
             let thread = Builder::new().name(format!("brake-{}", place.number));
             let work = move || run(&shared, at, place, &tuning, &sender);
             let thread = without_signals(|| thread.spawn(work));
-            let thread = thread.map_err(|cause| BrakeError::System {
-                what: "a thread",
-                cause,
-            })?;
+            let thread = thread.map_err(BrakeError::system("a thread"))?;
             self.threads.push(thread);
         }
         drop(sender);
@@ -156,10 +152,7 @@ impl Brake {
                 break;
             }
         }
-        let died = || BrakeError::System {
-            what: "a thread",
-            cause: io::Error::other("it died at once"),
-        };
+        let died = || BrakeError::system("a thread")(io::Error::other("it died at once"));
         found.into_iter().collect::<Option<_>>().ok_or_else(died)
     }
 
@@ -185,10 +178,7 @@ impl Brake {
                 found.collect()
             })
         });
-        let took = took.map_err(|cause| BrakeError::System {
-            what: "a rehearsal",
-            cause,
-        })?;
+        let took = took.map_err(BrakeError::system("a rehearsal"))?;
         let exactness = |(at, (costs, mark_us)): (usize, &(Costs, f64))| {
             let more = self.tunings[at].more.load(Relaxed) as f64;
             Exactness {
@@ -247,12 +237,9 @@ type Begun = Result<(Costs, f64), BrakeError>;
 fn run(shared: &Shared, at: usize, place: Place, tuning: &Tuning, started: &Sender<(usize, Begun)>) {
     let cpu = place.number;
     let begin = || {
-        pin(cpu).map_err(|cause| BrakeError::System { what: "a CPU", cause })?;
+        pin(cpu).map_err(BrakeError::system("a CPU"))?;
         prioritise(PRIORITY).map_err(|cause| BrakeError::NoRights { cause })?;
-        calibrate::costs(cpu).map_err(|cause| BrakeError::System {
-            what: "the cost of a wake-up",
-            cause,
-        })
+        calibrate::costs(cpu).map_err(BrakeError::system("the cost of a wake-up"))
     };
     let begun = begin();
     let costs = begun.as_ref().ok().map(|(costs, _)| *costs);

@@ -50,3 +50,10 @@ pub enum BrakeError {
         cause: io::Error,
     },
 }
+
+impl BrakeError {
+    /// Makes an error of the system one of these.
+    pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> Self {
+        move |cause| Self::System { what, cause }
+    }
+}

@@ -54,10 +54,7 @@ pub(crate) fn start(
     };
     let thread = thread::Builder::new().name("brake-watch".to_owned());
     let thread = without_signals(|| thread.spawn(work));
-    thread.map_err(|cause| BrakeError::System {
-        what: "a thread",
-        cause,
-    })
+    thread.map_err(BrakeError::system("a thread"))
 }
 
 /// Marks them, as one burst for each CPU and kind: from the end of the last for as long as all took.

@@ -179,7 +179,7 @@ fn worked(stage: &Stage, work: &Work, seconds: f64) -> Result<Value, ExperimentE
         seconds,
     };
     let mut command = Command::new(&options.lab);
-    command.args(["experiment", "kit", "--worker", &order.to_string()]);
+    command.args(["experiment", "kit", "--worker", &json!(order).to_string()]);
     let mut command = options.emulated(command, None);
     let printed = output(&mut command, None, stage.interrupt())?;
     let line = serde_json::from_slice(&printed);

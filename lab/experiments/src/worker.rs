@@ -1,11 +1,11 @@
 //! The work of a web server without its network: pages are compressed, records encrypted.
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use miniz_oxide::deflate::compress_to_vec;
 use miniz_oxide::inflate::decompress_to_vec;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use widelane::{Class, Config, Wide};
 use widelane_crypto::chacha20poly1305::{Choice, Cipher, NONCE_LEN, SealError};
@@ -14,8 +14,9 @@ use widelane_sim::Random;
 use crate::error::ExperimentError;
 use crate::web::page_of;
 
-/// Order for a worker, as its argument spells it: `FORM/WIDE/CPU/RECORDS/SECONDS`.
-#[derive(Clone, Debug, PartialEq)]
+/// Order for a worker; as its argument, in JSON.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Order {
     /// The form of ChaCha20-Poly1305.
     pub form: String,
@@ -29,36 +30,11 @@ pub struct Order {
     pub seconds: f64,
 }
 
-impl fmt::Display for Order {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            form,
-            wide,
-            cpu,
-            records,
-            seconds,
-        } = self;
-        write!(f, "{form}/{wide}/{cpu}/{records}/{seconds}")
-    }
-}
-
 impl FromStr for Order {
-    type Err = String;
+    type Err = serde_json::Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no FORM/WIDE/CPU/RECORDS/SECONDS");
-        let parts: Vec<_> = text.split('/').collect();
-        let [form, wide, cpu, records, seconds] = parts[..] else {
-            return Err(wrong());
-        };
-        let seconds = seconds.parse().ok().filter(|seconds| (0.0..1e6).contains(seconds));
-        Ok(Self {
-            form: form.to_owned(),
-            wide: wide.to_owned(),
-            cpu: cpu.parse().map_err(|_| wrong())?,
-            records: records.parse().map_err(|_| wrong())?,
-            seconds: seconds.ok_or_else(wrong)?,
-        })
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        serde_json::from_str(text)
     }
 }
 
@@ -90,7 +66,7 @@ pub fn work(order: &Order) -> Result<Value, ExperimentError> {
     let mut slices = Vec::new();
     let (mut requests, mut sealed) = (0_u64, 0_u64);
     let began = Instant::now();
-    let end = Duration::from_secs_f64(order.seconds);
+    let end = Duration::try_from_secs_f64(order.seconds).map_err(|error| failed(error.to_string()))?;
     let mut in_slice = 0_u64;
     loop {
         let now = began.elapsed();
@@ -185,9 +161,11 @@ mod tests {
             records: 4,
             seconds: 0.5,
         };
-        assert_eq!(order.to_string().parse(), Ok(order));
-        assert!("aws-lc/inline/0".parse::<Order>().is_err());
-        assert!("aws-lc/inline/0/1/-1".parse::<Order>().is_err());
+        let written = json!(order).to_string();
+        assert_eq!(written.parse::<Order>().expect("an order"), order);
+        assert!("{}".parse::<Order>().is_err());
+        assert!(written.replace("cpu", "core").parse::<Order>().is_err());
+        assert!(work(&Order { seconds: -1.0, ..order }).is_err());
     }
 
     #[test]

@@ -111,10 +111,7 @@ impl Drop for Backend {
 
 /// A backend that the system refuses.
 pub(crate) fn no_backend(source: io::Error) -> TrialError {
-    TrialError::Machine {
-        what: "cannot start a backend",
-        source,
-    }
+    TrialError::machine("cannot start a backend")(source)
 }
 
 /// Takes all connections. One that the system refuses is the client's to complain of.

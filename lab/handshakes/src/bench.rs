@@ -9,6 +9,7 @@ use crate::lanes::{distinct, introduction};
 use crate::machine;
 use crate::memory;
 use crate::operations::{self, SpeedPlan};
+use crate::plan::{at_least_one, turns, usual};
 use crate::record::Record;
 use crate::relay::{self, RelayPlan};
 use crate::scaling::{self, ScalingPlan};
@@ -21,19 +22,25 @@ use std::fmt::Write as _;
 use widelane_samples::Group;
 use widelane_samples::kinds::{CLOSED, MEMORY, OPEN};
 
-/// Plan of the long comparison.
-#[derive(Clone, Debug)]
+/// Twenty-five minutes: handshakes in closed and open loop, relayed bytes, latency against load,
+/// memory, single operations; writes a record
+#[derive(Clone, Debug, clap::Args)]
 pub struct BenchPlan {
-    /// Turns of each server in the closed loops.
+    /// Turns of each server
+    #[arg(long, default_value_t = 5, value_parser = at_least_one())]
     pub rounds: usize,
-    /// Seconds of each turn; those of the open loops take twice as long.
+    /// Seconds of each turn; those of the open loop take twice as long
+    #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
-    /// Idle connections whose memory is measured; 0 leaves that out.
-    pub idle_connections: usize,
-    /// True if `widelane speed` runs as well.
-    pub speed: bool,
-    /// True to relay bytes, to measure latency against load, and to run the server side in memory on all CPUs.
-    pub others: bool,
+    /// Idle connections whose memory is measured, 0 for none
+    #[arg(long, default_value_t = 10_000)]
+    pub idle: usize,
+    /// Leave `widelane-lab speed` out
+    #[arg(long)]
+    pub no_speed: bool,
+    /// Leave out relayed bytes, latency against load, and the server side in memory
+    #[arg(long)]
+    pub only_handshakes: bool,
 }
 
 /// Measures everything of `plan` for a record, and gives a summary for people.
@@ -76,7 +83,7 @@ pub fn bench(
     for setting in [Setting::Bare, Setting::Usual, Setting::Mutual] {
         bench.handshakes(&sides, setting)?;
     }
-    if plan.others {
+    if !plan.only_handshakes {
         bench.others()?;
     }
     bench.memory()?;
@@ -131,18 +138,18 @@ impl<F: FnMut(&str)> Bench<'_, F> {
 
     /// Relayed bytes, latency against load, and the server side in memory.
     fn others(&mut self) -> Result<(), TrialError> {
-        let mut plan = RelayPlan::default();
+        let mut plan: RelayPlan = usual();
         plan.rounds = self.plan.rounds.min(plan.rounds);
         let text = relay::relay(self.stage, &plan, self.record, &mut self.progress)?;
         self.section("Bytes through each server", &text);
         // The shape of a curve is the same for the other conditions.
         let bare = |one: &&Condition| one.setting() == Setting::Bare;
         if let Some(&condition) = self.stage.options.conditions.iter().find(bare) {
-            let (plan, progress) = (CurvePlan::default(), &mut self.progress);
+            let (plan, progress) = (usual::<CurvePlan>(), &mut self.progress);
             let text = curve::measure(self.stage, &plan, condition, self.record, progress)?;
             self.section("Latency against load", &text);
         }
-        let plan = ScalingPlan::default();
+        let plan: ScalingPlan = usual();
         let text = scaling::scaling(self.stage, &plan, self.record, &mut self.progress)?;
         self.section("One thread and all CPUs", &text);
         Ok(())
@@ -156,26 +163,22 @@ impl<F: FnMut(&str)> Bench<'_, F> {
         in_flight: usize,
     ) -> Result<Vec<f64>, TrialError> {
         let mut reports = vec![Vec::new(); contenders.len()];
-        for round in 0..self.plan.rounds {
-            for turn in 0..contenders.len() {
-                // Everybody goes first once: no side always follows the same other one.
-                let index = (turn + round) % contenders.len();
-                let contender = &mut *contenders[index];
-                let side = contender.side;
-                (self.progress)(&format!(
-                    "{condition}, {in_flight} in flight, round {} of {}: {}",
-                    round + 1,
-                    self.plan.rounds,
-                    side.name()
-                ));
-                let (drive, times) = (Drive::Closed(in_flight), (WARMUP, self.plan.seconds));
-                let line = json!({
-                    "kind": CLOSED.kind, "side": side.name(), "in_flight": in_flight, "round": round,
-                });
-                let (record, running) = (&mut *self.record, &mut contender.running);
-                let report = (self.stage).measure(record, running, condition, drive, times, line)?;
-                reports[index].push(report);
-            }
+        for (round, index) in turns(self.plan.rounds, contenders.len()) {
+            let contender = &mut *contenders[index];
+            let side = contender.side;
+            (self.progress)(&format!(
+                "{condition}, {in_flight} in flight, round {} of {}: {}",
+                round + 1,
+                self.plan.rounds,
+                side.name()
+            ));
+            let (drive, times) = (Drive::Closed(in_flight), (WARMUP, self.plan.seconds));
+            let line = json!({
+                "kind": CLOSED.kind, "side": side.name(), "in_flight": in_flight, "round": round,
+            });
+            let (record, running) = (&mut *self.record, &mut contender.running);
+            let report = (self.stage).measure(record, running, condition, drive, times, line)?;
+            reports[index].push(report);
         }
         let wanted = |row: &Group<'_>| row.word(0) == condition.name() && row.key[1] == in_flight;
         let table = self.record.table(&CLOSED, wanted);
@@ -240,18 +243,14 @@ impl<F: FnMut(&str)> Bench<'_, F> {
     }
 
     fn memory(&mut self) -> Result<(), TrialError> {
-        if self.plan.idle_connections == 0 {
+        if self.plan.idle == 0 {
             return Ok(());
         }
         let options = &self.stage.options;
         let sides = [Side::Batched, Side::Nginx];
         for side in sides.into_iter().filter(|side| side.is_installed(options)) {
-            (self.progress)(&format!(
-                "{} idle connections: {}",
-                self.plan.idle_connections,
-                side.name()
-            ));
-            let result = memory::idle(self.stage, side, self.plan.idle_connections)?;
+            (self.progress)(&format!("{} idle connections: {}", self.plan.idle, side.name()));
+            let result = memory::idle(self.stage, side, self.plan.idle)?;
             self.record.line(&json!({"kind": MEMORY.kind, "result": result}))?;
         }
         self.section(
@@ -264,7 +263,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
 
     /// Single operations, for the same record; their table is `widelane speed`'s own.
     fn speed(&mut self) -> Result<(), TrialError> {
-        if !self.plan.speed {
+        if self.plan.no_speed {
             return Ok(());
         }
         let plan = SpeedPlan {

@@ -8,6 +8,7 @@ use crate::backend::{Backend, no_backend};
 use crate::condition::Condition;
 use crate::drive::{Drive, SHORTEST};
 use crate::error::TrialError;
+use crate::plan::at_least_one;
 use crate::record::Record;
 use crate::relay::traffic::{Client, Session};
 use crate::servers::Running;
@@ -25,18 +26,27 @@ use std::thread;
 use std::time::{Duration, Instant};
 use widelane_samples::kinds::BESIDE;
 
-/// Plan of such a comparison.
-#[derive(Clone, Debug)]
+/// Established clients of Valkey or Redis while others connect, with OpenSSL alone and with Widelane
+/// in it; writes a record
+///
+/// A minute and a half for a server. Example: widelane-lab handshakes beside --servers redis --seconds 2
+#[derive(Clone, Debug, clap::Args)]
 pub struct BesidePlan {
-    /// Valkey or Redis. Those that are not installed are left out, and named.
+    /// valkey, valkey-io-threads, redis, redis-io-threads
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "valkey,redis")]
     pub servers: Vec<Software>,
-    /// Established clients.
+    /// Established clients, which send SET and GET at half of the rate that the server alone answers
+    #[arg(long, default_value_t = 200, value_parser = at_least_one())]
     pub clients: usize,
-    /// Others that connect at random, say PING and go: a share of the connections a second that the server alone accepts.
+    /// Others that connect at random, say PING and go: a share of the connections a second that the server
+    /// alone accepts
+    #[arg(long, value_name = "SHARE", default_value_t = 0.6)]
     pub storm: f64,
-    /// Turns of each side, with the others and without.
+    /// Turns of each side, with the others and without; six at least for an interval
+    #[arg(long, default_value_t = 7, value_parser = at_least_one())]
     pub rounds: usize,
-    /// Seconds of each turn.
+    /// Seconds of each turn
+    #[arg(long, default_value_t = 2.0)]
     pub seconds: f64,
 }
 

@@ -5,6 +5,7 @@ use crate::condition::Condition;
 use crate::drive::Drive;
 use crate::error::TrialError;
 use crate::lanes::{distinct, introduction};
+use crate::plan::{at_least_one, or};
 use crate::record::Record;
 use crate::servers::{self, Contender, Side};
 use crate::setup::Setup;
@@ -13,29 +14,29 @@ use crate::summary::median_of;
 use serde_json::{Value, json};
 use widelane_samples::kinds::CURVE;
 
-/// Plan of curves: servers, and shares of the knee.
-#[derive(Clone, Debug)]
+/// Latency against load, at shares of each server's knee; writes a record
+///
+/// Two minutes and a half for a condition. Example: widelane-lab handshakes curve --condition ecdsa-x25519
+#[derive(Clone, Debug, clap::Args)]
 pub struct CurvePlan {
-    /// Servers. Those that are not installed are left out.
+    /// Servers [default: widelane-on, widelane-off where it differs, nginx]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub sides: Vec<Side>,
-    /// Shares of each server's own knee.
+    /// Shares of the knee, like 0.5,0.7 [default: 0.1,0.3,0.5,0.6,0.7,0.8,0.9,0.95]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub shares: Vec<f64>,
-    /// Turns of each server at each share.
+    /// Turns of each server at each share
+    #[arg(long, default_value_t = 2, value_parser = at_least_one())]
     pub rounds: usize,
-    /// Seconds of each of these turns.
+    /// Seconds of each turn
+    #[arg(long, default_value_t = 2.5)]
     pub seconds: f64,
 }
 
-impl Default for CurvePlan {
-    /// Batching on, off (where that differs), and nginx, from a tenth of the knee to 95 %: two minutes and a half for a
-    /// condition.
-    fn default() -> Self {
-        Self {
-            sides: distinct(&SIDES, widelane_cpu::lanes()),
-            shares: vec![0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95],
-            rounds: 2,
-            seconds: 2.5,
-        }
+impl CurvePlan {
+    /// The servers. Those that are not installed are left out.
+    fn sides(&self) -> Vec<Side> {
+        or(&self.sides, || distinct(&SIDES, widelane_cpu::lanes()))
     }
 }
 
@@ -50,7 +51,7 @@ pub fn curve(
     record: &mut Record,
     mut progress: impl FnMut(&str),
 ) -> Result<String, TrialError> {
-    let mut text = introduction(widelane_cpu::lanes(), &plan.sides);
+    let mut text = introduction(widelane_cpu::lanes(), &plan.sides());
     for &condition in &stage.options.conditions {
         text += &measure(stage, plan, condition, record, &mut progress)?;
     }
@@ -68,7 +69,7 @@ pub(crate) fn measure(
     let backend = Backend::start(stage.options.load_cpu).map_err(no_backend)?;
     let setup = Setup::new(condition.setting(), backend.address());
     let mut curves = Vec::new();
-    for &side in &plan.sides {
+    for side in plan.sides() {
         if side.is_installed(&stage.options) && side.can(condition, &stage.options) {
             curves.push(Curve {
                 contender: servers::start(stage, side, setup)?,
@@ -88,7 +89,7 @@ pub(crate) fn measure(
         }
     }
     for round in 0..plan.rounds {
-        for &share in &plan.shares {
+        for share in or(&plan.shares, || SHARES.into()) {
             for turn in 0..curves.len() {
                 let at = (turn + round) % curves.len();
                 let curve = &mut curves[at];
@@ -133,6 +134,8 @@ impl Curve {
     }
 }
 
+/// Shares of each server's own knee unless others are named.
+const SHARES: [f64; 8] = [0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
 /// The servers unless others are named.
 const SIDES: [Side; 3] = [Side::Batched, Side::Alone, Side::Nginx];
 /// The kind of lines with a knee.

@@ -6,6 +6,7 @@ use crate::error::TrialError;
 use crate::lanes::{distinct, introduction};
 use crate::machine;
 use crate::options::Options;
+use crate::plan::at_least_one;
 use crate::servers::{self, Side};
 use crate::setup::{Setup, other_setting};
 use crate::stage::Stage;
@@ -16,22 +17,15 @@ use widelane_cpu::Lanes;
 use widelane_samples::kinds::CLOSED;
 use widelane_samples::{Line, Record, Source};
 
-/// Plan of the short comparison.
-#[derive(Clone, Copy, Debug)]
+/// About twenty seconds, one table
+#[derive(Clone, Copy, Debug, clap::Args)]
 pub struct DemoPlan {
-    /// Turns of each server.
+    /// Turns of each server
+    #[arg(long, default_value_t = 3, value_parser = at_least_one())]
     pub rounds: usize,
-    /// Seconds of load in all, without the warm-up of each run.
+    /// Seconds of load in all
+    #[arg(long, default_value_t = 15.0)]
     pub seconds: f64,
-}
-
-impl Default for DemoPlan {
-    fn default() -> Self {
-        Self {
-            rounds: 3,
-            seconds: 15.0,
-        }
-    }
 }
 
 impl DemoPlan {
@@ -156,10 +150,11 @@ const WARMUP: f64 = 0.1;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::usual;
 
     #[test]
     fn a_turn_without_time_for_a_handshake_is_refused_before_anything_starts() {
-        assert!(DemoPlan::default().turns(6).is_ok());
+        assert!(usual::<DemoPlan>().turns(6).is_ok());
         let plan = DemoPlan {
             rounds: 5,
             seconds: 1.0,
@@ -179,7 +174,7 @@ mod tests {
             let report = json!({"handshakes_per_s": 1000.0});
             record.push(line(side, Condition::RsaX25519, CROWD, 0, &report));
         }
-        report(&options, lanes, DemoPlan::default(), &record)
+        report(&options, lanes, usual(), &record)
     }
 
     #[test]

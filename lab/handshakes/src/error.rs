@@ -95,3 +95,10 @@ pub enum TrialError {
         source: io::Error,
     },
 }
+
+impl TrialError {
+    /// Makes an error of the system one of these.
+    pub(crate) fn machine(what: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Machine { what, source }
+    }
+}

@@ -40,6 +40,7 @@ mod operations;
 mod options;
 mod pair;
 mod peers;
+mod plan;
 mod process;
 mod programs;
 mod record;

@@ -18,10 +18,7 @@ pub(crate) fn cpu_model() -> String {
 
 /// Everything about machine and programs that a reader of the figures may ask for.
 pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
-    let cpus = widelane_affinity::allowed(None).map_err(|source| TrialError::Machine {
-        what: "cannot list the CPUs",
-        source,
-    })?;
+    let cpus = widelane_affinity::allowed(None).map_err(TrialError::machine("cannot list the CPUs"))?;
     let facts = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let ifma = facts.contains(" avx512ifma");
     let system = fs::read_to_string("/etc/os-release").unwrap_or_default();

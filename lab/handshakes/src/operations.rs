@@ -8,12 +8,15 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use widelane_samples::kinds::{SPEED, TIMING};
 
-/// Plan of a measurement of operations, with its duration.
-#[derive(Clone, Debug)]
+/// Operations on the servers' CPU, by `widelane-lab speed`; writes a record
+///
+/// Example: widelane-lab handshakes speed x25519 mlkem768 --seconds 0.2
+#[derive(Clone, Debug, clap::Args)]
 pub struct SpeedPlan {
-    /// Operations, or groups of them; none means all.
+    /// Operations or groups of them, as `widelane-lab speed --list` names them [default: all]
     pub operations: Vec<String>,
-    /// Seconds of each condition.
+    /// Seconds of each condition
+    #[arg(long, default_value_t = 0.4)]
     pub seconds: f64,
 }
 

@@ -70,9 +70,8 @@ impl Options {
     ///
     /// [`TrialError::Machine`] if the system does not say which CPUs there are.
     pub fn find() -> Result<Self, TrialError> {
-        let machine = |what| move |source| TrialError::Machine { what, source };
-        let me = std::env::current_exe().map_err(machine("cannot find this program's folder"))?;
-        let cpus = widelane_affinity::allowed(None).map_err(machine("cannot list the CPUs"))?;
+        let me = std::env::current_exe().map_err(TrialError::machine("cannot find this program's folder"))?;
+        let cpus = widelane_affinity::allowed(None).map_err(TrialError::machine("cannot list the CPUs"))?;
         let server_cpu = cpus.iter().next().unwrap_or(0);
         let core = widelane_affinity::siblings(server_cpu);
         let other_core = cpus.without(&core).iter().next();

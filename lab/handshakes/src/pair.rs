@@ -5,6 +5,7 @@ use crate::backend::{Backend, no_backend};
 use crate::drive::Drive;
 use crate::error::TrialError;
 use crate::lanes::introduction;
+use crate::plan::at_least_one;
 use crate::record::Record;
 use crate::servers::{self, Contender, Side};
 use crate::setup::{Setting, Setup};
@@ -13,23 +14,36 @@ use serde_json::json;
 use widelane_samples::Source;
 use widelane_samples::kinds::{FIELDS, PAIR, Pair};
 
-/// Plan of a comparison of two sides.
-#[derive(Clone, Debug)]
+/// Two servers in many short turns, for small differences; writes a record
+///
+/// Example: widelane-lab handshakes pair widelane-on widelane-inline --condition rsa-x25519
+#[derive(Clone, Debug, clap::Args)]
 pub struct PairPlan {
-    /// The servers.
-    pub sides: [Side; 2],
-    /// Pairs of turns under each condition.
+    /// Server: widelane-on, widelane-off, widelane-inline, widelane-old (see --old), nginx,
+    /// nginx-stream, haproxy or hitch; nginx-trace-latency or nginx-trace-handshakes, which
+    /// `widelane trace` looks at meanwhile (as root)
+    pub one: Side,
+    /// Server it is compared with
+    pub other: Side,
+    /// Pairs of turns under each condition; six at least for an interval
+    #[arg(long, default_value_t = 40, value_parser = at_least_one())]
     pub rounds: usize,
-    /// Seconds of each turn.
+    /// Seconds of each turn
+    #[arg(long, default_value_t = 0.5)]
     pub seconds: f64,
-    /// Connections in flight.
+    /// Connections in flight
+    #[arg(long, default_value_t = 64, value_parser = at_least_one())]
     pub in_flight: usize,
 }
 
 impl PairPlan {
+    fn sides(&self) -> [Side; 2] {
+        [self.one, self.other]
+    }
+
     /// Name of the comparison, for its record.
     pub fn name(&self) -> String {
-        let [one, other] = self.sides.map(Side::name);
+        let [one, other] = self.sides().map(Side::name);
         format!("{one} {other} {}", self.in_flight)
     }
 }
@@ -50,14 +64,14 @@ pub fn pair(
     mut progress: impl FnMut(&str),
 ) -> Result<String, TrialError> {
     let backend = Backend::start(stage.options.load_cpu).map_err(no_backend)?;
-    let mut text = format!("{}\n", introduction(widelane_cpu::lanes(), &plan.sides));
+    let mut text = format!("{}\n", introduction(widelane_cpu::lanes(), &plan.sides()));
     let mut running: Option<(Setting, [Contender; 2])> = None;
     for &condition in &stage.options.conditions {
         let setting = condition.setting();
         if running.as_ref().is_none_or(|(its, _)| *its != setting) {
             drop(running.take());
             let setup = Setup::new(setting, backend.address());
-            let [one, other] = plan.sides;
+            let [one, other] = plan.sides();
             let both = [servers::start(stage, one, setup)?, servers::start(stage, other, setup)?];
             running = Some((setting, both));
         }
@@ -69,7 +83,7 @@ pub fn pair(
             for turn in [round % 2, (round + 1) % 2] {
                 let (drive, times) = (Drive::Closed(plan.in_flight), (WARMUP, plan.seconds));
                 let line = json!({
-                    "kind": PAIR, "side": plan.sides[turn].name(), "in_flight": plan.in_flight, "round": round,
+                    "kind": PAIR, "side": plan.sides()[turn].name(), "in_flight": plan.in_flight, "round": round,
                 });
                 let _observer = contenders[turn].observer(stage)?;
                 let running = &mut contenders[turn].running;

@@ -130,10 +130,7 @@ impl Record {
 }
 
 fn record_failed(source: std::io::Error) -> TrialError {
-    TrialError::Machine {
-        what: "cannot write the record",
-        source,
-    }
+    TrialError::machine("cannot write the record")(source)
 }
 
 /// A name as part of a file's name.

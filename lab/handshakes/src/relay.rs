@@ -8,6 +8,7 @@ pub(crate) mod traffic;
 
 use crate::backend::{Backend, no_backend};
 use crate::error::TrialError;
+use crate::plan::{at_least_one, or, turns};
 use crate::record::Record;
 use crate::servers::{self, Contender, Side};
 use crate::setup::{Setting, Setup};
@@ -59,31 +60,33 @@ impl fmt::Display for Traffic {
     }
 }
 
-/// Plan of relays: traffic, servers and amounts.
-#[derive(Clone, Debug)]
+/// Bytes through each server: its CPU time for a gibibyte and for a small request; writes a record
+///
+/// Example: widelane-lab handshakes relay bulk-download --sides widelane-on,widelane-old
+/// --old ../old/widelane
+#[derive(Clone, Debug, clap::Args)]
 pub struct RelayPlan {
-    /// Kinds of traffic.
+    /// bulk-download, bulk-upload, bulk-download-chacha20, bulk-upload-chacha20, small-requests
+    /// [default: all]
     pub traffic: Vec<Traffic>,
-    /// Servers. Those that are not installed are left out, and named.
+    /// Servers [default: widelane-on, with --old widelane-old, nginx-stream, haproxy, hitch]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub sides: Vec<Side>,
-    /// Turns of each server.
+    /// Turns of each server
+    #[arg(long, default_value_t = 3, value_parser = at_least_one())]
     pub rounds: usize,
-    /// Bytes of each bulk turn.
-    pub bytes: u64,
-    /// Length of each turn with small requests.
-    pub duration: Duration,
+    /// Mebibytes of each bulk turn
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    pub mib: u32,
+    /// Seconds of each turn with small requests
+    #[arg(long, default_value_t = 2.0)]
+    pub seconds: f64,
 }
 
-impl Default for RelayPlan {
-    /// Everything, three turns of a gibibyte or two seconds each, the terminator and all peers.
-    fn default() -> Self {
-        Self {
-            traffic: Traffic::ALL.into(),
-            sides: vec![Side::Batched, Side::Old, Side::NginxStream, Side::Haproxy, Side::Hitch],
-            rounds: 3,
-            bytes: GIB,
-            duration: Duration::from_secs(2),
-        }
+impl RelayPlan {
+    /// Bytes of each bulk turn.
+    fn bytes(&self) -> u64 {
+        u64::from(self.mib) << 20
     }
 }
 
@@ -102,35 +105,32 @@ pub fn relay(
     let setup = Setup::new(Setting::Bare, backend.address());
     let mut contenders = Vec::new();
     let mut text = String::new();
-    for &side in &plan.sides {
+    // Those that are not installed are left out, and named.
+    for side in or(&plan.sides, || SIDES.into()) {
         if side.is_installed(&stage.options) {
             contenders.push(servers::start(stage, side, setup)?);
         } else if side != Side::Old {
             text.push_str(&format!("{} is not here, and left out.\n", side.name()));
         }
     }
-    for &traffic in &plan.traffic {
-        for round in 0..plan.rounds {
-            for turn in 0..contenders.len() {
-                // Everybody goes first once: no side always follows the same other one.
-                let index = (turn + round) % contenders.len();
-                let contender = &mut contenders[index];
-                let side = contender.side;
-                progress(&format!(
-                    "{traffic}, round {} of {}: {}",
-                    round + 1,
-                    plan.rounds,
-                    side.name()
-                ));
-                let report = drive(stage, plan, contender, traffic)?;
-                record.line(&json!({
-                    "kind": RELAY_BULK.kind,
-                    "traffic": traffic.name(),
-                    "side": side.name(),
-                    "round": round,
-                    "report": report,
-                }))?;
-            }
+    for traffic in or(&plan.traffic, || Traffic::ALL.into()) {
+        for (round, index) in turns(plan.rounds, contenders.len()) {
+            let contender = &mut contenders[index];
+            let side = contender.side;
+            progress(&format!(
+                "{traffic}, round {} of {}: {}",
+                round + 1,
+                plan.rounds,
+                side.name()
+            ));
+            let report = drive(stage, plan, contender, traffic)?;
+            record.line(&json!({
+                "kind": RELAY_BULK.kind,
+                "traffic": traffic.name(),
+                "side": side.name(),
+                "round": round,
+                "report": report,
+            }))?;
         }
         text.push_str(&format!(
             "\n{traffic} (medians of {} rounds)\n\n{}",
@@ -155,9 +155,9 @@ fn drive(stage: &Stage, plan: &RelayPlan, contender: &mut Contender, traffic: Tr
             let interrupted = || stage.interrupt.check().is_err();
             let client = Client::new(address, traffic.suite(), &spent, &interrupted)?;
             match traffic {
-                Traffic::BulkDownload | Traffic::BulkDownloadChaCha20 => client.download(plan.bytes),
-                Traffic::BulkUpload | Traffic::BulkUploadChaCha20 => client.upload(plan.bytes),
-                Traffic::SmallRequests => client.requests(CONNECTIONS, WARMUP, plan.duration),
+                Traffic::BulkDownload | Traffic::BulkDownloadChaCha20 => client.download(plan.bytes()),
+                Traffic::BulkUpload | Traffic::BulkUploadChaCha20 => client.upload(plan.bytes()),
+                Traffic::SmallRequests => client.requests(CONNECTIONS, WARMUP, Duration::from_secs_f64(plan.seconds)),
             }
         });
         let panicked = |_| Err(std::io::Error::other("the client panicked"));
@@ -187,10 +187,10 @@ fn report(plan: &RelayPlan, traffic: Traffic, turn: &Turn) -> Value {
             "p99_us": turn.p99_us,
         });
     }
-    let gibibytes = plan.bytes as f64 / GIB as f64;
+    let gibibytes = plan.bytes() as f64 / GIB as f64;
     json!({
         "seconds": turn.seconds,
-        "bytes": plan.bytes,
+        "bytes": plan.bytes(),
         "gib_per_s": gibibytes / turn.seconds,
         "server_cpu_s": cpu,
         CPU_OF_GIB: cpu.map(|cpu| cpu / gibibytes),
@@ -208,6 +208,8 @@ fn compared(record: &widelane_samples::Record, traffic: Traffic) -> String {
     table.without(&["traffic"]).text()
 }
 
+/// The servers unless others are named: the terminator and all peers.
+const SIDES: [Side; 5] = [Side::Batched, Side::Old, Side::NginxStream, Side::Haproxy, Side::Hitch];
 /// A server's CPU time for a gibibyte, in seconds, and for a request, in microseconds.
 const CPU_OF_GIB: &str = "server_cpu_s_per_gib";
 const CPU_OF_REQUEST: &str = "server_cpu_us_per_request";

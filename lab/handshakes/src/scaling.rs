@@ -10,6 +10,7 @@
 //! because two of them are one core, is in both.
 
 use crate::error::TrialError;
+use crate::plan::at_least_one;
 use crate::record::Record;
 use crate::relay::Anybody;
 use crate::stage::Stage;
@@ -31,26 +32,20 @@ use widelane_rustls::{Driver, HandshakeError, Turns, provider};
 use widelane_samples::kinds::SCALING;
 use widelane_samples::{named, names};
 
-/// Plan of a measurement.
-#[derive(Clone, Debug)]
+/// The server side of handshakes in memory: one thread, and one on each CPU; writes a record
+///
+/// Half a minute. Example: widelane-lab handshakes scaling --cpus 0,2
+#[derive(Clone, Debug, clap::Args)]
 pub struct ScalingPlan {
-    /// Runs of each arrangement.
-    pub rounds: usize,
-    /// Batches of each thread in a run.
-    pub batches: usize,
-    /// CPUs, of which each gets a thread. Empty: all that this process may use.
+    /// CPUs, of which each gets a thread [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub cpus: Vec<usize>,
-}
-
-impl Default for ScalingPlan {
-    /// Seven runs of forty batches on every CPU: half a minute.
-    fn default() -> Self {
-        Self {
-            rounds: 7,
-            batches: 40,
-            cpus: Vec::new(),
-        }
-    }
+    /// Runs of each arrangement
+    #[arg(long, default_value_t = 7, value_parser = at_least_one())]
+    pub rounds: usize,
+    /// Batches of 64 handshakes in each run
+    #[arg(long, default_value_t = 40, value_parser = at_least_one())]
+    pub batches: usize,
 }
 
 /// Measures `plan` for a record, and gives a table.
@@ -359,10 +354,7 @@ fn cpu_time() -> Duration {
 }
 
 fn failed(source: std::io::Error) -> TrialError {
-    TrialError::Machine {
-        what: "cannot run handshakes in memory",
-        source,
-    }
+    TrialError::machine("cannot run handshakes in memory")(source)
 }
 
 /// Handshakes under way in each thread: more than fill several passes.

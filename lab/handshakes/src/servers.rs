@@ -294,8 +294,7 @@ pub(crate) fn write(folder: &Path, name: &str, text: &str) -> Result<PathBuf, Tr
 /// When there is none.
 pub fn free_address() -> Result<SocketAddr, TrialError> {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
-    let what = "cannot find a free port";
-    free.map_err(|source| TrialError::Machine { what, source })
+    free.map_err(TrialError::machine("cannot find a free port"))
 }
 
 /// The name of what looks at a server, in errors and for its log.

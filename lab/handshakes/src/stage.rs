@@ -34,10 +34,7 @@ impl Stage {
                 reason: "there is no such program; `cargo build --release -p widelane`".into(),
             });
         }
-        let listen = |source| TrialError::Machine {
-            what: "cannot listen to signals",
-            source,
-        };
+        let listen = TrialError::machine("cannot listen to signals");
         let interrupt = Interrupt::listen().map_err(listen)?;
         let folder = tempfile::Builder::new();
         let folder = { folder }

@@ -27,10 +27,7 @@ pub(crate) fn state(options: &Options) -> Result<Value, TrialError> {
     let busy = busy(&before, &times(), &cores);
     let mut clocks = Map::new();
     for cpu in measured.iter() {
-        let ghz = clock(cpu).map_err(|source| TrialError::Machine {
-            what: "cannot run on a CPU to measure its clock",
-            source,
-        })?;
+        let ghz = clock(cpu).map_err(TrialError::machine("cannot run on a CPU to measure its clock"))?;
         clocks.insert(cpu.to_string(), json!(hundredths(ghz)));
     }
     Ok(json!({

@@ -6,12 +6,14 @@ use crate::condition::Condition;
 use crate::drive::{Drive, SERVER_CPU};
 use crate::error::TrialError;
 use crate::machine;
+use crate::plan::{at_least_one, or};
 use crate::programs;
 use crate::record::Record;
 use crate::setup::other_setting;
 use crate::stage::Stage;
 use crate::summary::limits;
 use crate::unmodified::{self, Software};
+use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -19,25 +21,41 @@ use widelane_cpu::{DISABLE_VARIABLE, Lanes};
 use widelane_samples::kinds::{CPU_TIME, ERRORS, P50, P99, RATE, WAYS_IN, WAYS_IN_SIDES};
 use widelane_samples::{Figure, Group, Interval, Source, Table, Unit, pairs};
 
-/// Plan of a comparison of unmodified servers.
-#[derive(Clone, Debug)]
+/// Unmodified servers with OpenSSL alone and with Widelane in it; writes a record
+///
+/// Five minutes. Example: widelane-lab handshakes ways-in --servers nginx,haproxy --rounds 20
+#[derive(Clone, Debug, clap::Args)]
 pub struct WaysInPlan {
-    /// The servers. Those that are not installed are left out, and named.
+    /// nginx, haproxy, apache2, lighttpd [default: these four]; valkey, valkey-io-threads, redis,
+    /// redis-io-threads, pgbouncer, mosquitto, dovecot, dovecot-starttls, stunnel4, postfix. Those that
+    /// are not installed are left out
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub servers: Vec<Software>,
+    /// Numbers of connections in flight
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 16, 64],
+        value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
+    pub in_flight: Vec<usize>,
+    /// Turns of each side in each comparison; six at least for an interval
+    #[arg(long, default_value_t = 9, value_parser = at_least_one())]
+    pub rounds: usize,
+    /// Seconds of each turn
+    #[arg(long, default_value_t = 0.8)]
+    pub seconds: f64,
+    /// Let Widelane do as on a CPU without lanes
+    #[arg(long)]
+    pub disable_lanes: bool,
+    /// Print JSON, not a table
+    #[arg(long)]
+    pub json: bool,
     /// The kinds of handshake; none means RSA-2048, and for nginx also ECDSA, with X25519. Beside a
     /// hybrid key exchange the server alone has X25519: before OpenSSL 3.5 it knows no other.
+    #[arg(skip)]
     pub conditions: Vec<Condition>,
-    /// Numbers of connections in flight.
-    pub in_flight: Vec<usize>,
-    /// Turns of each side in each comparison; six at least for an interval.
-    pub rounds: usize,
-    /// Seconds of each turn.
-    pub seconds: f64,
-    /// True if Widelane must do as on a CPU without lanes.
-    pub disable_lanes: bool,
     /// Folder of the record.
+    #[arg(skip)]
     pub records: PathBuf,
     /// Command line of this call, for the record.
+    #[arg(skip)]
     pub command: String,
 }
 
@@ -171,7 +189,7 @@ fn without_lanes(disabled: bool, lanes: Lanes) -> Option<String> {
 /// The servers of `plan` that there are; notes name the others.
 fn installed(stage: &Stage, plan: &WaysInPlan, notes: &mut Vec<String>) -> Vec<Software> {
     let mut installed = Vec::new();
-    for &software in &plan.servers {
+    for software in or(&plan.servers, || Software::WEB.into()) {
         match software.program(&stage.options) {
             Some(_) if installed.contains(&software) => {}
             Some(_) if software.needs_root() && !programs::is_root() => {

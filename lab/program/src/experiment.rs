@@ -106,7 +106,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
             )));
         }
     };
-    let mut options = Options::find().map_err(|error| Failure::from_error(&error))?;
+    let mut options = Options::find()?;
     options.server_cpu = args.server_cpu.unwrap_or(options.server_cpu);
     options.load_cpu = args.load_cpu.unwrap_or(options.load_cpu);
     options.allow_modified = args.allow_modified;
@@ -201,7 +201,7 @@ fn failure(error: ExperimentError) -> Failure {
     match error {
         // The message says what to do.
         ExperimentError::Lacking { .. } => Failure::Failed(error.to_string()),
-        error => Failure::from_error(&error),
+        error => error.into(),
     }
 }
 

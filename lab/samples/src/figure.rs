@@ -5,7 +5,7 @@ use crate::record::{Line, Record};
 use serde_json::{Value, json};
 use std::rc::Rc;
 use widelane_statistics::{interval_of_median, median, quotients};
-use widelane_text::thousands;
+use widelane_text::{named, thousands};
 
 /// A number in a table or in a text.
 #[derive(Clone, Debug)]
@@ -56,19 +56,20 @@ pub struct Origin {
     pub scale: f64,
 }
 
-/// Statistic that makes one number of several.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Statistic {
-    /// The number itself.
-    Value,
-    /// The median.
-    Median,
-    /// The median of the quotients, pair by pair.
-    Quotient,
-    /// The sum.
-    Sum,
-    /// Computed when the report was made.
-    Simulated,
+named! {
+    /// Statistic that makes one number of several.
+    pub enum Statistic {
+        /// The number itself.
+        Value = "value",
+        /// The median.
+        Median = "median",
+        /// The median of the quotients, pair by pair.
+        Quotient = "quotient",
+        /// The sum.
+        Sum = "sum",
+        /// Computed when the report was made.
+        Simulated = "simulated",
+    }
 }
 
 /// A file with numbers, and what they have in common.
@@ -305,19 +306,6 @@ impl Origin {
             lines: Vec::new(),
             by: Vec::new(),
             scale: 1.0,
-        }
-    }
-}
-
-impl Statistic {
-    /// Name of the statistic for programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Value => "value",
-            Self::Median => "median",
-            Self::Quotient => "quotient",
-            Self::Sum => "sum",
-            Self::Simulated => "simulated",
         }
     }
 }

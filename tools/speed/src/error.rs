@@ -41,3 +41,10 @@ pub enum SpeedError {
         why: String,
     },
 }
+
+impl SpeedError {
+    /// Makes an error of the system one of these.
+    pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::System { what, source }
+    }
+}

@@ -6,10 +6,7 @@ use widelane_affinity::allowed;
 
 /// The CPU to measure on: the wanted one, or else the last that this thread may use.
 pub(crate) fn choose(wanted: Option<usize>) -> Result<usize, SpeedError> {
-    let allowed = allowed(None).map_err(|source| SpeedError::System {
-        what: "read the CPUs that this process may run on",
-        source,
-    })?;
+    let allowed = allowed(None).map_err(SpeedError::system("read the CPUs that this process may run on"))?;
     match wanted {
         Some(cpu) if allowed.has(cpu) => Ok(cpu),
         Some(cpu) => Err(SpeedError::CpuNotAllowed {
@@ -22,10 +19,7 @@ pub(crate) fn choose(wanted: Option<usize>) -> Result<usize, SpeedError> {
 
 /// Keeps the calling thread, and the processes that it starts, on this CPU.
 pub(crate) fn pin(cpu: usize) -> Result<(), SpeedError> {
-    widelane_affinity::pin(cpu).map_err(|source| SpeedError::System {
-        what: "pin a thread to a CPU",
-        source,
-    })
+    widelane_affinity::pin(cpu).map_err(SpeedError::system("pin a thread to a CPU"))
 }
 
 /// CPU time of the calling thread.

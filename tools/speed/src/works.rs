@@ -27,9 +27,30 @@ pub(crate) fn names() -> Vec<&'static str> {
 /// Passes over requests that were made before. A single request runs in a pass, too, because the
 /// backend was named.
 pub(crate) fn passes(name: &str, backend: Backend) -> Result<Box<dyn Subject>, String> {
+    search(name, backend, None)
+}
+
+/// Submits requests to an engine that chooses by itself, and waits for the results, as its users
+/// do.
+pub(crate) fn engine(name: &str) -> Result<Box<dyn Subject>, String> {
+    // The engine calibrates once in a process, on the CPU of the measurement.
+    static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
+    let start = || {
+        let engine = Engine::start(Config::default()).map_err(|error| error.to_string())?;
+        engine.calibrate();
+        Ok(engine)
+    };
+    let engine = ENGINE.get_or_init(start).as_ref().map_err(String::clone)?;
+    // The requests are the same on every backend. This backend runs everywhere.
+    search(name, Backend::AwsLc, Some(engine))
+}
+
+/// The subject of an operation: by an engine, or else by passes on a backend.
+fn search(name: &str, backend: Backend, engine: Option<&Engine>) -> Result<Box<dyn Subject>, String> {
     struct Search<'a> {
         name: &'a str,
         backend: Backend,
+        engine: Option<&'a Engine>,
         found: Option<Result<Box<dyn Subject>, String>>,
     }
 
@@ -41,11 +62,16 @@ pub(crate) fn passes(name: &str, backend: Backend) -> Result<Box<dyn Subject>, S
             let operation = make(self.backend)?;
             if operation.name() == self.name {
                 let stock = Vec::new();
-                self.found = Some(match operation.lanes() {
-                    1 if self.backend != Backend::AwsLc => {
+                self.found = Some(match self.engine {
+                    Some(engine) => Ok(Box::new(Chosen {
+                        operation,
+                        worker: engine.worker(),
+                        stock,
+                    })),
+                    None if operation.lanes() == 1 && self.backend != Backend::AwsLc => {
                         Err(format!("{} has no lanes on {}", self.name, self.backend))
                     }
-                    _ => Ok(Box::new(Passes {
+                    None => Ok(Box::new(Passes {
                         method: calibration::fastest_method(&operation),
                         operation,
                         stock,
@@ -59,56 +85,12 @@ pub(crate) fn passes(name: &str, backend: Backend) -> Result<Box<dyn Subject>, S
     let mut search = Search {
         name,
         backend,
-        found: None,
-    };
-    for_each_operation(&mut search).map_err(|_| why_not(backend))?;
-    search
-        .found
-        .unwrap_or_else(|| Err(format!("there is no operation `{name}`")))
-}
-
-/// Submits requests to an engine that chooses by itself, and waits for the results, as its users
-/// do.
-pub(crate) fn engine(name: &str) -> Result<Box<dyn Subject>, String> {
-    struct Search<'a> {
-        name: &'a str,
-        engine: &'a Engine,
-        found: Option<Box<dyn Subject>>,
-    }
-
-    impl Visitor for Search<'_> {
-        fn visit<O: Operation>(
-            &mut self,
-            make: impl Fn(Backend) -> Result<O, BackendUnavailable>,
-        ) -> Result<(), BackendUnavailable> {
-            // The requests are the same on every backend. This backend runs everywhere.
-            let operation = make(Backend::AwsLc)?;
-            if operation.name() == self.name {
-                self.found = Some(Box::new(Chosen {
-                    operation,
-                    worker: self.engine.worker(),
-                    stock: Vec::new(),
-                }));
-            }
-            Ok(())
-        }
-    }
-
-    // The engine calibrates once in a process, on the CPU of the measurement.
-    static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
-    let start = || {
-        let engine = Engine::start(Config::default()).map_err(|error| error.to_string())?;
-        engine.calibrate();
-        Ok(engine)
-    };
-    let engine = ENGINE.get_or_init(start).as_ref().map_err(String::clone)?;
-    let mut search = Search {
-        name,
         engine,
         found: None,
     };
-    for_each_operation(&mut search).map_err(|error| error.to_string())?;
-    search.found.ok_or_else(|| format!("there is no operation `{name}`"))
+    for_each_operation(&mut search).map_err(|_| why_not(backend))?;
+    let unknown = || Err(format!("there is no operation `{name}`"));
+    search.found.unwrap_or_else(unknown)
 }
 
 /// Reason why a vector backend cannot run here.

@@ -86,3 +86,10 @@ pub enum SteerError {
         source: io::Error,
     },
 }
+
+impl SteerError {
+    /// Makes an error of the system one of these.
+    pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::System { what, source }
+    }
+}

@@ -24,16 +24,14 @@ mod session;
 mod state;
 mod steering;
 mod tasks;
-mod traced;
 
 pub use error::SteerError;
 pub use fairness::{GroupId, Groups};
 pub use keeper::Folder;
 pub use policy::{Limits, Place, Plan, Policy, Thread, ThreadId, Why};
 pub use returning::{Pauses, Returning};
-pub use sensor::{All, Either, Named, Sensor};
+pub use sensor::{All, Either, Named, RegistersInUse, Sensor};
 pub use session::{Outcome, run, steer};
 pub use state::{BadState, Original, Record, State};
 pub use steering::{Event, Options, Scope, Steering, Summary, restore};
 pub use tasks::Task;
-pub use traced::Traced;

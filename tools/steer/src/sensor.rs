@@ -3,6 +3,7 @@
 use crate::error::SteerError;
 use crate::tasks::Task;
 use std::collections::HashSet;
+use widelane_usage::Slices;
 
 /// Tells which threads used wide registers since it was asked last.
 pub trait Sensor: Send {
@@ -16,6 +17,41 @@ pub trait Sensor: Send {
 
     /// Describes the sensor's source in a few words.
     fn how(&self) -> String;
+}
+
+/// Threads at the end of whose time slices the upper halves of registers 0 to 15 were in use.
+///
+/// Mask registers and registers 16 to 31 say nothing: string functions of the C library use them in every program, and
+/// nothing clears them again.
+pub struct RegistersInUse(Slices);
+
+impl RegistersInUse {
+    /// Begins to look.
+    ///
+    /// # Errors
+    ///
+    /// Without AVX-512, and where the kernel does not show it to this process.
+    pub fn open() -> Result<Self, SteerError> {
+        let reason = match std::is_x86_feature_detected!("avx512f") {
+            true => match Slices::open() {
+                Ok(slices) => return Ok(Self(slices)),
+                Err(error) => error.to_string(),
+            },
+            false => "the CPU has no AVX-512, or the hypervisor hides it".to_owned(),
+        };
+        Err(SteerError::Sensor { reason })
+    }
+}
+
+impl Sensor for RegistersInUse {
+    fn wide(&mut self, _: &[Task]) -> Result<HashSet<i32>, SteerError> {
+        let threads = self.0.end_and_take().into_iter().map(|slice| slice.thread.tid);
+        Ok(threads.filter_map(|tid| i32::try_from(tid).ok()).collect())
+    }
+
+    fn how(&self) -> String {
+        "by the registers in use at the end of time slices".to_owned()
+    }
 }
 
 /// Processes that the user calls wide, whatever they do.

@@ -25,14 +25,11 @@ pub fn steer(
     most: Option<Duration>,
     tell: &mut dyn FnMut(Event),
 ) -> Result<Summary, SteerError> {
-    let cores = widelane_affinity::cores().map_err(|source| SteerError::System {
-        what: "the CPUs",
-        source,
-    })?;
+    let cores = widelane_affinity::cores().map_err(SteerError::system("the CPUs"))?;
     if cores.len() < 2 {
         return Err(SteerError::OneCore);
     }
-    let signals = catch(&[SIGTERM, SIGINT, SIGHUP]).map_err(no_signals)?;
+    let signals = catch(&[SIGTERM, SIGINT, SIGHUP]).map_err(SteerError::system("signals"))?;
     let mut steering = Steering::begin(options, sensor)?;
     let end = most.and_then(|most| Instant::now().checked_add(most));
     let mut next = Instant::now();
@@ -82,16 +79,10 @@ pub fn run(
     tell: &mut dyn FnMut(Event),
 ) -> Result<Outcome, SteerError> {
     options.scope = Scope::Descendants;
-    let signals = catch(&SIGNALS).map_err(no_signals)?;
+    let signals = catch(&SIGNALS).map_err(SteerError::system("signals"))?;
     // Children whose parents end become ours, and not those of process 1: the tree stays known.
-    let system = |what| {
-        move |error: rustix::io::Errno| SteerError::System {
-            what,
-            source: error.into(),
-        }
-    };
     let own = rustix::process::getpid();
-    set_child_subreaper(Some(own)).map_err(system("the tree of processes"))?;
+    set_child_subreaper(Some(own)).map_err(|error| SteerError::system("the tree of processes")(error.into()))?;
     let mut steering = Steering::begin(options, sensor)?;
     let mut command = Command::new(program);
     command.args(arguments);
@@ -123,13 +114,6 @@ pub fn run(
         status,
         summary: steering.finish(),
     })
-}
-
-fn no_signals(source: std::io::Error) -> SteerError {
-    SteerError::System {
-        what: "signals",
-        source,
-    }
 }
 
 /// Time to wait after a round in which looking took `looking`.

@@ -11,7 +11,6 @@ use crate::returning::Returning;
 use crate::sensor::Sensor;
 use crate::state::{Original, Record, State};
 use crate::tasks::{self, Task};
-use crate::traced;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -158,8 +157,7 @@ impl Steering {
     /// When another steerer is at work, there is no place for the state file, or processes or CPUs
     /// are named that are not there.
     pub fn begin(options: Options, sensor: Box<dyn Sensor>) -> Result<Self, SteerError> {
-        let system = |what| move |source| SteerError::System { what, source };
-        let there = union(&widelane_affinity::cores().map_err(system("the CPUs"))?);
+        let there = union(&widelane_affinity::cores().map_err(SteerError::system("the CPUs"))?);
         if let Some(named) = options.limits.candidates
             && named.and(&there).is_empty()
         {
@@ -185,8 +183,8 @@ impl Steering {
             options,
             sensor,
             keeper,
-            owner: tasks::own_id().map_err(system("/proc/self"))?,
-            boot: tasks::boot().map_err(system("the number of this boot"))?,
+            owner: tasks::own_id().map_err(SteerError::system("/proc/self"))?,
+            boot: tasks::boot().map_err(SteerError::system("the number of this boot"))?,
             began: Instant::now(),
             known: HashMap::new(),
             memberships: Memberships::new(),
@@ -209,8 +207,7 @@ impl Steering {
     /// was changed is still known and can be restored.
     pub fn round(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SteerError> {
         let began = tasks::processor_time();
-        let system = |what| move |source| SteerError::System { what, source };
-        let cores = widelane_affinity::cores().map_err(system("the CPUs"))?;
+        let cores = widelane_affinity::cores().map_err(SteerError::system("the CPUs"))?;
         let (tasks, sessions) = self.tasks()?;
         let wide = self.sensor.wide(&tasks)?;
         let mut cpusets = Cpusets::new(union(&cores));
@@ -282,9 +279,8 @@ impl Steering {
     /// Starts a program on the CPUs where it would be put if it is what the sensor says of every
     /// thread beforehand, so that it never runs elsewhere.
     pub(crate) fn start<T>(&mut self, spawn: impl FnOnce() -> T) -> Result<T, SteerError> {
-        let system = |what| move |source| SteerError::System { what, source };
-        let cores = widelane_affinity::cores().map_err(system("the CPUs"))?;
-        let mask = widelane_affinity::allowed(None).map_err(system("the affinity of this thread"))?;
+        let cores = widelane_affinity::cores().map_err(SteerError::system("the CPUs"))?;
+        let mask = widelane_affinity::allowed(None).map_err(SteerError::system("the affinity of this thread"))?;
         let wide = self.sensor.beforehand();
         let first = Thread {
             id: self.owner,
@@ -317,15 +313,16 @@ impl Steering {
         self.unsaved = true;
         self.save()?;
         // A started program inherits the affinity of the thread that starts it.
-        widelane_affinity::allow(None, &to.affinity).map_err(system("the affinity of this thread"))?;
+        widelane_affinity::allow(None, &to.affinity).map_err(SteerError::system("the affinity of this thread"))?;
         let started = spawn();
-        widelane_affinity::allow(None, &mask_of(original)).map_err(system("the affinity of this thread"))?;
+        widelane_affinity::allow(None, &mask_of(original))
+            .map_err(SteerError::system("the affinity of this thread"))?;
         Ok(started)
     }
 
     /// The threads of the scope, oldest first, and the sessions of all threads.
     fn tasks(&self) -> Result<(Vec<Task>, HashSet<i32>), SteerError> {
-        let mut tasks = tasks::tasks().map_err(|source| SteerError::System { what: "/proc", source })?;
+        let mut tasks = tasks::tasks().map_err(SteerError::system("/proc"))?;
         let sessions = tasks.iter().map(|task| task.session).collect();
         let descendants = |roots: &[i32]| descendants(&tasks, roots);
         let (ours, theirs) = match &self.options.scope {
@@ -578,7 +575,6 @@ pub fn restore(folder: &Folder) -> Result<u64, SteerError> {
 }
 
 fn restore_abandoned(folder: &Folder) -> Result<u64, SteerError> {
-    traced::remove_abandoned();
     let mut restored = 0;
     for path in folder.files() {
         if let Some(state) = keeper::read(&path)? {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use widelane_probes::operations;
+use widelane_text::named;
 
 use crate::event::{Call, Event, Reached};
 use crate::functions::Role;
@@ -36,26 +37,17 @@ pub struct Passes {
     pub kind: Kind,
 }
 
-/// Kind of call that is counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Passes, in lanes.
-    #[default]
-    Pass,
-    /// Operations that ran by themselves, without lanes, where a pass could have run.
-    Alone,
-    /// Looks whether passes have ended.
-    Poll,
-}
-
-impl Kind {
-    /// Name of the kind for programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::Alone => "alone",
-            Self::Poll => "poll",
-        }
+named! {
+    /// Kind of call that is counted.
+    #[derive(Default, PartialOrd, Ord)]
+    pub enum Kind {
+        /// Passes, in lanes.
+        #[default]
+        Pass = "pass",
+        /// Operations that ran by themselves, without lanes, where a pass could have run.
+        Alone = "alone",
+        /// Looks whether passes have ended.
+        Poll = "poll",
     }
 }
 

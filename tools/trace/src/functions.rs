@@ -1,6 +1,7 @@
 //! The functions that can be traced: rows of `functions.toml`.
 
 use serde::{Deserialize, Serialize};
+use widelane_text::named;
 
 /// A function that can be traced: a row of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
@@ -111,23 +112,15 @@ impl Role {
     }
 }
 
-/// Client or server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Side {
-    /// The client.
-    Client,
-    /// The server.
-    Server,
-}
-
-impl Side {
-    /// Name of the side for programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Server => "server",
-        }
+named! {
+    /// Client or server.
+    #[derive(Hash, Deserialize, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Side {
+        /// The client.
+        Client = "client",
+        /// The server.
+        Server = "server",
     }
 }
 

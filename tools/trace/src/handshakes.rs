@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::Serialize;
+use widelane_text::named;
 
 use crate::clock::Clock;
 use crate::event::{Call, Event};
@@ -36,26 +37,17 @@ const SETTLES: Duration = Duration::from_millis(60);
 /// Most connections that are known at a time.
 const MOST_CONNECTIONS: usize = 65_536;
 
-/// Result of a handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Ending {
-    /// The handshake was completed.
-    Ok,
-    /// The handshake failed by an error of the protocol, which an alert reports to the peer.
-    Alert,
-    /// The connection ended before the handshake did.
-    Closed,
-}
-
-impl Ending {
-    /// Name of the result for programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Alert => "alert",
-            Self::Closed => "closed",
-        }
+named! {
+    /// Result of a handshake.
+    #[derive(Hash, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Ending {
+        /// The handshake was completed.
+        Ok = "ok",
+        /// The handshake failed by an error of the protocol, which an alert reports to the peer.
+        Alert = "alert",
+        /// The connection ended before the handshake did.
+        Closed = "closed",
     }
 }
 

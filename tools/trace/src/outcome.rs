@@ -1,27 +1,20 @@
 //! Meaning of return values.
 
+use widelane_text::named;
+
 use crate::event::Call;
 use crate::functions::{Returns, Role};
 
-/// Result of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Outcome {
-    /// The call did what it is for.
-    Ok,
-    /// The call waits for the peer or for a computation, and is repeated.
-    Again,
-    /// The call failed.
-    Failed,
-}
-
-impl Outcome {
-    /// Name of the result for programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Again => "again",
-            Self::Failed => "failed",
-        }
+named! {
+    /// Result of a call.
+    #[derive(Hash, PartialOrd, Ord)]
+    pub enum Outcome {
+        /// The call did what it is for.
+        Ok = "ok",
+        /// The call waits for the peer or for a computation, and is repeated.
+        Again = "again",
+        /// The call failed.
+        Failed = "failed",
     }
 }
 

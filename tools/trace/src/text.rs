@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::{Serialize, Serializer};
 
-pub(crate) use widelane_text::{escaped, json_line};
+pub(crate) use widelane_text::{escaped, json_line, thousands};
 
 /// The name of a thread, as the kernel has it: up to the first zero byte.
 pub fn thread_name(comm: &[u8; 16]) -> String {

@@ -3,35 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use widelane_text::named;
 use widelane_threads::{Container, Thread, unit};
 
 use crate::interval::{Interval, Sampled, State, Use};
 
-/// Verdict on the use of 512-bit registers by a process, from the weakest to the strongest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
-    /// No: it has no such code, or was never found in it.
-    Narrow,
-    /// The process has such code, probably only in memory and string functions of the C library.
-    Copies,
-    /// The code of the process could not be looked at.
-    Unknown,
-    /// The process has such code; whether it ran is not known.
-    Possible,
-    /// Yes.
-    Wide,
-}
-
-impl Verdict {
-    /// Name of the verdict for programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Narrow => "narrow",
-            Self::Copies => "copies",
-            Self::Unknown => "unknown",
-            Self::Possible => "possible",
-            Self::Wide => "wide",
-        }
+named! {
+    /// Verdict on the use of 512-bit registers by a process, from the weakest to the strongest.
+    #[derive(PartialOrd, Ord)]
+    pub enum Verdict {
+        /// No: it has no such code, or was never found in it.
+        Narrow = "narrow",
+        /// The process has such code, probably only in memory and string functions of the C library.
+        Copies = "copies",
+        /// The code of the process could not be looked at.
+        Unknown = "unknown",
+        /// The process has such code; whether it ran is not known.
+        Possible = "possible",
+        /// Yes.
+        Wide = "wide",
     }
 }
 

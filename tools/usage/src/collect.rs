@@ -1,31 +1,21 @@
 //! The collectors behind one interface.
 
-use std::time::Duration;
-
+use widelane_text::named;
 use widelane_threads::Proc;
 
 use crate::ebpf::Watch;
 use crate::error::UsageError;
 use crate::interval::Interval;
-use crate::nudge::Nudge;
+use crate::nudge::{MOST_FOR_VISITS, Nudge};
 use crate::poll::Poll;
 
-/// Method of collecting use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// Programs in the kernel that look at every context switch.
-    Ebpf,
-    /// Reads of `arch_status` of every thread.
-    Poll,
-}
-
-impl Method {
-    /// Name of the method.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ebpf => "ebpf",
-            Self::Poll => "poll",
-        }
+named! {
+    /// Method of collecting use.
+    pub enum Method {
+        /// Programs in the kernel that look at every context switch.
+        Ebpf = "ebpf",
+        /// Reads of `arch_status` of every thread.
+        Poll = "poll",
     }
 }
 
@@ -79,6 +69,3 @@ enum Inner {
     Ebpf(Box<Watch>),
     Poll(Poll),
 }
-
-/// One round of visits takes longer on a large and busy machine; the next interval goes on with it.
-const MOST_FOR_VISITS: Duration = Duration::from_millis(100);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use widelane_text::named;
 use widelane_threads::Thread;
 
 /// Use in an interval.
@@ -26,33 +27,19 @@ pub struct Sample {
     pub count: u64,
 }
 
-/// Registers that were in use at the end of a time slice. The whole slice is counted for the first of these that is
-/// true.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// The upper halves of registers 0 to 15: they held 512-bit values.
-    Upper,
-    /// Registers 16 to 31, with values of any width. Nothing but code that clears them on purpose
-    /// ends this, so that one call of a string function may last for the life of a thread.
-    High,
-    /// Only mask registers.
-    Masks,
-    /// Some of the first two groups: more is not known.
-    Undivided,
-}
-
-impl State {
-    /// All states, in the order of the arrays that they index.
-    pub const ALL: [Self; 4] = [Self::Upper, Self::High, Self::Masks, Self::Undivided];
-
-    /// Name of the state for programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Upper => "upper",
-            Self::High => "high",
-            Self::Masks => "masks",
-            Self::Undivided => "undivided",
-        }
+named! {
+    /// Registers that were in use at the end of a time slice. The whole slice is counted for the first of these that is
+    /// true.
+    pub enum State {
+        /// The upper halves of registers 0 to 15: they held 512-bit values.
+        Upper = "upper",
+        /// Registers 16 to 31, with values of any width. Nothing but code that clears them on purpose
+        /// ends this, so that one call of a string function may last for the life of a thread.
+        High = "high",
+        /// Only mask registers.
+        Masks = "masks",
+        /// Some of the first two groups: more is not known.
+        Undivided = "undivided",
     }
 }
 

@@ -46,6 +46,9 @@ impl Nudge {
     }
 }
 
+/// One round of visits takes longer on a large and busy machine; the next one goes on with it.
+pub(crate) const MOST_FOR_VISITS: Duration = Duration::from_millis(100);
+
 #[cfg(test)]
 mod tests {
     use super::*;

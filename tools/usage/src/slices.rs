@@ -7,6 +7,7 @@ use widelane_threads::Thread;
 
 use crate::ebpf::{kernel, load, thread};
 use crate::error::UsageError;
+use crate::nudge::{MOST_FOR_VISITS, Nudge};
 
 /// A time slice at whose end the upper halves of `zmm0` to `zmm15` were in use. Times are in
 /// nanoseconds of the monotonic clock.
@@ -27,6 +28,7 @@ pub struct Slices {
     /// Holds the programs.
     _programs: Ebpf,
     events: RingBuf<MapData>,
+    nudge: Nudge,
 }
 
 impl Slices {
@@ -41,7 +43,14 @@ impl Slices {
         Ok(Self {
             events: events.map_err(|error| kernel("opening a BPF map", &error))?,
             _programs: programs,
+            nudge: Nudge::new(),
         })
+    }
+
+    /// Ends the slices that are under way by a short visit to each CPU, and takes all.
+    pub fn end_and_take(&mut self) -> Vec<Slice> {
+        self.nudge.visit(MOST_FOR_VISITS);
+        self.take()
     }
 
     /// Slices that have ended since the last call. If calls come too seldom, some are lost.

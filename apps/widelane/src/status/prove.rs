@@ -19,9 +19,8 @@ use widelane_text::{escaped, json_line, thousands};
 pub(crate) fn run(pid: Option<u32>, length: Duration, share: f64, json: bool) -> Result<(), Failure> {
     let plan = Plan::new(length, share).map_err(|error| Failure::Usage(error.to_string()))?;
     let pid = pid.map_or_else(only, Ok)?;
-    let server = Server::of(pid).map_err(|error| Failure::from_error(&error))?;
-    let can_be_proved = server.can_be_proved();
-    can_be_proved.map_err(|error| Failure::from_error(&error))?;
+    let server = Server::of(pid)?;
+    server.can_be_proved()?;
     let named = Named::of(&server);
     let screen = Screen::open(false)?;
     let mut broken = None;

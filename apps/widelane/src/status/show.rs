@@ -1,9 +1,6 @@
 //! Processes with the provider as tables, as JSON and as Prometheus text.
 
-use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use crate::series::{self, counters, gauges, with};
 use prometheus_client::registry::Registry;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -106,19 +103,41 @@ pub(crate) fn json(processes: &[Process]) -> Result<String, Failure> {
 
 /// All of it as Prometheus counts.
 pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
-    let info = Family::<Labels, Gauge>::default();
-    let counters: [(_, _, Figure); 5] = [
+    let mut registry = Registry::with_prefix("widelane_status");
+    let info = gauges(&mut registry, "process", "A process with the provider");
+    let figures: [(_, _, Figure); 5] = [
         ("jobs", "Jobs answered", |totals| totals.jobs),
         ("alone", "Jobs that ran one by one", |totals| totals.alone),
         ("passes", "Passes", |totals| totals.passes),
         ("lanes_filled", "Jobs in passes", |totals| totals.lanes_filled),
         ("failed", "Jobs without an answer", |totals| totals.failed),
     ];
-    let families = counters.map(|counter| (counter, Family::<Labels, Counter>::default()));
-    let fallbacks = Family::<Labels, Counter>::default();
-    let overloaded = Family::<Labels, Gauge>::default();
-    let ways = Family::<Labels, Gauge>::default();
-    let [overloads, dropped] = std::array::from_fn(|_| Family::<Labels, Counter>::default());
+    let families = figures.map(|(name, help, value)| (value, counters(&mut registry, name, help)));
+    let fallbacks = counters(
+        &mut registry,
+        "fallbacks",
+        "How often OpenSSL did something by itself, or the provider could not start",
+    );
+    let overloaded = gauges(
+        &mut registry,
+        "overloaded",
+        "Workers, or listening sockets of a server with the provider, that are under overload",
+    );
+    let overloads = counters(
+        &mut registry,
+        "overloads",
+        "Times that one of them has come under overload",
+    );
+    let dropped = counters(
+        &mut registry,
+        "dropped",
+        "Clients that were not served under overload, by the reason",
+    );
+    let ways = gauges(
+        &mut registry,
+        "way",
+        "Ways in which handshakes have waited, and reasons for which some were not suspended",
+    );
     for process in processes {
         let own = vec![("pid", process.pid.to_string()), ("name", label(&process.name))];
         let mut labels = own.clone();
@@ -135,7 +154,7 @@ pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
         };
         for operation in active(report) {
             let labels = with(&own, "operation", &operation.name);
-            for ((_, _, value), family) in &families {
+            for (value, family) in &families {
                 let counter = family.get_or_create(&labels);
                 counter.inc_by(value(&operation.totals));
             }
@@ -164,35 +183,7 @@ pub(crate) fn prometheus(processes: &[Process]) -> Result<String, Failure> {
             fallbacks.get_or_create(&labels).inc_by(count);
         }
     }
-    let mut registry = Registry::with_prefix("widelane_status");
-    registry.register("process", "A process with the provider", info);
-    registry.register(
-        "way",
-        "Ways in which handshakes have waited, and reasons for which some were not suspended",
-        ways,
-    );
-    for ((name, help, _), family) in families {
-        registry.register(name, help, family);
-    }
-    registry.register(
-        "fallbacks",
-        "How often OpenSSL did something by itself, or the provider could not start",
-        fallbacks,
-    );
-    registry.register(
-        "overloaded",
-        "Workers, or listening sockets of a server with the provider, that are under overload",
-        overloaded,
-    );
-    registry.register("overloads", "Times that one of them has come under overload", overloads);
-    registry.register(
-        "dropped",
-        "Clients that were not served under overload, by the reason",
-        dropped,
-    );
-    let mut text = String::new();
-    encode(&mut text, &registry).map_err(|error| Failure::from_error(&error))?;
-    Ok(text)
+    series::text(&registry)
 }
 
 /// Ways in which handshakes have waited, and reasons for which some were not suspended.
@@ -378,14 +369,7 @@ fn known(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-fn with(labels: &Labels, name: &'static str, value: &str) -> Labels {
-    let mut labels = labels.clone();
-    labels.push((name, label(value)));
-    labels
-}
-
 type Figure = fn(&Totals) -> u64;
-type Labels = Vec<(&'static str, String)>;
 
 #[derive(Serialize)]
 struct Json<'a> {

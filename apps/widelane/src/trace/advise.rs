@@ -101,7 +101,7 @@ fn lanes() -> Result<Lanes, Failure> {
         clock: clock(None)?.unwrap_or_default(),
         ..Config::default()
     };
-    let engine = Engine::start(config).map_err(|error| Failure::from_error(&error))?;
+    let engine = Engine::start(config)?;
     engine.calibrate();
     // Of two widths, the wider comes last.
     let passes: BTreeMap<_, _> = (calibration::known().into_iter())

@@ -46,7 +46,7 @@ impl Session {
             Some(path) => Table::builtin().with_file(path),
             None => Ok(Table::builtin()),
         };
-        let table = table.map_err(|error| Failure::from_error(&error))?;
+        let table = table?;
         for &pid in &common.pid {
             if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
                 return Err(Failure::Failed(format!(
@@ -63,8 +63,7 @@ impl Session {
         };
         // Caught before the first probe: a signal must not leave the terminal as it is not.
         let screen = Screen::open(tables)?;
-        let tracer = Tracer::start(filter.clone(), table, want);
-        let tracer = tracer.map_err(|error| Failure::from_error(&error))?;
+        let tracer = Tracer::start(filter.clone(), table, want)?;
         Ok(Self {
             tracer,
             screen,
@@ -83,8 +82,7 @@ impl Session {
         let now = Instant::now();
         let until = now.checked_add(at_most).unwrap_or(now + LONGEST);
         let until = self.end.map_or(until, |end| end.min(until));
-        let seen = self.tracer.wait(until, self.screen.signals());
-        let seen = seen.map_err(|error| Failure::from_error(&error))?;
+        let seen = self.tracer.wait(until, self.screen.signals())?;
         let over = self.end.is_some_and(|end| Instant::now() >= end);
         self.ended = seen.stopped || over || self.screen.ended_before(now)?;
         self.say_notes();
@@ -112,8 +110,7 @@ impl Session {
     pub(super) fn rest(&mut self, mut take: impl FnMut(Vec<Event>)) -> Result<(), Failure> {
         let limit = Instant::now() + MOST_REST;
         while Instant::now() < limit {
-            let seen = self.tracer.wait(Instant::now(), self.screen.signals());
-            let seen = seen.map_err(|error| Failure::from_error(&error))?;
+            let seen = self.tracer.wait(Instant::now(), self.screen.signals())?;
             if seen.events.is_empty() {
                 break;
             }
@@ -124,8 +121,7 @@ impl Session {
 
     /// Calls that were counted in the kernel since the start.
     pub(super) fn counts(&self) -> Result<Vec<Count>, Failure> {
-        let counts = self.tracer.counts();
-        counts.map_err(|error| Failure::from_error(&error))
+        Ok(self.tracer.counts()?)
     }
 
     fn say_start(&self) {

@@ -9,7 +9,7 @@ use widelane_usage::{Overhead, Spread, overhead};
 /// Measures and prints it.
 pub(crate) fn run(json: bool) -> Result<(), Failure> {
     output::complain("widelane: measures for some seconds\n");
-    let overhead = overhead(ROUNDS).map_err(|error| Failure::from_error(&error))?;
+    let overhead = overhead(ROUNDS)?;
     if json {
         let object = Json {
             rounds: overhead.rounds,

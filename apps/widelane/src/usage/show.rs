@@ -1,6 +1,6 @@
 //! Use as a table, as JSON and as Prometheus text.
 
-use prometheus_client::encoding::text::encode;
+use crate::series::{self, Labels, with};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -125,8 +125,6 @@ pub(crate) struct Sums {
     shown: Vec<(Labels, bool)>,
 }
 
-type Labels = Vec<(&'static str, String)>;
-
 impl Sums {
     /// Adds an interval. What was idle in it and in the one before is forgotten, for numbers of
     /// processes come without end.
@@ -182,9 +180,7 @@ impl Sums {
             "0 narrow, 1 copies, 2 unknown, 3 possible, 4 wide",
             self.verdicts.clone(),
         );
-        let mut text = String::new();
-        encode(&mut text, &registry).map_err(|error| Failure::from_error(&error))?;
-        Ok(text)
+        series::text(&registry)
     }
 }
 
@@ -273,12 +269,6 @@ fn labels(row: &Row, by: By) -> Labels {
     };
     labels.push(("name", label(&row.name)));
     labels.push(("cgroup", label(row.cgroup.as_deref().unwrap_or_default())));
-    labels
-}
-
-fn with(labels: &Labels, name: &'static str, value: &str) -> Labels {
-    let mut labels = labels.clone();
-    labels.push((name, label(value)));
     labels
 }
 

@@ -3,31 +3,33 @@
 use std::path::Path;
 
 use widelane_setup::{Running, Waits};
+use widelane_text::named;
 use widelane_threads::{Code, Proc, RegularFile};
 
 use crate::image::contains;
 
-/// The library that does TLS in a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tls {
-    /// OpenSSL 3.0 or later, as a shared library: it loads providers.
-    OpenSsl,
-    /// OpenSSL 1.1 or older, as a shared library.
-    OldOpenSsl,
-    /// OpenSSL inside the program.
-    StaticOpenSsl,
-    /// BoringSSL or AWS-LC.
-    BoringSsl,
-    /// rustls, with AWS-LC.
-    Rustls,
-    /// GnuTLS.
-    GnuTls,
-    /// NSS.
-    Nss,
-    /// Go's own.
-    Go,
-    /// One that a user's table names.
-    Other,
+named! {
+    /// The library that does TLS in a program.
+    pub enum Tls {
+        /// OpenSSL 3.0 or later, as a shared library: it loads providers.
+        OpenSsl = "OpenSSL 3 or later, as a shared library",
+        /// OpenSSL 1.1 or older, as a shared library.
+        OldOpenSsl = "OpenSSL 1, as a shared library",
+        /// OpenSSL inside the program.
+        StaticOpenSsl = "OpenSSL inside the program",
+        /// BoringSSL or AWS-LC.
+        BoringSsl = "BoringSSL or AWS-LC",
+        /// rustls, with AWS-LC.
+        Rustls = "rustls with AWS-LC",
+        /// GnuTLS.
+        GnuTls = "GnuTLS",
+        /// NSS.
+        Nss = "NSS",
+        /// Go's own.
+        Go = "Go's crypto/tls",
+        /// One that a user's table names.
+        Other = "a library of your table of functions",
+    }
 }
 
 impl Tls {
@@ -50,21 +52,6 @@ impl Tls {
             "nss" => Self::Nss,
             "go" => Self::Go,
             _ => Self::Other,
-        }
-    }
-
-    /// Description of the TLS library for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::OpenSsl => "OpenSSL 3 or later, as a shared library",
-            Self::OldOpenSsl => "OpenSSL 1, as a shared library",
-            Self::StaticOpenSsl => "OpenSSL inside the program",
-            Self::BoringSsl => "BoringSSL or AWS-LC",
-            Self::Rustls => "rustls with AWS-LC",
-            Self::GnuTls => "GnuTLS",
-            Self::Nss => "NSS",
-            Self::Go => "Go's crypto/tls",
-            Self::Other => "a library of your table of functions",
         }
     }
 }

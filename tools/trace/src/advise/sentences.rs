@@ -6,7 +6,7 @@ use super::estimate::{Estimate, Gain, Unestimated};
 use super::program::{Tls, WayIn};
 use super::tally::Kind;
 use super::watch::Observed;
-use crate::text::{duration, escaped};
+use crate::text::{duration, escaped, thousands};
 
 /// A paragraph about a server: a heading, and a sentence in each line.
 pub fn sentences(observed: &Observed, estimate: &Result<Estimate, Unestimated>) -> String {
@@ -305,15 +305,7 @@ fn number(value: f64) -> String {
         let text = format!("{value:.1}");
         return text.strip_suffix(".0").map_or(text.clone(), str::to_owned);
     }
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    thousands(&format!("{value:.0}"))
 }
 
 fn percent(share: f64) -> String {
