@@ -1,7 +1,7 @@
 //! The handshake of a connection, from the ClientHello to a client that is still there.
 
 use std::future::poll_fn;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Write};
 use std::task::{Context, Poll};
 
 use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
