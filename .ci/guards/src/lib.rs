@@ -407,7 +407,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("widelane-c", &[CPU, MARKS, WIDE]),
     ("widelane-openssl", &[CPU, CRYPTO, ENGINE, FORKS, MARKS, STATUS, TABLES]),
     (TABLES, &[]),
-    // The provider and its page are for the tests.
+    // The provider is for the tests.
     ("widelane-openssl-shim", &[STACKS, STATUS, TABLES, "widelane-openssl"]),
     (
         "widelane-rustls",
