@@ -45,8 +45,8 @@ macro_rules! originals {
 
         mod found {
             #![allow(non_upper_case_globals)]
-            use super::{Found, LIBC, LIBCRYPTO, LIBSSL};
-            $(pub(super) static $name: Found = Found::new($symbol, $library);)*
+            use super::{Found, Library};
+            $(pub(super) static $name: Found = Found::new($symbol, Library::$library);)*
         }
 
         static ALL: &[&Found] = &[$(&found::$name),*];
@@ -63,7 +63,7 @@ pub(crate) fn look_up() {
 /// A function of a library.
 struct Found {
     symbol: &'static CStr,
-    libraries: &'static [&'static CStr],
+    library: Library,
     /// Its address, null before it was looked up, or [`MISSING`].
     address: AtomicPtr<c_void>,
 }
@@ -72,16 +72,16 @@ struct Found {
 const MISSING: *mut c_void = ptr::dangling_mut::<u8>().cast();
 
 impl Found {
-    const fn new(symbol: &'static CStr, libraries: &'static [&'static CStr]) -> Self {
+    const fn new(symbol: &'static CStr, library: Library) -> Self {
         Self {
             symbol,
-            libraries,
+            library,
             address: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
     fn is_of_the_c_library(&self) -> bool {
-        ptr::eq(self.libraries, LIBC)
+        self.library == Library::LIBC
     }
 
     #[inline]
@@ -95,7 +95,7 @@ impl Found {
 
     #[cold]
     fn find(&self) -> *mut c_void {
-        let mut address = find(self.symbol, self.libraries);
+        let mut address = find(self.symbol, self.library.names());
         if address.is_null() && self.is_of_the_c_library() {
             address = MISSING;
         }
@@ -106,7 +106,7 @@ impl Found {
 
 /// Whether the process may have more than one thread. The C library knows it from version 2.32 on.
 pub(crate) fn may_have_threads() -> bool {
-    static SINGLE: Found = Found::new(c"__libc_single_threaded", LIBC);
+    static SINGLE: Found = Found::new(c"__libc_single_threaded", Library::LIBC);
     // SAFETY: the C library's public variable, a byte that changes at most when threads begin.
     SINGLE
         .get()
@@ -272,10 +272,24 @@ fn missing() -> c_int {
     -1
 }
 
-/// The names under which a library may have been loaded, newest first.
-static LIBSSL: &[&CStr] = &[c"libssl.so.4", c"libssl.so.3"];
-static LIBCRYPTO: &[&CStr] = &[c"libcrypto.so.4", c"libcrypto.so.3"];
-static LIBC: &[&CStr] = &[c"libc.so.6"];
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::upper_case_acronyms)]
+enum Library {
+    LIBSSL,
+    LIBCRYPTO,
+    LIBC,
+}
+
+impl Library {
+    /// The names under which it may have been loaded, newest first.
+    fn names(self) -> &'static [&'static CStr] {
+        match self {
+            Self::LIBSSL => &[c"libssl.so.4", c"libssl.so.3"],
+            Self::LIBCRYPTO => &[c"libcrypto.so.4", c"libcrypto.so.3"],
+            Self::LIBC => &[c"libc.so.6"],
+        }
+    }
+}
 
 /// The symbol behind this library's own. A library that the program loads by `dlopen` is not in that
 /// order; it is asked by its name, if it is there, and stays loaded.
