@@ -22,7 +22,7 @@ pub struct Subject {
     /// Names of its hosts, and kinds of their keys.
     pub hosts: &'static [(Kind, &'static str)],
     pub reload: Reload,
-    /// Makes it close its sockets for a moment when it reloads, so that clients are refused.
+    /// Makes it close its sockets for a moment when it reloads, so that clients are refused or reset.
     pub listens_anew: bool,
     /// Name of the processes that serve; without one, all children of the first process serve, or it does.
     pub worker: Option<&'static str>,
@@ -166,7 +166,7 @@ impl Subject {
                 let is_new = is_new.load(Relaxed);
                 let certificate = match ask(&clients[i % clients.len()]) {
                     Ok(session) => session.certificate,
-                    Err(error) if self.listens_anew && error.contains("refused") => {
+                    Err(error) if self.listens_anew && (error.contains("refused") || error.contains("reset")) => {
                         refused.fetch_add(1, Relaxed);
                         std::thread::sleep(super::STEP);
                         return Ok(true);
