@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use common::aborts::{Over, Random, clients, go_away};
+use common::aborts::{Host, Over, Random, clients, go_away};
 use common::nginx::{BAD, KINDS, nginx, nginx_files, nginx_of_shell, servers_of_each_kind};
+use common::protocol::Protocol;
 use common::{Process, Server};
 
 #[test]
@@ -53,7 +54,13 @@ fn nothing_stays_of_clients_that_go_away() {
                 let client = &clients[random.below(clients.len())];
                 let (_, name) = KINDS[random.below(KINDS.len())];
                 // Errors are what the server is asked for.
-                let _ = go_away(client, server.address, name, &mut random);
+                let host = Host {
+                    address: server.address,
+                    name,
+                    protocol: Protocol::SITE,
+                    closes_idle: true,
+                };
+                let _ = go_away(client, &host, &mut random);
                 Ok(())
             });
         });

@@ -1,4 +1,4 @@
-//! Clients that go away at a random point of a handshake, in a random way.
+//! Clients that go away at a random point of a session, in a random way.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -9,19 +9,32 @@ use socket2::SockRef;
 
 use super::Files;
 use super::client::{Client, GROUPS, Tls, VERSIONS, Wish};
+use super::protocol::Protocol;
 
-/// Begins a handshake and goes away at a random point, in a random way.
-pub fn go_away(client: &Client, server: SocketAddr, name: &str, random: &mut Random) -> io::Result<()> {
-    let mut tls = client.connect(server, name)?;
+/// A host of a server, as its clients know it.
+#[derive(Clone, Copy, Debug)]
+pub struct Host<'a> {
+    pub address: SocketAddr,
+    pub name: &'a str,
+    pub protocol: Protocol,
+    /// Makes the server close connections whose clients say nothing for a while.
+    pub closes_idle: bool,
+}
+
+/// Begins a session and goes away at a random point, in a random way.
+pub fn go_away(client: &Client, host: &Host<'_>, random: &mut Random) -> io::Result<()> {
+    let mut tls = client.connect(host.address, host.name)?;
+    host.protocol.before(&mut tls.sock)?;
     let mut hello = Vec::new();
     tls.conn.write_tls(&mut hello)?;
-    match random.below(5) {
+    match random.below(6) {
         0 => tls.sock.write_all(&hello[..random.below(hello.len())])?,
         1 => tls.sock.write_all(&hello)?,
         2 => {
             tls.sock.write_all(&hello)?;
+            // The server's flight, or a part of it.
             let mut part = vec![0; 1 + random.below(1500)];
-            tls.sock.read_exact(&mut part)?;
+            tls.sock.read(&mut part)?;
         }
         3 => {
             tls.sock.write_all(&hello)?;
@@ -35,16 +48,20 @@ pub fn go_away(client: &Client, server: SocketAddr, name: &str, random: &mut Ran
             tls.conn.write_tls(&mut flight)?;
             tls.sock.write_all(&flight[..random.below(flight.len())])?;
         }
-        _ => {
+        point => {
             tls.sock.write_all(&hello)?;
             // One call is a whole handshake, or fails.
             tls.conn.complete_io(&mut tls.sock)?;
+            if point == 5 {
+                let data = host.protocol.data(host.name);
+                tls.write_all(&data[..random.below(data.len())])?;
+            }
         }
     }
     match random.below(16) {
         // Until the server has had enough.
-        0 => read_to_end(&mut tls),
-        1..=5 => {
+        0 if host.closes_idle => read_to_end(&mut tls),
+        0..=5 => {
             tls.sock.shutdown(Shutdown::Write)?;
             read_to_end(&mut tls)
         }

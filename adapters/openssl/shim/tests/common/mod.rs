@@ -16,6 +16,9 @@ pub mod client;
 pub mod haproxy;
 pub mod lighttpd;
 pub mod nginx;
+pub mod programs;
+pub mod protocol;
+pub mod subject;
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpStream};
@@ -169,7 +172,7 @@ impl Server {
         let mut server = Self { files, address, child };
         eventually("the server listens", || {
             let ended = server.child.try_wait().expect("a child of ours");
-            assert!(ended.is_none(), "the server ended:\n{}", server.log());
+            assert!(ended.is_none(), "the server ended, {ended:?}:\n{}", server.log());
             TcpStream::connect(address).is_ok()
         });
         if with != With::Nothing {
