@@ -34,7 +34,7 @@ pub fn go_away(client: &Client, host: &Host<'_>, random: &mut Random) -> io::Res
             tls.sock.write_all(&hello)?;
             // The server's flight, or a part of it.
             let mut part = vec![0; 1 + random.below(1500)];
-            tls.sock.read(&mut part)?;
+            let _some = tls.sock.read(&mut part)?;
         }
         3 => {
             tls.sock.write_all(&hello)?;
