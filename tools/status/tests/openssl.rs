@@ -41,10 +41,11 @@ fn a_server_counts_and_its_figures_are_read_while_it_runs() {
 
     // What another process would do with the page.
     let page = Page::of(pid);
+    let layout = page.read(8);
     page.write(8, &2_u32.to_ne_bytes());
     let older = widelane_status_tool::Server::of(pid).unwrap_err();
     assert!(older.to_string().contains("layout 2"), "{older}");
-    page.write(8, &4_u32.to_ne_bytes());
+    page.write(8, &layout);
     page.write(12, &u32::MAX.to_ne_bytes());
     assert!(matches!(state(pid), State::Inherited(_)));
     page.write(0, b"?");
@@ -185,6 +186,12 @@ impl Page {
     fn of(pid: u32) -> Self {
         let (memory, start) = Process(pid.cast_signed()).page().unwrap();
         Self(memory, start)
+    }
+
+    fn read(&self, at: u64) -> [u8; 4] {
+        let mut word = [0; 4];
+        self.0.read_exact_at(&mut word, self.1 + at).unwrap();
+        word
     }
 
     fn write(&self, at: u64, bytes: &[u8]) {
