@@ -10,17 +10,19 @@ use std::sync::LazyLock;
 use std::time::Duration;
 use widelane_ocsp::{Subject, check};
 
-fuzz_target!(|response: &[u8]| match check(&SUBJECT, response, UnixTime::since_unix_epoch(Duration::from_secs(NOW))) {
-    Err(refusal) => {
-        let problem = refusal.to_string();
-        assert!(!problem.is_empty() && !problem.contains('\n'), "{problem:?}");
+fuzz_target!(
+    |response: &[u8]| match check(&SUBJECT, response, UnixTime::since_unix_epoch(Duration::from_secs(NOW))) {
+        Err(refusal) => {
+            let problem = refusal.to_string();
+            assert!(!problem.is_empty() && !problem.contains('\n'), "{problem:?}");
+        }
+        Ok(verdict) => {
+            let (from, until) = (verdict.this_update, verdict.next_update);
+            assert!(from <= NOW + 300 && NOW < until);
+            assert_eq!((from, until), (NOW - 86_400, NOW + 6 * 86_400));
+        }
     }
-    Ok(verdict) => {
-        let (from, until) = (verdict.this_update, verdict.next_update);
-        assert!(from <= NOW + 300 && NOW < until);
-        assert_eq!((from, until), (NOW - 86_400, NOW + 6 * 86_400));
-    }
-});
+);
 
 static SUBJECT: LazyLock<Subject> = LazyLock::new(|| {
     let chain = [LEAF, ISSUER].map(CertificateDer::from);

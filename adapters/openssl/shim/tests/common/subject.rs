@@ -383,8 +383,10 @@ fn complaints(server: &Server) -> BTreeMap<String, String> {
     };
     let kind = |line: &str| {
         let line = line.split("client").next().unwrap_or(line);
-        let keep = |c: &char| !c.is_ascii_hexdigit() || c.is_ascii_lowercase();
-        line.chars().filter(keep).collect::<String>()
+        // Words with digits are numbers, addresses and names.
+        let words = line.split(|c: char| !c.is_ascii_alphanumeric());
+        let words = words.filter(|word| !word.is_empty() && !word.contains(|c: char| c.is_ascii_digit()));
+        words.collect::<Vec<_>>().join(" ")
     };
     let lines = log.lines().filter(serious);
     lines.map(|line| (kind(line), line.to_owned())).collect()
