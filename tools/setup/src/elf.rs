@@ -2,8 +2,8 @@
 
 use object::LittleEndian;
 use object::elf::{
-    DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_STRTAB, EM_X86_64, FileHeader64, PT_INTERP, SHN_UNDEF, SHT_DYNSYM,
-    SHT_SYMTAB,
+    DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_STRTAB, DataEncoding, ELFCLASS32, ELFCLASS64, ELFDATA2MSB, ELFMAG,
+    EM_386, EM_X86_64, FileClass, FileHeader64, Machine, PT_INTERP, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB,
 };
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _};
 
@@ -24,25 +24,70 @@ pub struct Elf {
     pub is_go: bool,
 }
 
+/// What a file is that is no ELF file for x86-64: a part of a sentence whose subject is the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// A script, which another program runs.
+    #[error("is a script")]
+    Script,
+    /// Something else.
+    #[error("is no ELF file")]
+    NoElf,
+    /// An ELF file without a whole header.
+    #[error("is a damaged ELF file")]
+    Damaged,
+    /// A 32-bit program of this machine, also of the x32 ABI.
+    #[error("is a 32-bit program, which cannot load the provider: that is a 64-bit library")]
+    Bits32,
+    /// A program of another machine, which an emulator runs.
+    #[error("is not for x86-64, and cannot load the provider, which is")]
+    OtherMachine,
+}
+
+impl Unfit {
+    /// Returns whether the file is a program into which no library for x86-64 can be loaded.
+    pub(crate) fn is_of_other_kind(self) -> bool {
+        matches!(self, Self::Bits32 | Self::OtherMachine)
+    }
+
+    /// Decides by the first bytes of a file, which ELF files of all classes have in common.
+    fn of(data: &[u8]) -> Option<Self> {
+        if data.starts_with(b"#!") {
+            return Some(Self::Script);
+        }
+        if !data.starts_with(&ELFMAG) {
+            return Some(Self::NoElf);
+        }
+        let (Some(class), Some(order), Some(machine)) = (data.get(4), data.get(5), data.get(18..20)) else {
+            return Some(Self::Damaged);
+        };
+        let machine = [machine[0], machine[1]];
+        let machine = match DataEncoding(*order) {
+            ELFDATA2MSB => u16::from_be_bytes(machine),
+            _ => u16::from_le_bytes(machine),
+        };
+        match (FileClass(*class), Machine(machine)) {
+            (ELFCLASS32, EM_386 | EM_X86_64) => Some(Self::Bits32),
+            (ELFCLASS64, EM_X86_64) => None,
+            (ELFCLASS32 | ELFCLASS64, _) => Some(Self::OtherMachine),
+            _ => Some(Self::Damaged),
+        }
+    }
+}
+
 impl Elf {
     /// Reads the content of a file.
     ///
     /// # Errors
     ///
     /// When it is no ELF file for x86-64: says what it is instead.
-    pub fn parse(data: &[u8]) -> Result<Self, &'static str> {
-        if data.starts_with(b"#!") {
-            return Err("is a script");
+    pub fn parse(data: &[u8]) -> Result<Self, Unfit> {
+        if let Some(unfit) = Unfit::of(data) {
+            return Err(unfit);
         }
-        if !data.starts_with(b"\x7fELF") {
-            return Err("is no ELF file");
-        }
-        let header = Header::parse(data).map_err(|_| "is a damaged ELF file")?;
-        if header.e_machine(ENDIAN) != EM_X86_64 {
-            return Err("is not for x86-64");
-        }
-        let segments = header.program_headers(ENDIAN, data);
-        let segments = segments.map_err(|_| "is a damaged ELF file")?;
+        let header = Header::parse(data).map_err(|_| Unfit::Damaged)?;
+        let segments = header.program_headers(ENDIAN, data).map_err(|_| Unfit::Damaged)?;
         let mut elf = Self {
             has_loader: segments.iter().any(|one| one.p_type(ENDIAN) == PT_INTERP),
             has_libssl: defines(header, data, LIBSSL),
@@ -123,6 +168,7 @@ const MOST_FOLDERS: usize = 64;
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use object::elf::{ELFDATA2LSB, EM_AARCH64, EM_ARM, EM_S390};
     use proptest::prelude::*;
 
     /// A file that needs these libraries.
@@ -167,6 +213,18 @@ pub(crate) mod tests {
         }
         file.extend(names);
         assert_eq!(file.len() as u64, length);
+        file
+    }
+
+    /// The first bytes of a program of another class, byte order or machine.
+    pub(crate) fn foreign_sample(class: FileClass, order: DataEncoding, machine: Machine) -> Vec<u8> {
+        let mut file = sample(true, &["libssl.so.3"], None);
+        (file[4], file[5]) = (class.0, order.0);
+        let machine = match order {
+            ELFDATA2MSB => machine.0.to_be_bytes(),
+            _ => machine.0.to_le_bytes(),
+        };
+        file[18..20].copy_from_slice(&machine);
         file
     }
 
@@ -225,12 +283,20 @@ pub(crate) mod tests {
     #[test]
     fn other_files_are_named() {
         let why = |data: &[u8]| Elf::parse(data).unwrap_err();
-        assert_eq!(why(b"#!/bin/sh\n"), "is a script");
-        assert_eq!(why(b""), "is no ELF file");
-        assert_eq!(why(b"\x7fELF"), "is a damaged ELF file");
-        let mut arm = sample(true, &[], None);
-        arm[18] = 0xb7;
-        assert_eq!(why(&arm), "is not for x86-64");
+        assert_eq!(why(b"#!/bin/sh\n"), Unfit::Script);
+        assert_eq!(why(b""), Unfit::NoElf);
+        assert_eq!(why(b"\x7fELF"), Unfit::Damaged);
+        for (class, order, machine, expected) in [
+            (ELFCLASS32, ELFDATA2LSB, EM_386, Unfit::Bits32),
+            // The x32 ABI.
+            (ELFCLASS32, ELFDATA2LSB, EM_X86_64, Unfit::Bits32),
+            (ELFCLASS32, ELFDATA2LSB, EM_ARM, Unfit::OtherMachine),
+            (ELFCLASS64, ELFDATA2LSB, EM_AARCH64, Unfit::OtherMachine),
+            (ELFCLASS64, ELFDATA2MSB, EM_S390, Unfit::OtherMachine),
+            (FileClass(7), ELFDATA2LSB, EM_X86_64, Unfit::Damaged),
+        ] {
+            assert_eq!(why(&foreign_sample(class, order, machine)), expected);
+        }
     }
 
     #[test]

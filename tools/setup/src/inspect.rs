@@ -1,6 +1,6 @@
 //! A program that runs: whether it can load the provider, how it waits, and what follows.
 
-use crate::elf::Elf;
+use crate::elf::{Elf, Unfit};
 use crate::plan::{LD_PRELOAD, OPENSSL_CONF};
 use crate::running::{Running, file_name};
 use crate::server::Waits;
@@ -123,9 +123,8 @@ impl Process {
             .map(file_name)
             .collect();
         let has = |wanted: &[&str]| files.iter().any(|file| wanted.contains(&&**file));
-        let own = code.files().into_iter().find(|one| one.path.as_deref() == Some(&*exe));
-        let own = own.and_then(|mapping| code.open(mapping).ok()?.read(MOST_BYTES).ok());
-        let own = own.and_then(|content| Elf::parse(&content).ok()).unwrap_or_default();
+        let own = code.program().and_then(|file| file.read(MOST_BYTES)).ok();
+        let own = own.map(|content| Elf::parse(&content));
         let is_same = |other: u32| std::fs::read_link(proc.program(other)).is_ok_and(|other| other == exe);
         let others = proc.processes().map_err(failed)?.into_iter();
         let children = others.filter(|&other| {
@@ -143,14 +142,7 @@ impl Process {
         Ok(Self {
             pid,
             program: Running::of(proc, pid),
-            tls: match Tls::of(files.iter().map(|file| &**file)) {
-                found @ Tls::OpenSsl(_) => found,
-                found => match Tls::inside(&own) {
-                    // The file names none; its loader has none to load either.
-                    Tls::Static if files.iter().any(|file| is_loader(file)) => found,
-                    inside => inside,
-                },
-            },
+            tls: tls_of(&files, own),
             provider: has(&["widelane.so", "libwidelane_openssl.so"]),
             shim: has(&["libwidelane_openssl_shim.so"]),
             waits: proc
@@ -323,6 +315,23 @@ impl Process {
     }
 }
 
+/// Source of the TLS of a process, by the names of the files that it has mapped and by its program's file.
+fn tls_of(mapped: &[String], program: Option<Result<Elf, Unfit>>) -> Tls {
+    let program = match program {
+        // Its libraries are of its own kind, whatever they are called.
+        Some(Err(unfit)) if unfit.is_of_other_kind() => return Tls::OtherKind(unfit),
+        program => program.and_then(Result::ok).unwrap_or_default(),
+    };
+    match Tls::of(mapped.iter().map(|file| &**file)) {
+        found @ Tls::OpenSsl(_) => found,
+        found => match Tls::inside(&program) {
+            // The file names none; its loader has none to load either.
+            Tls::Static if mapped.iter().any(|file| is_loader(file)) => found,
+            inside => inside,
+        },
+    }
+}
+
 /// Number of the socket behind a descriptor.
 fn socket(target: &Path) -> Option<u64> {
     let number = target.to_str()?.strip_prefix("socket:[")?;
@@ -346,8 +355,10 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 mod tests {
     use super::*;
     use rustix::event::epoll;
+    use std::fs::Permissions;
     use std::io::{BufRead, BufReader};
     use std::net::TcpListener;
+    use std::os::unix::fs::PermissionsExt;
     use std::process::{Command, Stdio};
 
     fn running(unit: Option<&str>) -> Running {
@@ -447,6 +458,8 @@ mod tests {
             Tls::Inside,
             Tls::Other("GnuTLS"),
             Tls::OtherLibssl("libssl.so.1.1".into()),
+            Tls::OtherKind(Unfit::Bits32),
+            Tls::OtherKind(Unfit::OtherMachine),
         ] {
             let process = Process {
                 tls,
@@ -558,6 +571,54 @@ mod tests {
         );
         assert_eq!(found.variables, [(OPENSSL_CONF, "/dev/null".to_owned())]);
         assert!(found.is_suitable() && text(&found).contains("Process "), "{found:?}");
+    }
+
+    /// A static 32-bit program that waits until it is killed.
+    fn waiting_in_32_bits() -> Vec<u8> {
+        const BASE: u32 = 0x0804_8000;
+        const CODE_AT: u32 = 52 + 32;
+        // mov eax, 29 (pause); int 0x80; jmp to the begin.
+        let code = [0xb8, 29, 0, 0, 0, 0xcd, 0x80, 0xeb, 0xf7];
+        let length = CODE_AT + code.len() as u32;
+        let mut file = b"\x7fELF\x01\x01\x01".to_vec();
+        file.resize(16, 0);
+        // Kind, machine, version; entry, program headers, section headers, flags; sizes and numbers of headers.
+        file.extend([2_u16, 3].map(u16::to_le_bytes).concat());
+        file.extend([1, BASE + CODE_AT, 52, 0, 0].map(u32::to_le_bytes).concat());
+        file.extend([52_u16, 32, 1, 0, 0, 0].map(u16::to_le_bytes).concat());
+        // Kind, offset, addresses, sizes, right to read and execute, alignment.
+        let header = [1, 0, BASE, BASE, length, length, 5, 0x1000];
+        file.extend(header.map(u32::to_le_bytes).concat());
+        file.extend(code);
+        file
+    }
+
+    /// Its libssl has the same name as that of a 64-bit program.
+    #[test]
+    fn a_32_bit_process_is_refused_whatever_its_libraries_are_called() {
+        let folder = tempfile::tempdir().unwrap();
+        // The only file that it has mapped.
+        let program = folder.path().join("libssl.so.3");
+        std::fs::write(&program, waiting_in_32_bits()).unwrap();
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        let mut child = loop {
+            match Command::new(&program).spawn() {
+                // Another test starts a program while the file is written, and holds it for a moment.
+                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+                Err(error) => return println!("SKIP: this machine runs no 32-bit programs: {error}"),
+                Ok(child) => break child,
+            }
+        };
+        let found = Process::inspect(&Proc::here(), child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let found = found.unwrap();
+        assert_eq!(found.tls, Tls::OtherKind(Unfit::Bits32));
+        let said = text(&found);
+        assert!(
+            said.contains("It is a 32-bit program, which cannot load the provider") && !found.is_suitable(),
+            "{said}"
+        );
     }
 
     #[test]

@@ -32,7 +32,7 @@ mod unit;
 
 pub use change::{Change, Plan};
 pub use config::{Options, measuring};
-pub use elf::Elf;
+pub use elf::{Elf, Unfit};
 pub use error::SetupError;
 pub use inspect::{InspectError, Process};
 pub use parts::{Library, Parts};

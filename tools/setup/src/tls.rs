@@ -1,6 +1,6 @@
 //! The TLS library of a program.
 
-use crate::elf::Elf;
+use crate::elf::{Elf, Unfit};
 use crate::error::SetupError;
 use crate::server::Server;
 use crate::unit::Unit;
@@ -24,6 +24,8 @@ pub(crate) enum Tls {
     Static,
     /// No library that is known. A module may bring one.
     NotSeen,
+    /// A program of another kind, into which the provider cannot be loaded whatever its TLS library is.
+    OtherKind(Unfit),
 }
 
 impl Tls {
@@ -54,7 +56,10 @@ impl Tls {
     pub(crate) fn of_program(root: &Root, path: &Path) -> Result<Self, Unreadable> {
         let read = |path: &Path| root.read(path, MOST_BYTES);
         let content = read(path).map_err(|error| Unreadable(format!("cannot be read: {error}")))?;
-        let program = Elf::parse(&content).map_err(|why| Unreadable(why.to_owned()))?;
+        let program = match Elf::parse(&content) {
+            Err(unfit) if unfit.is_of_other_kind() => return Ok(Self::OtherKind(unfit)),
+            parsed => parsed.map_err(|unfit| Unreadable(unfit.to_string()))?,
+        };
         if !program.has_loader {
             return Ok(Self::inside(&program));
         }
@@ -125,6 +130,7 @@ impl fmt::Display for Tls {
             Self::NotSeen => f.write_str(
                 "names no TLS library; a module that it loads later, or a program that it starts, may have one",
             ),
+            Self::OtherKind(unfit) => unfit.fmt(f),
         }
     }
 }
@@ -154,7 +160,7 @@ pub fn check_program(root: &Root, server: &Server) -> Result<(), SetupError> {
     let loads_tls = server.known().is_some_and(|known| known.loads_tls);
     let why = match Tls::of_program(root, &program) {
         // Its own library comes later, whatever it has for other purposes.
-        Ok(tls) if loads_tls && tls != Tls::Static => return Ok(()),
+        Ok(tls) if loads_tls && !matches!(tls, Tls::Static | Tls::OtherKind(_)) => return Ok(()),
         Ok(tls) if tls.takes_providers() == Some(true) => return Ok(()),
         Ok(tls) => tls.to_string(),
         // A starter of the distribution.
@@ -238,7 +244,8 @@ const MOST_LIBRARIES: usize = 2000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::elf::tests::{go_sample, sample};
+    use crate::elf::tests::{foreign_sample, go_sample, sample};
+    use object::elf::{ELFCLASS32, ELFCLASS64, ELFDATA2LSB, EM_386, EM_AARCH64};
 
     #[test]
     fn libraries_are_known_by_the_names_of_their_files() {
@@ -308,13 +315,17 @@ mod tests {
         let none = sample(true, &["libc.so.6"], None);
         let fixed = sample(false, &[], None);
         let go = go_sample();
-        let programs: [(&str, &[u8]); 7] = [
+        let bits32 = foreign_sample(ELFCLASS32, ELFDATA2LSB, EM_386);
+        let arm = foreign_sample(ELFCLASS64, ELFDATA2LSB, EM_AARCH64);
+        let programs: [(&str, &[u8]); 9] = [
             ("open", &open),
             ("old", &old),
             ("gnutls", &gnutls),
             ("none", &none),
             ("fixed", &fixed),
             ("go", &go),
+            ("bits32", &bits32),
+            ("arm", &arm),
             ("script", b"#!/bin/sh\n"),
         ];
         let mut files = Vec::new();
@@ -323,8 +334,13 @@ mod tests {
             let text = unit(name).into_bytes();
             files.push((format!("/lib/systemd/system/{name}.service"), text));
         }
-        for known in ["lighttpd", "nginx", "apache2"] {
-            let program = if known == "apache2" { "fixed" } else { "none" };
+        for (known, program) in [
+            ("lighttpd", "none"),
+            ("nginx", "none"),
+            ("apache2", "fixed"),
+            ("mosquitto", "bits32"),
+            ("dovecot", "bits32"),
+        ] {
             let text = unit(&format!("/usr/sbin/{program}")).into_bytes();
             files.push((format!("/etc/systemd/system/{known}.service"), text));
         }
@@ -339,6 +355,11 @@ mod tests {
             ("none", Some("names no TLS library")),
             ("fixed", Some("is static")),
             ("go", Some("has its TLS from Go's crypto/tls, not from OpenSSL")),
+            ("bits32", Some("is a 32-bit program, which cannot load the provider")),
+            ("arm", Some("is not for x86-64")),
+            // Also of the table, and where a module has its TLS.
+            ("mosquitto", Some("is a 32-bit program")),
+            ("dovecot", Some("is a 32-bit program")),
             ("script", Some("is a script")),
             ("gone", Some("gone.service starts no program that is here")),
             ("absent", Some("there is no unit absent.service here")),

@@ -88,6 +88,16 @@ impl Code {
         })
     }
 
+    /// The file of the program itself, also if it was deleted or replaced since it began.
+    ///
+    /// # Errors
+    ///
+    /// When the process has ended, or may not be looked at.
+    pub fn program(&self) -> io::Result<RegularFile> {
+        let link = self.folder.join("exe");
+        self.patience.within(SHORT, move || RegularFile::behind(&link))
+    }
+
     /// The file behind a mapping.
     ///
     /// The kernel's link to the mapped file itself is tried first: it leads to the right file even
@@ -218,6 +228,7 @@ nonsense\n";
         });
         let file = code.open(mapping.unwrap()).unwrap();
         assert_eq!(file.identity().inode, fs::metadata(&own).unwrap().ino());
+        assert_eq!(code.program().unwrap().identity(), file.identity());
     }
 
     /// A `cat` that waits for input, in a mount namespace of its own. It has other files in a
