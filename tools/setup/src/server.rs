@@ -244,7 +244,10 @@ const KNOWN: [Known; 11] = [
         files: &["apache2", "httpd"],
         waits: Waits::Threads,
         loads_tls: true,
-        takes: &["With the MPM prefork each process has one connection, and passes are not shared."],
+        takes: &[
+            "With the MPM prefork each process has one connection and passes are never shared: for RSA-2048 the \
+             provider costs CPU there and gains nothing.",
+        ],
     },
     Known {
         name: "lighttpd",

@@ -31,8 +31,8 @@ pub fn notes(root: &Root, server: &Server) -> Result<Vec<String>, SetupError> {
     }
     if server.is("apache2") && root.has(Path::new(PREFORK)) {
         notes.push(
-            "Apache uses the MPM prefork, in which each process has one connection and passes \
-             are never shared. Use the MPM event: `a2dismod mpm_prefork && a2enmod mpm_event`."
+            "Apache uses the MPM prefork, with which the provider costs CPU and gains nothing for RSA-2048. Use the \
+             MPM event: `a2dismod mpm_prefork && a2enmod mpm_event`."
                 .to_owned(),
         );
     }
@@ -336,7 +336,11 @@ mod tests {
         let event = tree(&[unit, ("/etc/apache2/mods-enabled/mpm_event.load", "")]);
         assert_eq!(notes(&event, &server("apache2")).unwrap(), [""; 0]);
         let prefork = tree(&[unit, (PREFORK, "")]);
-        assert!(notes(&prefork, &server("apache2")).unwrap()[0].contains("mpm_event"));
+        let note = &notes(&prefork, &server("apache2")).unwrap()[0];
+        assert!(
+            note.contains("costs CPU and gains nothing") && note.contains("mpm_event"),
+            "{note}"
+        );
     }
 
     #[test]
