@@ -185,24 +185,30 @@ fn said(named: &Named, proof: &Proof) -> String {
     let counted = format!("{} {kinds} in {} blocks", count(proof.handshakes), proof.blocks);
     let cannot_tell = |why: &str| format!("{server}: cannot be told: {why}\n");
     let figures = proof.with.zip(proof.without).zip(proof.quotient);
-    let Some(((with, without), quotient)) = figures else {
-        return cannot_tell(&format!(
-            "{counted} are too few. Prove for longer (--for), or under more load."
-        ));
-    };
-    match proof.verdict {
-        Verdict::NotHeeded => {
+    let ((with, without), quotient) = match (proof.verdict, figures) {
+        (Verdict::NotHeeded, _) => {
             return cannot_tell(
                 "jobs ran in lanes in the blocks without them, too. Has another program switched them on?",
             );
         }
-        Verdict::Unused => {
+        (Verdict::Unused, _) => {
             return cannot_tell(&format!(
                 "no handshake used lanes in {counted}: each came alone. Prove under more load."
             ));
         }
-        _ => {}
-    }
+        (Verdict::NoCpu, _) => {
+            return cannot_tell(&format!(
+                "a block had no CPU time, of {counted}. Do the threads of this server end with their connections? \
+                 Their time is lost then. Compare the server as a whole with and without (--off, --on)."
+            ));
+        }
+        (_, None) => {
+            return cannot_tell(&format!(
+                "{counted} are too few. Prove for longer (--for), or under more load."
+            ));
+        }
+        (_, Some(figures)) => figures,
+    };
     let each = match proof.counted {
         Counted::FullHandshakes | Counted::Signatures => "a full handshake",
         Counted::ResumedHandshakes => "a resumed handshake",
@@ -275,7 +281,7 @@ struct Json<'a> {
     blocks: usize,
     handshakes: u64,
     other_key_exchanges: u64,
-    handshakes_per_s: f64,
+    handshakes_per_s: Option<f64>,
     cpu_us_with_lanes: Option<[f64; 3]>,
     cpu_us_without_lanes: Option<[f64; 3]>,
     pairs_us: &'a [[f64; 2]],
@@ -324,6 +330,7 @@ impl<'a> Json<'a> {
                 Verdict::Differ => "differ",
                 Verdict::Same => "same",
                 Verdict::TooFew => "too-few",
+                Verdict::NoCpu => "no-cpu",
                 Verdict::Unused => "lanes-unused",
                 Verdict::NotHeeded => "not-heeded",
                 _ => "unknown",
@@ -370,7 +377,7 @@ mod tests {
             blocks: 12,
             handshakes: 5812,
             others: 0,
-            rate: 4327.0,
+            rate: Some(4327.0),
             with: estimate(171.2, 168.0, 175.0),
             without: estimate(379.0, 371.0, 388.4),
             pairs: vec![[171.2, 379.0]],
@@ -454,6 +461,7 @@ mod tests {
         assert!(same.contains("No difference is seen") && same.contains("0.98 to 1.02 times"));
         for (verdict, with, words) in [
             (Verdict::TooFew, None, "signatures, in 12 blocks are too few"),
+            (Verdict::NoCpu, None, "a block had no CPU time"),
             (Verdict::Unused, with, "no handshake used lanes"),
             (Verdict::NotHeeded, with, "in lanes in the blocks without them"),
         ] {
@@ -469,5 +477,38 @@ mod tests {
         assert_eq!((&json["verdict"], &json["blocks"]), (&"differ".into(), &12.into()));
         assert_eq!(json["cpu_us_without_lanes"][2], 388.4);
         assert_eq!(json["pairs_us"][0][1], 379.0);
+    }
+
+    #[test]
+    fn what_is_not_known_is_null_in_json_and_no_number_in_text() {
+        let pair = |cpu| {
+            let block = proof::Block {
+                signed: 100,
+                cpu,
+                lasted: Duration::from_secs(2),
+                jobs: 100,
+                ..proof::Block::default()
+            };
+            proof::Pair {
+                with: proof::Block { in_lanes: 100, ..block },
+                without: block,
+            }
+        };
+        for (pairs, verdict) in [
+            (vec![], "too-few"),
+            (vec![proof::Pair::default(); 9], "too-few"),
+            (vec![pair(Duration::ZERO); 9], "no-cpu"),
+        ] {
+            let proof = proof::prove(&pairs, true);
+            let text = said(&named(&[7]), &proof);
+            assert!(text.contains("cannot be told"), "{text}");
+            assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+            let json = serde_json::to_value(Json::of(&named(&[7]), &proof)).unwrap();
+            assert_eq!(json["verdict"], verdict);
+            for field in ["quotient", "saved_cpus", "cpu_us_with_lanes", "cpu_us_without_lanes"] {
+                assert!(json[field].is_null(), "{field}: {json}");
+            }
+            assert_eq!(json["handshakes_per_s"].is_null(), verdict == "too-few");
+        }
     }
 }

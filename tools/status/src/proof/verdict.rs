@@ -59,9 +59,9 @@ pub struct Proof {
     pub handshakes: u64,
     /// The same that were seen and not counted: those that resume a session, and connections to backends.
     pub others: u64,
-    /// Handshakes a second.
-    pub rate: f64,
-    /// Microseconds of CPU for each, with lanes; `None` if there are too few.
+    /// Handshakes a second; `None` if no block has ended.
+    pub rate: Option<f64>,
+    /// Microseconds of CPU for each, with lanes; `None` if there are too few, or no CPU time was seen.
     pub with: Option<Estimate>,
     /// The same without.
     pub without: Option<Estimate>,
@@ -119,6 +119,9 @@ pub enum Verdict {
     Same,
     /// Too few handshakes, or too few blocks.
     TooFew,
+    /// A block had enough handshakes and no CPU time: the threads that did them began and ended within it, or the
+    /// system counts none.
+    NoCpu,
     /// No job ran in lanes also where they were on.
     Unused,
     /// Jobs ran in lanes also where these were off.
@@ -215,22 +218,24 @@ pub fn prove(pairs: &[Pair], tells_kinds: bool) -> Proof {
     let microseconds = |block: &Block| block.cpu.as_secs_f64() * 1e6 / counted.of(block) as f64;
     let sides = |pair: &Pair| [&pair.with, &pair.without].map(microseconds);
     let paired: Vec<_> = joined.iter().map(sides).collect();
-    let estimate = |of: fn(&[f64; 2]) -> f64| Estimate::of(&Vec::from_iter(paired.iter().map(of)));
+    // Nothing is known of blocks without CPU time, and there is no quotient of them.
+    let lacks_cpu = paired.iter().flatten().any(|cpu| *cpu == 0.0);
+    let estimate = |of: fn(&[f64; 2]) -> f64| match lacks_cpu {
+        true => None,
+        false => Estimate::of(&Vec::from_iter(paired.iter().map(of))),
+    };
     let [with, without, quotient] = [
         estimate(|[with, _]| *with),
         estimate(|[_, without]| *without),
         estimate(|[with, without]| without / with),
     ];
     let lasted = (sum.with.lasted + sum.without.lasted).as_secs_f64();
-    let rate = match lasted > 0.0 {
-        true => handshakes as f64 / lasted,
-        false => 0.0,
-    };
-    let saved = with
-        .zip(without)
-        .map(|(with, without)| (without.middle - with.middle) * rate / 1e6);
+    let rate = (lasted > 0.0).then(|| handshakes as f64 / lasted);
+    let saved = with.zip(without).zip(rate);
+    let saved = saved.map(|((with, without), rate)| (without.middle - with.middle) * rate / 1e6);
     let verdict = match quotient {
         _ if sum.without.in_lanes > sum.without.jobs / LEFT_OVER => Verdict::NotHeeded,
+        None if lacks_cpu => Verdict::NoCpu,
         None => Verdict::TooFew,
         Some(_) if sum.with.in_lanes == 0 => Verdict::Unused,
         Some(Estimate { low, high, .. }) if low > 1.0 || high < 1.0 => Verdict::Differ,
@@ -402,7 +407,7 @@ mod tests {
         is_near(proof.without, 171.0 * 2.2);
         is_near(proof.quotient, 2.2);
         let saved = proof.saved.unwrap();
-        assert!((saved - 0.0001026 * proof.rate * 2.0).abs() < 0.2, "{saved}");
+        assert!((saved - 0.0001026 * proof.rate.unwrap() * 2.0).abs() < 0.2, "{saved}");
     }
 
     #[test]
@@ -437,7 +442,43 @@ mod tests {
         assert_eq!(prove(&[pair(20); 30], false).verdict, Verdict::Same);
         assert_eq!(prove(&[pair(60); 5], false).verdict, Verdict::TooFew);
         assert_eq!(prove(&[], false).verdict, Verdict::TooFew);
-        assert_eq!(prove(&[Pair::default(); 9], false).rate, 0.0);
+        assert_eq!(prove(&[Pair::default(); 9], false).rate, None);
+    }
+
+    /// A server whose threads end with their connections: their CPU time is lost.
+    #[test]
+    fn blocks_without_cpu_time_prove_nothing_and_have_no_quotient() {
+        for lost in [
+            |pair: &mut Pair| pair.with.cpu = Duration::ZERO,
+            |pair: &mut Pair| pair.without.cpu = Duration::ZERO,
+            |pair: &mut Pair| (pair.with.cpu, pair.without.cpu) = Default::default(),
+        ] {
+            for blocks in [1, 15] {
+                let mut pairs = minute(7, 2.0, 0.01);
+                pairs.iter_mut().take(blocks).for_each(lost);
+                let proof = prove(&pairs, false);
+                assert_eq!(proof.verdict, Verdict::NoCpu);
+                assert_eq!((proof.with, proof.without, proof.quotient), (None, None, None));
+                assert_eq!(proof.saved, None);
+                assert!(proof.pairs.iter().flatten().all(|cpu| cpu.is_finite()));
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_without_handshakes_are_too_few() {
+        let mut pairs = minute(7, 2.0, 0.01);
+        for pair in &mut pairs {
+            (pair.with.signed, pair.with.agreed) = (0, 0);
+        }
+        let proof = prove(&pairs, false);
+        assert_eq!(
+            (proof.verdict, proof.quotient, proof.saved),
+            (Verdict::TooFew, None, None)
+        );
+        assert!(proof.pairs.is_empty());
+        let none = prove(&[Pair::default(); 9], true);
+        assert_eq!((none.verdict, none.saved), (Verdict::TooFew, None));
     }
 
     #[test]
