@@ -2,8 +2,9 @@
 
 mod serving;
 
-use serving::{Process, Site, connect, eventually, widelane};
-use std::process::Output;
+use rustix::process::Signal;
+use serving::{Process, Site, connect, eventually, serve, widelane};
+use std::process::{Output, Stdio};
 
 fn status(arguments: &[&str]) -> Output {
     let mut command = widelane();
@@ -109,6 +110,30 @@ fn a_terminator_is_shown_and_switched_off_and_on() {
     assert!(table.contains(&format!("widelane serve {}", env!("CARGO_PKG_VERSION"))));
     assert!(table.contains(&format!("`widelane status --on {pid}`")), "{table}");
     assert_eq!(jobs_of_a_handshake("--on"), (false, false, true));
+}
+
+/// A signal ends a proof in the middle of a block.
+#[test]
+fn a_proof_that_a_signal_ends_leaves_the_switch_as_it_was() {
+    if widelane_cpu::lanes().targets().next().is_none() {
+        println!("SKIP: this CPU has no lanes, so that there is nothing to prove");
+        return;
+    }
+    let site = Site::new();
+    let mut server = serve(&site.config("127.0.0.1:0", ""));
+    server.listening();
+    let pid = server.child.id().to_string();
+    for (option, is_off) in [("--off", true), ("--on", false)] {
+        eventually("it has a page", || status(&[option, &pid]).status.success());
+        let mut prove = widelane();
+        let mut proof = Process::start(prove.args(["status", "--prove", &pid]).stdout(Stdio::null()));
+        let at_work = Some("a proof is at work");
+        eventually("it begins", || counters(&pid).proof.as_deref() == at_work);
+        proof.signal(Signal::TERM);
+        assert!(proof.wait().success());
+        let after = counters(&pid);
+        assert_eq!((after.is_off, after.proof.as_deref() == at_work), (is_off, false));
+    }
 }
 
 #[derive(Clone)]

@@ -30,7 +30,7 @@ pub use overload::{Overload, OverloadCounters};
 pub use page::{Facts, MOST_DECISIONS, MOST_OPERATIONS, MOST_REASONS, Page, Totals};
 pub use proved::{Found, Proved};
 pub use report::{BadPage, Operation, PROVED, Reason, Report, SWITCH};
-pub use switch::{Asked, LONGEST, Switch};
+pub use switch::{Asked, LONGEST, ON_IN_A_PROOF, Switch};
 pub use times::Times;
 pub use way::Way;
 

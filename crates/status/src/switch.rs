@@ -48,7 +48,7 @@ impl Switch {
     /// Returns whether lanes are off. `now`, the monotonic clock, is read only when the word holds a time.
     pub fn is_off(&self, now: impl FnOnce() -> Duration) -> bool {
         match self.word() {
-            ON => false,
+            ON | ON_IN_A_PROOF => false,
             OFF => true,
             word => Asked::of_word(word, now()) != Asked::On,
         }
@@ -67,6 +67,10 @@ impl Switch {
 
 /// A time further away than this means nothing.
 pub const LONGEST: Duration = Duration::from_secs(600);
+
+/// Word by which a proof asks for lanes. It means the same as [`Asked::On`], and differs from an operator's word, so
+/// that the proof sees when an operator has asked for lanes meanwhile.
+pub const ON_IN_A_PROOF: u64 = u64::from_le_bytes(*b"LANES-ON");
 
 const ON: u64 = 0;
 const OFF: u64 = u64::from_le_bytes(*b"LANESOFF");
@@ -93,11 +97,12 @@ mod tests {
         assert!(until(NOW + LONGEST));
         assert!(!until(NOW + LONGEST + Duration::from_nanos(1)));
         assert!(!until(Duration::MAX));
+        assert_eq!(Asked::of_word(ON_IN_A_PROOF, NOW), Asked::On);
     }
 
     #[test]
     fn a_word_without_a_time_asks_no_clock() {
-        for word in [ON, OFF] {
+        for word in [ON, ON_IN_A_PROOF, OFF] {
             let switch = Switch(AtomicU64::new(word));
             assert_eq!(switch.is_off(|| panic!("the clock is read")), word == OFF);
         }

@@ -30,6 +30,12 @@ pub enum StatusError {
         /// Why.
         why: NoSwitch,
     },
+    /// Another program has written its switch during a proof.
+    #[error("the lanes of process {pid} were switched by another command meanwhile, and stay as that has asked")]
+    Overruled {
+        /// Its number.
+        pid: u32,
+    },
     /// Something else failed.
     #[error("cannot look at process {pid}: {cause}")]
     Unreadable {

@@ -1,11 +1,12 @@
 //! A server: a process and those that it has forked, with a switch each.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use widelane_status::{Asked, BadPage, PROVED, Proved, Report, SWITCH};
+use widelane_status::{Asked, BadPage, ON_IN_A_PROOF, PROVED, Proved, Report, SWITCH};
 use widelane_threads::{Mapping, Memory, Proc, Thread};
 
 use crate::error::StatusError;
@@ -29,6 +30,9 @@ struct Switched {
     serves: bool,
     /// The word in its switch before anything was asked here.
     was: u64,
+    /// The word that a proof has written last; `None` before its first one. Another word in the switch is that of an
+    /// operator.
+    wrote: Cell<Option<u64>>,
 }
 
 impl Server {
@@ -140,6 +144,7 @@ impl Switched {
                 page: page.clone(),
                 serves: report.facts.serves,
                 was: report.switch,
+                wrote: Cell::new(None),
                 memory,
             }),
             Some((State::NotAllowed, _)) => return Err(StatusError::NotAllowed { pid }),
@@ -162,6 +167,29 @@ impl Switched {
         self.write(SWITCH, word)
     }
 
+    /// Asks on behalf of a proof.
+    fn ask_in_proof(&self, word: u64) -> Result<(), StatusError> {
+        self.wrote.set(Some(word));
+        self.ask(word)
+    }
+
+    /// Fails if an operator has switched it since the proof has, or since it was found.
+    fn check_word(&self, report: &Report) -> Result<(), StatusError> {
+        match report.switch == self.wrote.get().unwrap_or(self.was) {
+            true => Ok(()),
+            false => Err(StatusError::Overruled { pid: self.pid }),
+        }
+    }
+
+    /// Takes the proof's word back, unless an operator has replaced it.
+    fn restore(&self) -> Result<(), StatusError> {
+        if self.wrote.get().is_some() && self.check_word(&self.report()?).is_ok() {
+            self.ask(self.was)?;
+        }
+        self.wrote.set(None);
+        self.note(Proved::default())
+    }
+
     /// Writes until when a proof is at work last: readers look at the other words when it is over.
     fn note(&self, proved: Proved) -> Result<(), StatusError> {
         let words = (PROVED..).step_by(8).zip(proved.to_words());
@@ -175,6 +203,10 @@ impl Switched {
     }
 
     fn counts(&self) -> Result<Counts, StatusError> {
+        let report = self.report()?;
+        if self.wrote.get().is_some() {
+            self.check_word(&report)?;
+        }
         let Report {
             signed,
             agreed,
@@ -182,7 +214,7 @@ impl Switched {
             agreed_times,
             operations,
             ..
-        } = self.report()?;
+        } = report;
         let proc = Proc::here();
         let ran = |thread: Thread| Some((thread.tid, proc.times(thread)?.ran));
         let threads: BTreeMap<_, _> = proc.threads_of(self.pid).into_iter().filter_map(ran).collect();
@@ -254,15 +286,19 @@ impl<F: FnMut(Instant) -> bool> World for Living<F> {
             until,
             ..Proved::default()
         };
+        let word = match asked {
+            Asked::On => ON_IN_A_PROOF,
+            asked => asked.to_word(),
+        };
+        self.server.each(|one| one.check_word(&one.report()?))?;
         self.server.note(proved)?;
-        self.server.ask(asked)
+        self.server.each(|one| one.ask_in_proof(word)).map(drop)
     }
 
     fn restore(&mut self) {
         for one in &self.server.processes {
             // One that has ended needs it no more; for another, the time that it was asked for ends soon.
-            let _ = one.ask(one.was);
-            let _ = one.note(Proved::default());
+            let _ = one.restore();
         }
     }
 

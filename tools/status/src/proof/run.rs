@@ -23,17 +23,18 @@ pub trait World {
     ///
     /// # Errors
     ///
-    /// When none is left, or one cannot be asked.
+    /// When none is left, one cannot be asked, or an operator has switched one meanwhile.
     fn ask(&mut self, asked: Asked, until: Duration) -> Result<(), Self::Error>;
 
-    /// Asks each process for what it was asked for before all this.
+    /// Asks each process for what it was asked for before all this, but for those that an operator has switched
+    /// meanwhile.
     fn restore(&mut self);
 
     /// What the processes have done since they began.
     ///
     /// # Errors
     ///
-    /// When none is left, or one cannot be looked at.
+    /// When none is left, one cannot be looked at, or an operator has switched one since it was asked.
     fn look(&mut self) -> Result<Look, Self::Error>;
 }
 

@@ -1,0 +1,74 @@
+//! What an operator asks for during a proof, on the page of this process.
+
+use std::process;
+use std::time::Duration;
+
+use widelane_status::{Facts, Page};
+use widelane_status_tool::proof::{End, Plan, run};
+use widelane_status_tool::{Asked, Living, Server, StatusError, now};
+
+/// Proves this process, whose switch holds `was`. `during` is called at each wait of the proof, with its number and
+/// whether lanes are on; it returns whether the user wants an end. Waits take no time.
+fn proved(page: &Page, was: Asked, mut during: impl FnMut(usize, bool) -> bool) -> (usize, End<StatusError>) {
+    page.switch().set(was.to_word());
+    let server = Server::of(process::id()).unwrap();
+    server.can_be_proved().unwrap();
+    let mut waits = 0;
+    let ended_before = |_| {
+        waits += 1;
+        during(waits, !page.switch().is_off(now))
+    };
+    let mut living = Living { server, ended_before };
+    let plan = Plan::new(Duration::from_secs(60), 0.5).unwrap();
+    let (pairs, end) = run(&mut living, &plan, || true, |_| {});
+    (pairs.len(), end)
+}
+
+#[test]
+fn the_word_of_an_operator_outlives_a_proof() {
+    let page = widelane_status::map().unwrap();
+    let facts = Facts {
+        backend: "avx512ifma".to_owned(),
+        ..Facts::default()
+    };
+    page.begin(process::id(), &facts);
+    let word = || page.switch().word();
+    let operator = |asked: Asked| page.switch().set(asked.to_word());
+    let is_overruled = |end| matches!(end, End::Failed(StatusError::Overruled { .. }));
+
+    for was in [Asked::On, Asked::Off] {
+        let (pairs, end) = proved(page, was, |_, _| false);
+        assert!(matches!(end, End::Done), "{end:?}");
+        assert_eq!((pairs, word()), (15, was.to_word()), "as it was before");
+
+        // A signal of the user.
+        let (_, end) = proved(page, was, |wait, _| wait == 7);
+        assert!(matches!(end, End::Asked), "{end:?}");
+        assert_eq!(word(), was.to_word());
+
+        // An operator's word in any block, also the same one that the proof has asked for, and the last one.
+        for asked in [Asked::On, Asked::Off] {
+            for at in [1, 2, 3, 4, 5, 6, 59, 60] {
+                let (pairs, end) = proved(page, was, |wait, _| {
+                    if wait == at {
+                        operator(asked);
+                    }
+                    false
+                });
+                assert!(is_overruled(end), "{asked:?} at {at}");
+                assert_eq!((pairs, word()), ((at - 1) / 4, asked.to_word()));
+            }
+        }
+
+        // A signal after it.
+        let (_, end) = proved(page, was, |wait, is_on| {
+            if wait == 2 && !is_on {
+                operator(Asked::On);
+            }
+            wait == 2
+        });
+        assert!(matches!(end, End::Asked), "{end:?}");
+        assert_eq!(word(), Asked::On.to_word());
+    }
+    assert!(!page.switch().is_off(now));
+}
