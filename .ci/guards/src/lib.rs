@@ -400,7 +400,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (TEXT, &[]),
     ("widelane-poison", &[]),
     ("widelane-emulation", &[CPU]),
-    (ACCESS_LOG, &[]),
+    (ACCESS_LOG, &[FILES]),
     (NAMES, &[]),
     (OCSP, &[FILES]),
     (TESTKIT, &[STATUS]),

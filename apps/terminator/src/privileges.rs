@@ -7,7 +7,7 @@
 use std::ffi::CString;
 
 use nix::errno::Errno;
-use nix::unistd::{Gid, Group, Uid, User, getegid, geteuid, initgroups, setresgid, setresuid, setuid};
+use nix::unistd::{Gid, Group, Uid, User, geteuid, initgroups, setresgid, setresuid, setuid};
 
 use crate::config::{Config, Fault};
 
@@ -17,11 +17,6 @@ pub(crate) struct Account {
     name: CString,
     uid: Uid,
     gid: Gid,
-}
-
-/// The user and group of this process, for messages.
-pub(crate) fn current() -> String {
-    format!("user id {}, group id {}", geteuid(), getegid())
 }
 
 /// Looks up the account that the configuration names, which this process must be able to become. `Ok(None)`:
@@ -34,7 +29,7 @@ pub(crate) fn lookup(config: &Config) -> Result<Option<Account>, Fault> {
             format!(
                 "only root can become `{}`, and this is {}",
                 name.to_string_lossy(),
-                current()
+                widelane_files::this_user()
             ),
             "start as root, or remove `user` and let the service manager choose it",
         )),
@@ -119,6 +114,8 @@ pub(crate) fn become_account(account: &Account) -> Result<(), Fault> {
 
 #[cfg(test)]
 mod tests {
+    use nix::unistd::getegid;
+
     use super::*;
 
     fn asking(user: &str, group: Option<&str>) -> Result<Option<Account>, Fault> {

@@ -87,7 +87,7 @@ impl Server {
         stapling::prepare(document, account.as_ref());
         if let Some(account) = &account {
             privileges::become_account(account).map_err(locate)?;
-            tracing::info!("now {}", privileges::current());
+            tracing::info!("now {}", widelane_files::this_user());
         }
         // Nothing above started a thread; everything below may.
         let borrowers = match cores.workers {

@@ -33,7 +33,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
-use rustix::process::{getegid, geteuid};
 
 use entry::Fields;
 use output::Output;
@@ -417,10 +416,9 @@ fn open(target: &LogTarget) -> Result<Output, LogError> {
 
 fn let_write() -> String {
     format!(
-        "let the user of this process write there (user id {}, group id {}); the log is opened after root \
-         privileges were dropped, so that it can be opened again later",
-        geteuid().as_raw(),
-        getegid().as_raw()
+        "let the user of this process write there ({}); the log is opened after root privileges were dropped, so that \
+         it can be opened again later",
+        widelane_files::this_user()
     )
 }
 

@@ -13,6 +13,7 @@
 //! - Files whose content decides what a program does are in a folder that only root and this user can change:
 //!   [`folder`], [`check_folder`], [`read_trusted`].
 //! - [`Root`] is a folder that stands for the whole system, such as an image: no link leads out of it.
+//! - [`this_user`] names the user who may not open a file, for messages.
 //! - [`kernel`] is for `/proc` and `/sys`, where no user can lay anything; [`cpuinfo`] reads one of its texts.
 //!
 //! The folder of a path is resolved once, and everything happens in that one.
@@ -26,6 +27,7 @@ mod named;
 mod place;
 mod read;
 mod root;
+mod user;
 
 pub use folder::{check_folder, folder, is_untrusted, make_folder, read_trusted, replace_trusted, writable_by_others};
 pub use kernel::{kernel, kernel_beginning, kernel_text, open_kernel, set_kernel};
@@ -33,3 +35,4 @@ pub use named::{Output, create_named, replace_named};
 pub use place::{create, lock_file, remove, replace};
 pub use read::{open_named, read, read_named};
 pub use root::Root;
+pub use user::this_user;

@@ -8,7 +8,6 @@ use std::net::{SocketAddr, TcpListener};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::{Config, Fault};
-use crate::privileges;
 
 /// Sockets passed by the service manager (`LISTEN_FDS`), by their address. They stay open here while no
 /// listener uses them: the service manager holds them too, so that connections come to them all the same, and a
@@ -205,7 +204,7 @@ pub(crate) fn bind_fault(key: &str, address: SocketAddr, error: &io::Error) -> F
     let remedy = match error.kind() {
         io::ErrorKind::PermissionDenied => format!(
             "ports below 1024 need root, CAP_NET_BIND_SERVICE or a socket unit (this is {})",
-            privileges::current()
+            widelane_files::this_user()
         ),
         io::ErrorKind::AddrInUse => {
             format!("stop what listens there (`ss -ltnp 'sport = :{}'`)", address.port())

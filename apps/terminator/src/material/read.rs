@@ -8,7 +8,6 @@ use rustls_pki_types::PrivateKeyDer;
 use zeroize::Zeroizing;
 
 use crate::config::{Fault, is_shortage};
-use crate::privileges;
 
 /// Opens a regular file to be read. Anything else is an error: a named pipe, for example, would hold the server until
 /// another program writes into it.
@@ -37,7 +36,7 @@ pub(crate) fn unreadable(key: &str, path: &Path, error: &io::Error) -> Fault {
         io::ErrorKind::PermissionDenied => format!(
             "let the user of this process read it ({}; in Kubernetes: `fsGroup` and `defaultMode: \
                  0440`); note that a reload runs after root privileges were dropped",
-            privileges::current()
+            widelane_files::this_user()
         ),
         io::ErrorKind::NotFound if path.is_relative() => format!(
             "correct the path: it counts from {}, and `~` and variables mean nothing in it",

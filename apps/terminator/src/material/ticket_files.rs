@@ -446,10 +446,9 @@ fn read_all(file: &mut File) -> io::Result<Zeroizing<Vec<u8>>> {
 
 fn unreadable(key: &str, path: &Path, error: &io::Error) -> Fault {
     let remedy = match error.kind() {
-        io::ErrorKind::PermissionDenied => format!(
-            "let the user of this process read it ({})",
-            crate::privileges::current()
-        ),
+        io::ErrorKind::PermissionDenied => {
+            format!("let the user of this process read it ({})", widelane_files::this_user())
+        }
         io::ErrorKind::NotFound => format!(
             "correct the path, mount the Secret, or make keys: widelane tickets new {}",
             path.display()
@@ -463,7 +462,7 @@ fn unreadable(key: &str, path: &Path, error: &io::Error) -> Fault {
 fn failed(what: &str, path: &Path, error: &io::Error) -> TicketFilesError {
     let remedy = match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            format!("call it as the owner of the keys ({})", crate::privileges::current())
+            format!("call it as the owner of the keys ({})", widelane_files::this_user())
         }
         io::ErrorKind::NotFound => "correct the path; the directory above must exist".into(),
         _ => "try again".into(),
