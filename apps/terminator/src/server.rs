@@ -14,8 +14,9 @@ use widelane_affinity::Cpus;
 use widelane_names::{Names, Resolver};
 use widelane_ocsp::Renewal;
 
+use crate::back::checks;
+use crate::back::host_names::{self, CutOff};
 use crate::back::pool::Upstreams;
-use crate::back::{checks, host_names};
 use crate::config::{Config, ConfigError, Document, Fault};
 use crate::cores::{Cores, Machine, Workers};
 use crate::crypto::Crypto;
@@ -164,7 +165,7 @@ impl Server {
             let names = host_names::look_up(&housekeeping, shared.upstreams.clone(), resolver);
             shared.upstreams.follow(&hosts);
             names.follow(hosts.clone(), false);
-            host_names::wait_for(&shared.upstreams, &hosts, &mut || false);
+            host_names::wait_for(&housekeeping, &shared.upstreams, &hosts, None).map_err(cannot_wait)?;
             let then = "a start would go on, and look it up again";
             host_names::log_missing(document, &shared.upstreams, then);
         }
@@ -205,17 +206,18 @@ impl Server {
     /// them are served. Workers, CPUs, batching, the form of ChaCha20-Poly1305, metrics address,
     /// user and group need a restart.
     pub fn reload(&self, document: &Document) -> Result<(), ServerError> {
-        self.reload_unless(document, &mut || false)
+        self.reload_unless(document, None)
     }
 
-    /// As [`Self::reload`], but the wait for names, without which the reload fails, ends when `is_cut_off` says so.
+    /// As [`Self::reload`], but the wait for names, without which the reload fails, ends when `cut_off` says so.
     pub(crate) fn reload_unless(
         &self,
         document: &Document,
-        is_cut_off: &mut dyn FnMut() -> bool,
+        cut_off: Option<&mut dyn CutOff>,
     ) -> Result<(), ServerError> {
         let mut state = self.state();
-        let reloaded = self.try_reload(&mut state, document, Some(is_cut_off));
+        let learned = self.learn_names(&mut state, document, cut_off);
+        let reloaded = self.try_reload(&mut state, document, learned, true);
         let fails = reloaded.is_err();
         let of_files = document.is_same(&state.document);
         let refused = Refused {
@@ -230,7 +232,7 @@ impl Server {
     pub(crate) fn reload_files(&self) -> Result<(), ServerError> {
         let mut state = self.state();
         let document = state.document.clone();
-        let reloaded = self.try_reload(&mut state, &document, None);
+        let reloaded = self.try_reload(&mut state, &document, Ok(()), false);
         let refused = Refused {
             files: reloaded.is_err(),
             ..state.refused
@@ -292,21 +294,15 @@ impl Server {
         left
     }
 
-    /// With `whole`, which can cut off the wait for names: not only files that have changed, but also the log's, and
-    /// names are looked up at once.
+    /// Reloads if the names are `learned`. With `whole`, not only files that have changed are read, but also the log's.
     fn try_reload(
         &self,
         state: &mut State,
         document: &Document,
-        whole: Option<&mut dyn FnMut() -> bool>,
+        learned: Result<(), ServerError>,
+        whole: bool,
     ) -> Result<(), ServerError> {
-        let is_whole = whole.is_some();
-        let learned = match whole {
-            Some(is_cut_off) => self.learn_names(state, document, is_cut_off),
-            None => Ok(()),
-        };
-        let replaced = |()| self.replace(state, document, is_whole);
-        let reloaded = learned.and_then(replaced);
+        let reloaded = learned.and_then(|()| self.replace(state, document, whole));
         // The new ones, or those from before if it was refused.
         let wanted = host_names::all(state.document.config());
         state.follow_names(&self.shared.upstreams, wanted, false);
@@ -319,14 +315,16 @@ impl Server {
         &self,
         state: &mut State,
         document: &Document,
-        is_cut_off: &mut dyn FnMut() -> bool,
+        cut_off: Option<&mut dyn CutOff>,
     ) -> Result<(), ServerError> {
         let upstreams = &self.shared.upstreams;
         let before = host_names::all(state.document.config());
         let wanted = host_names::all(document.config());
         let new: BTreeSet<String> = wanted.difference(&before).cloned().collect();
         state.follow_names(upstreams, &wanted | &before, true);
-        host_names::wait_for(upstreams, &new, is_cut_off);
+        if !new.is_empty() {
+            host_names::wait_for(&self.housekeeping, upstreams, &new, cut_off).map_err(cannot_wait)?;
+        }
         match upstreams.without_address(&new).first() {
             Some((host, fault)) => {
                 let fault = host_names::fault(document.config(), host, fault);
@@ -409,13 +407,15 @@ impl Server {
         state.kept = kept;
         let store = stapling::store(&document);
         let wanted = state.kept.staples.wanted();
-        if let Some(work) = state.renewal.follow(wanted, store.as_ref()) {
-            self.housekeeping.run("the renewal of OCSP responses", || work.run());
+        if let Some(mut work) = state.renewal.follow(wanted, store.as_ref()) {
+            let renew = async move || work.run().await;
+            self.housekeeping.run("the renewal of OCSP responses", renew);
         }
         match (config.has_checks(), state.checks.is_some()) {
             (true, false) => {
                 let upstreams = self.shared.upstreams.clone();
-                state.checks = Some(self.housekeeping.run("checks of backends", || checks::run(upstreams)));
+                let check = async move || checks::run(&upstreams).await;
+                state.checks = Some(self.housekeeping.run("checks of backends", check));
             }
             (false, _) => state.end_checks(),
             (true, true) => {}
@@ -428,12 +428,14 @@ impl Server {
     fn begin_tasks(&self, document: &Document, metrics: Option<TcpListener>) {
         let (document, shared) = (document.clone(), self.shared.clone());
         let keys = shared.ticket_keys.subscribe();
-        self.housekeeping.run("ticket keys", || roll_in_time(keys));
+        self.housekeeping
+            .run("ticket keys", async move || roll_in_time(keys.clone()).await);
         let upstreams = shared.upstreams.clone();
-        let later = || host_names::log_missing_later(document, upstreams);
+        let later = async move || host_names::log_missing_later(&document, &upstreams).await;
         self.housekeeping.run("first answers about names", later);
         if let Some(socket) = metrics {
-            self.housekeeping.run("metrics", || endpoint::serve(socket, shared));
+            let serve = async move || endpoint::serve(&socket, &shared).await;
+            self.housekeeping.run("metrics", serve);
         }
     }
 
@@ -602,13 +604,24 @@ fn start_housekeeping() -> Result<Housekeeping, ServerError> {
     Housekeeping::start().map_err(ServerError::no_thread("start the housekeeping thread"))
 }
 
+fn cannot_wait(source: io::Error) -> ServerError {
+    ServerError::Machine {
+        doing: "wait for lookups of host names".into(),
+        source,
+        remedy: "raise the limit of descriptors",
+    }
+}
+
 /// Time between two looks of a server that stops at whether all connections have ended.
 pub(crate) const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::{Read, Write};
     use std::num::NonZeroUsize;
+    use std::os::fd::{AsFd, BorrowedFd};
+    use std::os::unix::net::UnixStream;
 
     use tempfile::TempDir;
 
@@ -657,24 +670,40 @@ mod tests {
         assert!(first.upgrade().is_none(), "the key is still in memory");
     }
 
+    /// Cuts a wait off when a lookup has begun.
+    struct Asked(UnixStream);
+
+    impl CutOff for Asked {
+        fn event(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+
+        fn is_cut_off(&mut self) -> bool {
+            self.0.read(&mut [0]).is_ok()
+        }
+    }
+
     /// A lookup cannot be cut off: the reload, the server and this process go on without it.
     #[test]
     fn a_reload_that_is_cut_off_and_a_stop_do_not_wait_for_a_lookup() {
         let directory = TempDir::new().unwrap();
         let mut config = config_in(&directory);
         let document = |config: &Config| Document::from_flags(config.clone()).unwrap();
-        let (asked, questions) = std::sync::mpsc::channel();
+        let (question, asked) = UnixStream::pair().unwrap();
         let (release, released) = std::sync::mpsc::channel::<()>();
         let released = Mutex::new(released);
         let resolver = Resolver::new(move |_| {
-            asked.send(()).unwrap();
+            (&question).write_all(b"?").unwrap();
             let _ = released.lock().unwrap().recv();
             Ok(Vec::new())
         });
         let server = Server::start_with(&document(&config), resolver).unwrap();
         config.listeners[0].backend = vec!["slow.test:1".parse().unwrap()];
-        let mut is_cut_off = || questions.try_recv().is_ok();
-        let error = server.reload_unless(&document(&config), &mut is_cut_off).unwrap_err();
+        asked.set_nonblocking(true).unwrap();
+        let mut cut_off = Asked(asked);
+        let error = server
+            .reload_unless(&document(&config), Some(&mut cut_off))
+            .unwrap_err();
         assert!(error.is_passing(), "{error}");
         assert!(error.to_string().contains("no answer in time"), "{error}");
         drop(server);

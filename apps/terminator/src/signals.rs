@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
+use crate::back::host_names::CutOff;
 use crate::config::{ConfigError, Document};
 use crate::material::watch::{LOOK_INTERVAL, Watch};
 use crate::server::{DRAIN_LOOK, Server};
@@ -71,14 +73,12 @@ impl Signals {
                 }
                 Event::Hangup => {
                     again = Again::default();
-                    let mut is_to_stop = || self.asked.take(&mut self.caught);
-                    reload(&server, Some(&mut reread), &mut again, &mut is_to_stop);
+                    reload(&server, Some(&mut reread), &mut again, Some(&mut self));
                 }
                 Event::Again => {
                     let whole = again.configuration.is_due(Instant::now());
                     let reread: Option<Reread<'_>> = if whole { Some(&mut reread) } else { None };
-                    let mut is_to_stop = || self.asked.take(&mut self.caught);
-                    reload(&server, reread, &mut again, &mut is_to_stop);
+                    reload(&server, reread, &mut again, Some(&mut self));
                 }
                 Event::Look => {
                     let before = mem::replace(&mut seen, server.changed_files());
@@ -95,7 +95,7 @@ impl Signals {
                         continue;
                     }
                     tracing::info!("files have changed");
-                    reload(&server, None, &mut again, &mut || false);
+                    reload(&server, None, &mut again, None);
                 }
             }
             seen = None;
@@ -164,6 +164,17 @@ impl Signals {
                 std::thread::sleep(Duration::from_secs(1));
             }
         }
+    }
+}
+
+/// A signal that says to stop cuts off what a reload waits for.
+impl CutOff for Signals {
+    fn event(&self) -> BorrowedFd<'_> {
+        self.caught.get_read().as_fd()
+    }
+
+    fn is_cut_off(&mut self) -> bool {
+        self.asked.take(&mut self.caught)
     }
 }
 
@@ -238,17 +249,20 @@ fn is_last(signal: i32) -> bool {
 
 /// Takes the configuration that `reread` returns, without it the files of the one in use; or keeps what
 /// is in use and says why. Gives up waiting for names when the server is to stop.
-fn reload(server: &Server, reread: Option<Reread<'_>>, again: &mut Again, is_to_stop: &mut dyn FnMut() -> bool) {
+fn reload(server: &Server, reread: Option<Reread<'_>>, again: &mut Again, mut signals: Option<&mut Signals>) {
     let whole = reread.is_some();
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         notify(&[NotifyState::Reloading, now]);
     }
     let reloaded = match reread.map(|reread| reread()) {
-        Some(Ok(document)) => server.reload_unless(&document, is_to_stop),
+        Some(Ok(document)) => {
+            let cut_off = signals.as_deref_mut().map(|signals| signals as &mut dyn CutOff);
+            server.reload_unless(&document, cut_off)
+        }
         Some(Err(error)) => Err(server.refuse(error)),
         None => server.reload_files(),
     };
-    if reloaded.is_err() && is_to_stop() {
+    if reloaded.is_err() && signals.is_some_and(CutOff::is_cut_off) {
         tracing::info!("gave a reload up, because the server is to stop");
         return;
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Instant;
 
@@ -20,6 +21,8 @@ pub struct Names(UnboundedSender<Event>);
 pub struct Follower {
     resolver: Resolver,
     orders: UnboundedReceiver<Event>,
+    /// Where lookups send their answers, and where they arrive.
+    answers: (UnboundedSender<Event>, UnboundedReceiver<Event>),
     schedule: Schedule,
 }
 
@@ -36,6 +39,7 @@ impl Names {
         let follower = Follower {
             resolver,
             orders,
+            answers: unbounded_channel(),
             schedule: Schedule::default(),
         };
         (Self(send), follower)
@@ -48,22 +52,22 @@ impl Names {
 }
 
 impl Follower {
-    /// Looks names up, and calls `report` with each answer. Ends when [`Names`] are dropped.
-    pub async fn run(mut self, mut report: impl FnMut(&str, Result<Vec<IpAddr>, NoAnswer>)) {
-        let (answers, mut answered) = unbounded_channel();
+    /// Looks names up, and calls `report` with each answer. Ends when [`Names`] are dropped. Where a call has ended
+    /// early, as by a panic of `report`, another one goes on.
+    pub async fn run(&mut self, mut report: impl FnMut(&str, Result<Vec<IpAddr>, NoAnswer>)) {
         loop {
             let now = Instant::now();
             for host in self.schedule.late(now) {
                 report(&host, Err(NoAnswer::passing("no answer in time")));
             }
             for host in self.schedule.begin(now) {
-                self.look_up(host, &answers);
+                self.look_up(host);
             }
             let event = async {
                 tokio::select! {
                     biased;
                     order = self.orders.recv() => order,
-                    answer = answered.recv() => answer,
+                    answer = self.answers.1.recv() => answer,
                 }
             };
             let event = match self.schedule.next() {
@@ -84,16 +88,19 @@ impl Follower {
     }
 
     /// Looks a name up on a thread for which no other one waits: a call of the system cannot be cut off.
-    fn look_up(&self, host: String, answers: &UnboundedSender<Event>) {
-        let (resolver, answer) = (self.resolver.clone(), answers.clone());
+    fn look_up(&self, host: String) {
+        let (resolver, answer) = (self.resolver.clone(), self.answers.0.clone());
         let name = host.clone();
         let started = thread::Builder::new().name("widelane-lookup".into()).spawn(move || {
-            let found = resolver.look_up(&name);
+            // Without an answer, the name would never be looked up again.
+            let found = catch_unwind(AssertUnwindSafe(|| resolver.look_up(&name)));
+            let found =
+                found.unwrap_or_else(|_| Err(NoAnswer::passing("the lookup has failed: a fault of the program")));
             let _ = answer.send(Event::Answer(name, found));
         });
         if let Err(error) = started {
             let fault = NoAnswer::passing(format!("cannot start a thread: {error}"));
-            let _ = answers.send(Event::Answer(host, Err(fault)));
+            let _ = self.answers.0.send(Event::Answer(host, Err(fault)));
         }
     }
 }
@@ -116,7 +123,7 @@ mod tests {
 
     /// Runs the work on a thread. It ends with the names.
     fn run(look_up: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static) -> (Names, Answers) {
-        let (names, follower) = Names::new(Resolver::new(look_up));
+        let (names, mut follower) = Names::new(Resolver::new(look_up));
         let (report, answers) = mpsc::channel();
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
@@ -161,6 +168,41 @@ mod tests {
             "the work has ended without it"
         );
         drop(release);
+    }
+
+    #[test]
+    fn a_lookup_that_panics_has_failed_and_is_tried_again() {
+        let (names, answers) = run(|_| panic!("in a lookup"));
+        for _ in 0..2 {
+            names.follow(hosts(&["a.test"]), true);
+            let (host, answer) = answers.recv().unwrap();
+            assert!(host == "a.test" && answer.unwrap_err().passing);
+        }
+    }
+
+    #[test]
+    fn work_that_a_panic_has_ended_goes_on_with_its_names() {
+        let (names, mut follower) = Names::new(Resolver::new(|_| Ok(vec![[127, 0, 0, 1].into()])));
+        names.follow(hosts(&["a.test", "b.test"]), false);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let mut known = Vec::new();
+        let fails = follower.run(|host, _| {
+            known.push(host.to_owned());
+            panic!("in a report");
+        });
+        catch_unwind(AssertUnwindSafe(|| runtime.block_on(fails))).unwrap_err();
+        let mut names = Some(names);
+        runtime.block_on(follower.run(|host, answer| {
+            assert!(answer.is_ok());
+            known.push(host.to_owned());
+            // The other one was asked for, or is still to be.
+            names = None;
+        }));
+        known.sort();
+        assert_eq!(known, ["a.test", "b.test"]);
     }
 
     #[test]

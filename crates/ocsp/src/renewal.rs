@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::mem;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use super::store::Store;
 pub struct Renewable {
     /// Where the response goes.
     pub staple: Arc<Staple>,
-    /// Whom to ask. `None`: the response comes from a file.
+    /// The responder that is asked. `None`: the response comes from a file.
     pub responder: Option<String>,
     /// Whether the certificate demands a response.
     pub must_staple: bool,
@@ -42,11 +43,12 @@ pub struct Renewal(Option<UnboundedSender<Vec<Renewable>>>);
 pub struct RenewalWork {
     orders: UnboundedReceiver<Vec<Renewable>>,
     store: Option<Store>,
+    plans: Vec<Plan>,
 }
 
 impl Renewal {
     /// Takes care of these from now on, and of no others. Returns the work if there is some and none runs, also because
-    /// it has failed.
+    /// it was dropped.
     #[must_use]
     pub fn follow(&mut self, wanted: Vec<Renewable>, store: Option<&Store>) -> Option<RenewalWork> {
         let wanted = match &self.0 {
@@ -60,14 +62,15 @@ impl Renewal {
         let _ = send.send(wanted);
         self.0 = Some(send);
         let store = store.cloned();
-        Some(RenewalWork { orders, store })
+        let plans = Vec::new();
+        Some(RenewalWork { orders, store, plans })
     }
 }
 
 impl RenewalWork {
-    /// Renews, until [`Renewal`] is dropped.
-    pub async fn run(self) {
-        let Self { mut orders, store } = self;
+    /// Renews, until [`Renewal`] is dropped. Where a call has ended early, as by a panic, another one goes on.
+    pub async fn run(&mut self) {
+        let Self { orders, store, plans } = self;
         if let Some(store) = store.clone() {
             let _ = apart(move || store.clean()).await;
         }
@@ -77,22 +80,22 @@ impl RenewalWork {
             let answer = apart(move || fetch.ask(&responder, &request)).await;
             answer.unwrap_or_else(|error| Err(Failure::Silent(format!("it cannot be asked: {error}"))))
         };
-        let mut plans = Vec::new();
         loop {
             let now = UnixTime::now().as_secs();
-            let due = plans.iter().map(|plan: &Plan| plan.due).min();
+            let due = plans.iter().map(|plan| plan.due).min();
             let wait = due.map_or(LOOK, |due| due.saturating_sub(now)).min(LOOK);
             match timeout(Duration::from_secs(wait), orders.recv()).await {
-                Ok(Some(wanted)) => plans = follow(plans, wanted, UnixTime::now(), chance),
+                Ok(Some(wanted)) => *plans = follow(mem::take(plans), wanted, UnixTime::now(), chance),
                 Err(_) => {}
                 Ok(None) => return,
             }
-            round(&mut plans, store.as_ref(), UnixTime::now, &ask, chance).await;
+            round(plans, store.as_ref(), UnixTime::now, &ask, chance).await;
         }
     }
 }
 
-/// Does something on a thread of its own: a responder is waited for, and a disk. Nobody waits for the thread at the end.
+/// Does something on a thread of its own: a responder is waited for, and a disk. The end of this process does not wait for
+/// the thread.
 async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     let (send, done) = oneshot::channel();
     let thread = thread::Builder::new().name("widelane-ocsp".into());
@@ -149,6 +152,8 @@ async fn round(
         if let Some(responder) = plan.wanted.responder.clone()
             && plan.is_due(clock())
         {
+            // Until there is an answer: a panic on the way to it counts as a failure, and others have their turn.
+            plan.fail(clock(), chance);
             let answer = match silent.contains(&responder) {
                 true => Err(Failure::Silent("it has just not answered another question".to_owned())),
                 false => match plan.wanted.staple.request() {
@@ -176,7 +181,14 @@ impl Plan {
         self.due <= now.as_secs() || (self.due > never_so_late && lacks)
     }
 
-    /// Takes an answer, and plans the next question. Returns a response that is new.
+    /// Counts a failure, and puts the next question off.
+    fn fail(&mut self, now: UnixTime, chance: fn() -> f64) {
+        self.failures = self.failures.saturating_add(1);
+        self.due = now.as_secs() + wait_after(self.failures, chance());
+    }
+
+    /// Takes the answer to a question that has counted as a failure so far, and plans the next question. Returns a
+    /// response that is new.
     fn take(&mut self, answer: Result<Vec<u8>, String>, now: UnixTime, chance: fn() -> f64) -> Option<Arc<Response>> {
         let staple = &self.wanted.staple;
         let (certificate, responder) = (staple.file(), self.wanted.responder.as_deref());
@@ -195,7 +207,6 @@ impl Plan {
             }
             Err(problem) => {
                 staple.fetch_failed();
-                self.failures = self.failures.saturating_add(1);
                 self.due = now.as_secs() + wait_after(self.failures, chance());
                 // The first time. What it may lead to is said when the response expires.
                 if self.failures == 1 {
@@ -279,6 +290,7 @@ const LOOK: u64 = 30;
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
     use crate::Staples;
@@ -412,6 +424,31 @@ mod tests {
         assert!(plans[2].wanted.staple.current(at(NOW)).is_some());
     }
 
+    /// The work goes on after a panic, and comes to the others.
+    #[test]
+    fn a_panic_about_one_certificate_counts_as_its_failure_and_the_others_are_asked_for() {
+        let specimens = [1, 2].map(|_| Specimen::new("authority"));
+        let all = vec![
+            wanted(&specimens[0], Some("http://panics")),
+            wanted(&specimens[1], Some("http://a")),
+        ];
+        let mut plans = follow(Vec::new(), all, at(NOW), never);
+        let mut asked = Vec::new();
+        let mut ask = |responder: &str, _: &[u8]| {
+            asked.push(responder.to_owned());
+            assert_eq!(responder, "http://a", "a fault of the program");
+            Ok(specimens[1].response(&specimens[1].says()))
+        };
+        let first = catch_unwind(AssertUnwindSafe(|| {
+            round(&mut plans, None, || at(NOW), &mut ask, never);
+        }));
+        assert!(first.is_err());
+        round(&mut plans, None, || at(NOW + 1), &mut ask, never);
+        assert_eq!(asked, ["http://panics", "http://a"]);
+        assert_eq!((plans[0].failures, plans[0].due), (1, NOW + 45));
+        assert!(plans[1].wanted.staple.current(at(NOW)).is_some());
+    }
+
     #[test]
     fn an_error_about_one_certificate_does_not_keep_back_the_others() {
         let specimens = [1, 2].map(|_| Specimen::new("authority"));
@@ -466,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_has_failed_is_replaced_by_the_next_reload() {
+    fn work_that_was_dropped_is_replaced_by_the_next_reload() {
         let specimen = Specimen::new("authority");
         let wanted = vec![wanted(&specimen, None)];
         let mut renewal = Renewal::default();

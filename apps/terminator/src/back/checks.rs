@@ -18,12 +18,12 @@ use crate::back::backend_tls::shake;
 use crate::back::pool::{Subject, Upstreams};
 use crate::config::{CheckKind, ProxyVersion};
 use crate::handshaker::ClientHandshake;
-use crate::housekeeping::spawn;
+use crate::housekeeping::spawn_persistent;
 use crate::io::{PollSocket, read_tls};
 
 /// Checks what is to be checked from now on, also addresses that come later. Never ends.
-pub(crate) async fn run(upstreams: Arc<Upstreams>) {
-    let _all_up = AllUp(&upstreams);
+pub(crate) async fn run(upstreams: &Upstreams) {
+    let _all_up = AllUp(upstreams);
     let places = Arc::new(Semaphore::new(MOST_AT_ONCE));
     let mut checking: HashMap<String, Checking> = HashMap::new();
     loop {
@@ -68,10 +68,11 @@ struct Checking {
 
 impl Checking {
     fn begin(subject: Subject, places: &Arc<Semaphore>) -> Self {
-        let task = check_for_ever(subject.clone(), places.clone());
+        let (checked, places) = (subject.clone(), places.clone());
+        let check = async move || check_for_ever(&checked, &places).await;
         Self {
             subject,
-            task: spawn("the checks of an address", task),
+            task: spawn_persistent("the checks of an address", check),
         }
     }
 
@@ -97,7 +98,7 @@ impl Drop for Checking {
     }
 }
 
-async fn check_for_ever(subject: Subject, places: Arc<Semaphore>) {
+async fn check_for_ever(subject: &Subject, places: &Semaphore) {
     let wanted = &subject.check.wanted;
     let upstream = &subject.upstream;
     // Also the addresses of one backend are not checked all at the same moment.
@@ -106,7 +107,7 @@ async fn check_for_ever(subject: Subject, places: Arc<Semaphore>) {
     loop {
         let result = {
             let _place = places.acquire().await;
-            let probed = timeout(wanted.timeout, probe(&subject)).await;
+            let probed = timeout(wanted.timeout, probe(subject)).await;
             probed.unwrap_or_else(|_| Err("no answer in time".into()))
         };
         upstream.checked(result.is_ok());

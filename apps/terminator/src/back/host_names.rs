@@ -1,9 +1,15 @@
 //! The host names of a configuration: lookups, and waits for the first of them.
 
 use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use tokio::time::timeout;
 use widelane_names::{Names, NoAnswer, Resolver};
 
 use crate::back::pool::Upstreams;
@@ -48,29 +54,68 @@ pub(crate) fn fault(config: &Config, host: &str, fault: &NoAnswer) -> Fault {
 
 /// Names that are looked up for `upstreams`, none so far.
 pub(crate) fn look_up(housekeeping: &Housekeeping, upstreams: Arc<Upstreams>, resolver: Resolver) -> Names {
-    let (names, follower) = Names::new(resolver);
-    let report = move |host: &str, answer| upstreams.looked_up(host, answer);
-    housekeeping.run("lookups of host names", || follower.run(report));
+    let (names, mut follower) = Names::new(resolver);
+    housekeeping.run("lookups of host names", async move || {
+        follower.run(|host, answer| upstreams.looked_up(host, answer)).await;
+    });
     names
 }
 
-/// Waits until each of these names was looked up, but not for ever, and not after `is_cut_off` says so.
-pub(crate) fn wait_for(upstreams: &Upstreams, hosts: &BTreeSet<String>, is_cut_off: &mut dyn FnMut() -> bool) {
-    let until = Instant::now() + FIRST_ANSWER;
-    while upstreams.awaits_any(hosts) && Instant::now() < until && !is_cut_off() {
-        std::thread::sleep(LOOK);
-    }
+/// What can cut a wait off.
+pub(crate) trait CutOff {
+    /// Becomes readable when the wait may have to end.
+    fn event(&self) -> BorrowedFd<'_>;
+
+    /// Takes what has come. Returns whether the wait is to end.
+    fn is_cut_off(&mut self) -> bool;
+}
+
+/// Waits until each of these names was looked up, but not for ever, and not after `cut_off` says so. Another thread, on
+/// which tasks run, does the lookups.
+///
+/// # Errors
+///
+/// When the system lets this thread not wait.
+pub(crate) fn wait_for(
+    housekeeping: &Housekeeping,
+    upstreams: &Arc<Upstreams>,
+    hosts: &BTreeSet<String>,
+    mut cut_off: Option<&mut dyn CutOff>,
+) -> io::Result<()> {
+    // The task closes its end when there is nothing more to wait for.
+    let (answered, end) = UnixStream::pair()?;
+    let (upstreams, hosts) = (upstreams.clone(), hosts.clone());
+    let task = housekeeping.run("a wait for names", async move || {
+        let _end = &end;
+        let _ = timeout(FIRST_ANSWER, upstreams.first_answers(&hosts)).await;
+    });
+    let waited = loop {
+        if cut_off.as_deref_mut().is_some_and(CutOff::is_cut_off) {
+            break Ok(());
+        }
+        let event = cut_off.as_deref().map(CutOff::event);
+        let events = [Some(answered.as_fd()), event].into_iter().flatten();
+        let mut events: Vec<_> = events
+            .map(|event| PollFd::from_borrowed_fd(event, PollFlags::IN))
+            .collect();
+        match poll(&mut events, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => break Err(error.into()),
+        }
+        if !events[0].revents().is_empty() {
+            break Ok(());
+        }
+    };
+    task.end();
+    waited
 }
 
 /// Waits for the first answers about the names of a server that serves already: its listeners need not wait for a DNS
 /// server that is silent.
-pub(crate) async fn log_missing_later(document: Document, upstreams: Arc<Upstreams>) {
+pub(crate) async fn log_missing_later(document: &Document, upstreams: &Upstreams) {
     let hosts = all(document.config());
-    let until = Instant::now() + FIRST_ANSWER;
-    while upstreams.awaits_any(&hosts) && Instant::now() < until {
-        tokio::time::sleep(LOOK).await;
-    }
-    log_missing(&document, &upstreams, "it is looked up again until it has one");
+    let _ = timeout(FIRST_ANSWER, upstreams.first_answers(&hosts)).await;
+    log_missing(document, upstreams, "it is looked up again until it has one");
 }
 
 /// Logs each name that has no address yet, with what happens `then`.
@@ -83,8 +128,6 @@ pub(crate) fn log_missing(document: &Document, upstreams: &Upstreams, then: &str
 
 /// Longest time that a start or a reload waits for names that it does not know.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
-/// Time between two looks at whether they have been looked up.
-const LOOK: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {

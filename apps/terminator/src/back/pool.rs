@@ -22,6 +22,8 @@ use crate::config::{Backend, HealthCheck, ProxyVersion};
 pub(crate) struct Upstreams {
     began: Instant,
     registry: Mutex<Registry>,
+    /// Changes when a lookup has ended, and when names are forgotten.
+    lookups: watch::Sender<()>,
 }
 
 impl Default for Upstreams {
@@ -29,6 +31,7 @@ impl Default for Upstreams {
         Self {
             began: Instant::now(),
             registry: Mutex::default(),
+            lookups: watch::Sender::new(()),
         }
     }
 }
@@ -96,6 +99,8 @@ impl Upstreams {
         for host in hosts {
             known.names.entry(host.clone()).or_default();
         }
+        drop(known);
+        self.lookups.send_replace(());
     }
 
     /// All host names that are followed.
@@ -104,11 +109,17 @@ impl Upstreams {
     }
 
     /// Whether the first lookup of any of these names has not ended.
-    pub(crate) fn awaits_any(&self, hosts: &BTreeSet<String>) -> bool {
+    fn awaits_any(&self, hosts: &BTreeSet<String>) -> bool {
         let known = self.lock();
         hosts
             .iter()
             .any(|host| known.names.get(host).is_some_and(Name::is_open))
+    }
+
+    /// Waits until the first lookup of each of these names has ended, or the name is forgotten.
+    pub(crate) async fn first_answers(&self, hosts: &BTreeSet<String>) {
+        let mut lookups = self.lookups.subscribe();
+        while self.awaits_any(hosts) && lookups.changed().await.is_ok() {}
     }
 
     /// Those of these names that have no address, with what was wrong.
@@ -131,6 +142,7 @@ impl Upstreams {
             Ok(addresses) => self.learned(host, addresses),
             Err(fault) => self.not_learned(host, fault),
         }
+        self.lookups.send_replace(());
     }
 
     /// The addresses that a name has now.
@@ -476,6 +488,32 @@ mod tests {
             (b.addresses.len(), b.failed, b.fault.is_some()),
             (Backend::MOST, 1, true)
         );
+    }
+
+    /// The clock of the runtime stands still: nothing polls.
+    #[test]
+    fn first_answers_are_waited_for_without_a_timer() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let upstreams = Upstreams::default();
+        let hosts = BTreeSet::from(["a.test", "b.test", "c.test"].map(str::to_owned));
+        upstreams.follow(&hosts);
+        runtime.block_on(async {
+            let start = tokio::time::Instant::now();
+            let answers = async {
+                upstreams.looked_up("a.test", Ok(vec![[10, 0, 0, 1].into()]));
+                tokio::task::yield_now().await;
+                upstreams.looked_up("b.test", Err(NoAnswer::passing("no answer")));
+                tokio::task::yield_now().await;
+                upstreams.follow(&["a.test".to_owned()].into());
+            };
+            tokio::join!(upstreams.first_answers(&hosts), answers);
+            upstreams.first_answers(&hosts).await;
+            assert_eq!(start.elapsed(), Duration::ZERO);
+        });
     }
 
     #[test]

@@ -37,13 +37,13 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Answers those who ask. Ends only if the socket cannot be watched.
-pub(crate) async fn serve(socket: TcpListener, shared: Arc<Shared>) {
+pub(crate) async fn serve(socket: &TcpListener, shared: &Arc<Shared>) {
     let Err(error) = try_serve(socket, shared).await;
     tracing::error!(%error, "metrics are not served");
 }
 
-async fn try_serve(socket: TcpListener, shared: Arc<Shared>) -> io::Result<Infallible> {
-    let socket = tokio::net::TcpListener::from_std(socket)?;
+async fn try_serve(socket: &TcpListener, shared: &Arc<Shared>) -> io::Result<Infallible> {
+    let socket = tokio::net::TcpListener::from_std(socket.try_clone()?)?;
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(shared.clone())));
     let registry = Arc::new(registry);
@@ -60,7 +60,7 @@ async fn try_serve(socket: TcpListener, shared: Arc<Shared>) -> io::Result<Infal
                 let Ok(place) = answers.clone().try_acquire_owned() else {
                     continue;
                 };
-                let response = respond(&request, &registry, &shared);
+                let response = respond(&request, &registry, shared);
                 spawn("an answer of the metrics", async move {
                     let _ = timeout(ANSWERING, answer(client, response)).await;
                     drop(place);
