@@ -11,6 +11,7 @@
 //!   room below those that it uses, and every file of [`UNSAFE_ROOMS`].
 //! - [`programs::not_apart`]: tests start `widelane` so that it sees no folder of the machine.
 //! - [`opened::by_itself`]: what may run as root opens and writes files in one way.
+//! - [`pages::dangling`]: pages name and link files that exist.
 //! - [`promises::unkept`]: each promise of `SECURITY.md` names tests that exist.
 //! - [`reference::page`]: docs/configuration.md is what the doc comments of the configuration say.
 //!
@@ -22,6 +23,7 @@
 pub mod architecture;
 mod files;
 pub mod opened;
+pub mod pages;
 pub mod programs;
 pub mod promises;
 pub mod reference;
