@@ -2094,6 +2094,18 @@ static void shared_instance(void)
     juggle(0);
 }
 
+/* Serves a client anew in a child that has closed all descriptors of its parent's connection, and ends. */
+static _Noreturn void serve_anew(struct connection *inherited)
+{
+    struct connection *c = connect_one(new_epoll());
+
+    complete(c);
+    drop_all(c);
+    SSL_free(inherited->server);
+    fflush(stdout);
+    _exit(freed == 2 ? 5 : 6);
+}
+
 /* A child that closes everything and serves anew, as daemons do. */
 static void becomes_a_daemon(void)
 {
@@ -2104,17 +2116,11 @@ static void becomes_a_daemon(void)
     fflush(stdout);
     child = fork_once();
     if (child == 0) {
-        struct connection *d;
         int fd;
 
         for (fd = 3; fd < 200; fd++)
             close(fd);
-        d = connect_one(new_epoll());
-        complete(d);
-        drop_all(d);
-        SSL_free(c->server);
-        fflush(stdout);
-        _exit(freed == 2 ? 5 : 6);
+        serve_anew(c);
     }
     printf("child: %d\n", ended_well(child));
     complete(c);
