@@ -158,10 +158,18 @@ fn a_server_in_use_is_advised() {
     let sign = sign.unwrap_or_else(|| panic!("{line}"));
     assert!(sign["in_passes_us"].as_f64().unwrap() > 0.0, "{line}");
     assert!(line["cpu_us"].as_f64() > sign["us"].as_f64(), "{line}");
-    assert!(
-        line["full"]["cpu_us"].as_f64() <= line["now"]["cpu_us"].as_f64(),
-        "{line}"
-    );
+    // Where passes cost less than what the server has.
+    let pays = |one: &Value| {
+        one["in_passes_us"]
+            .as_f64()
+            .is_none_or(|cost| Some(cost) <= one["us"].as_f64())
+    };
+    if operations.iter().all(pays) {
+        assert!(
+            line["full"]["cpu_us"].as_f64() <= line["now"]["cpu_us"].as_f64(),
+            "{line}"
+        );
+    }
     assert!(line["ready"].as_f64().unwrap() >= 1.0, "{line}");
 }
 

@@ -195,6 +195,20 @@ impl Server {
         has_lanes(&self.log())
     }
 
+    /// Returns whether handshakes that wait together share passes of an operation: it has lanes, and a full pass costs
+    /// less than its jobs one by one. Says why not.
+    pub fn shares_passes(&self, operation: &str) -> bool {
+        let log = self.log();
+        if !has_lanes(&log) {
+            println!("SKIP: there are no lanes here, and so no handshake waits");
+        } else if !full_pass_pays(&log, operation) {
+            println!("SKIP: {operation} costs as little one by one on this machine as in lanes");
+        } else {
+            return true;
+        }
+        false
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
@@ -344,6 +358,21 @@ pub fn sanitizer() -> Option<PathBuf> {
 
 /// Prefix of the files with a sanitizer's reports.
 const REPORT: &str = "sanitizer-report";
+
+/// Returns whether a full pass of an operation costs less here than its jobs one by one, by what was measured for the
+/// backend of this log. AWS-LC may have instructions that lanes do without. True while nothing is measured, for lanes
+/// compute then.
+fn full_pass_pays(log: &str, operation: &str) -> bool {
+    let record = std::fs::read(CALIBRATION).unwrap_or_default();
+    let record: serde_json::Value = serde_json::from_slice(&record).unwrap_or_default();
+    let entries = record["entries"].as_array().into_iter().flatten();
+    let backend = log.split_once("backend ").map_or("", |(_, rest)| rest);
+    let backend = backend.split([',', ' ']).next().unwrap_or_default();
+    let mut costs = entries
+        .filter(|one| one["operation"] == operation && one["backend"] == backend)
+        .map(|one| ["lanes", "first", "further", "alone"].map(|name| one["costs"][name].as_u64().expect("a number")));
+    costs.all(|[lanes, first, further, alone]| first + (lanes - 1) * further < lanes * alone)
+}
 
 /// Returns whether a provider that has written this log computes in lanes.
 pub fn has_lanes(log: &str) -> bool {
