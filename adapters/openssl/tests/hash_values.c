@@ -123,7 +123,7 @@ static void compare(EVP_PKEY_CTX *const both[2], const struct form *form, size_t
         return;
     if (repeats && memcmp(signatures[0], signatures[1], sizes[0]) != 0)
         die(form, length, "other signatures");
-    /* What no one can verify is at least the same. */
+    /* What cannot be verified is at least the same. */
     if (!repeats || verifies(form, length, signatures[1], sizes[1])) {
         if (!verifies(form, length, signatures[0], sizes[0]))
             die(form, length, "a wrong signature");

@@ -115,7 +115,7 @@ impl<T: 'static> Drop for Suspendable<T> {
 /// The record of a suspendable call at the bottom of its stack.
 pub(crate) struct Frame<'stack> {
     yielder: &'stack Yielder<Option<Waker>, ()>,
-    /// Whom to wake when this call can go on; `None` once it is cancelled.
+    /// Waker for when this call can go on; `None` once it is cancelled.
     waker: RefCell<Option<Waker>>,
     worker: Rc<Worker>,
     alone: &'stack dyn Fn() -> bool,

@@ -518,7 +518,7 @@ fn a_reader_may_go_and_another_one_come() {
     reader.read_line(&mut line).expect("a line");
     assert!(line.contains(&first.to_string()), "{line}");
     drop(reader);
-    // No one reads this line now.
+    // Nothing reads this line now.
     let second = serve_one(server.addresses()[0], &client);
     std::thread::sleep(Duration::from_millis(200));
     line.clear();

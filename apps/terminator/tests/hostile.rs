@@ -272,7 +272,7 @@ fn the_alert_is_that_of_the_rfc() {
     config.listeners[0].client_auth = Some(required);
     let server = start(&config);
     let new = client_hello();
-    // An extension under a number that says nothing to anyone is not there.
+    // An extension under a number that is not assigned is ignored.
     let without = |hello: &[u8], extension: [u8; 2]| {
         let at = extensions(hello).find(|(kind, _)| *kind == extension);
         let mut hello = hello.to_vec();
@@ -341,7 +341,7 @@ fn records_in_the_wrong_place_are_unexpected() {
 
     // Between two fragments of a ClientHello, before the server has said anything.
     let interleaved = [&fragment(&client_hello(), 20)[..], &changed].concat();
-    // More warnings than anybody has reason to send.
+    // More warnings than an honest client sends.
     let warnings = [21, 3, 3, 0, 2, 1, 90].repeat(16);
     let empty = [21, 3, 3, 0, 0].to_vec();
     for bytes in [interleaved, warnings, empty] {

@@ -13,7 +13,7 @@ use widelane_frequency::{Machine, Profile};
 /// A user that is not root and owns nothing.
 const NOBODY: u32 = 65534;
 
-/// A profile of this machine, in a folder that everybody can read.
+/// A profile of this machine, in a folder that every user can read.
 fn profile_in(folder: &Path) -> Option<PathBuf> {
     let text = include_str!("../../../tools/frequency/tests/data/profile.json");
     let mut profile = Profile::from_json(text).expect("the sample is a profile");

@@ -297,7 +297,7 @@ fn root_is_left_behind_by_every_thread() {
         return;
     }
     let site = Site::new();
-    // The certificate is for everybody, the key for root only: it must be read before the drop.
+    // All users can read the certificate, only root the key: it must be read before the drop.
     fs::set_permissions(&site.directory, fs::Permissions::from_mode(0o755)).expect("allowed");
     fs::set_permissions(site.path("a.key"), fs::Permissions::from_mode(0o600)).expect("allowed");
     let config = site.config("127.0.0.1:0", "user = \"nobody\"\nworkers = 2\n");

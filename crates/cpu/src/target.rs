@@ -175,7 +175,7 @@ impl Target {
         self.row().needs
     }
 
-    /// Warning for users of the target: says whether anybody has seen it run on a CPU that has its instructions.
+    /// Warning for users of the target: says whether it has run on a CPU that has its instructions.
     pub const fn caveat(self) -> Option<&'static str> {
         self.row().caveat
     }

@@ -47,7 +47,7 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Refuses a folder into which others than root and this user can write, and a link, which in `/tmp` anybody
+/// Refuses a folder into which others than root and this user can write, and a link, which in `/tmp` any user
 /// could have laid.
 ///
 /// # Errors

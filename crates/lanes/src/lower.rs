@@ -127,7 +127,7 @@ impl<'a> Lowering<'a> {
             Op::Splat(_) | Op::Vector(_) => plain(self.constant(op)),
             Op::Load(Array::SCRATCH, index) => {
                 let place = index.checked_sub(self.moved);
-                assert!(place.is_some(), "a loop leaves behind it what no one reads");
+                assert!(place.is_some(), "a loop leaves a value that nothing reads");
                 Value {
                     bias: self.bias_at(place),
                     ..plain(self.push(op))

@@ -57,7 +57,7 @@ impl NoAnswer {
         Self { reason, passing: true }
     }
 
-    /// A failure that stays until somebody corrects something.
+    /// A failure that stays until an operator corrects something.
     pub fn lasting(reason: impl Into<String>) -> Self {
         let reason = reason.into();
         Self { reason, passing: false }

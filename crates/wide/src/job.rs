@@ -69,7 +69,7 @@ impl Job {
     /// Runs the closure and tells its caller. Does not panic.
     pub(crate) fn run(self) {
         // SAFETY: the closure is alive, because `lend` does not leave its frame, not even by a
-        // panic, before the latch is set, which happens below and nowhere else. No one else uses
+        // panic, before the latch is set, which happens below and nowhere else. Nothing else uses
         // it: `lend` makes one `Job` and does not touch the closure until then, and `run` consumes
         // it. The closure catches the panics of the user's closure.
         unsafe { (*self.run)() };

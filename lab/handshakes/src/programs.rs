@@ -23,7 +23,7 @@ pub(crate) fn exchange(software: Software) -> &'static [&'static str] {
         Software::Redis | Software::RedisThreads | Software::Valkey | Software::ValkeyThreads => {
             &["--send", r"PING\r\n", "--expect", r"+PONG\r\n"]
         }
-        // The console of PgBouncer, which lets everybody in.
+        // The console of PgBouncer, which asks for no password.
         Software::Pgbouncer => &[
             "--starttls",
             "postgres",

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::thread;
 use std::time::Duration;
-pub(crate) use traffic::Anybody;
+pub(crate) use traffic::AnyCertificate;
 use traffic::{Client, Turn};
 use widelane_samples::kinds::{RELAY_BULK, RELAY_SMALL};
 use widelane_samples::{Group, Source, named};

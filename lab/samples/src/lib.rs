@@ -1,6 +1,6 @@
 //! Records of measurements as they are read again, and the tables that follow from their rounds.
 //!
-//! [`Record`] reads a file of JSON lines that `handshakes` wrote, or anybody else: what is wrong in
+//! [`Record`] reads a file of JSON lines that `handshakes` or another program wrote: what is wrong in
 //! it becomes a [`Fault`] with file and line, and the rest is kept. [`kinds`] says for each kind of line
 //! which [`Table`] it becomes. A table writes itself for a terminal ([`Table::text`]) and in Markdown
 //! ([`Table::markdown`]); `report` writes it in HTML. Each number in it is a [`Figure`], which knows the lines

@@ -181,7 +181,7 @@ fn reason(error: &io::Error, counters: bool, paranoid: Option<i32>) -> String {
     match paranoid {
         _ if !counters => "this machine (or its hypervisor) offers no performance counters".to_owned(),
         Some(level) if refused => format!(
-            "{error}: kernel.perf_event_paranoid is {level}; at 2 or less everybody may count \
+            "{error}: kernel.perf_event_paranoid is {level}; at 2 or less every user may count \
              what their own threads do, above that root or CAP_PERFMON"
         ),
         _ if refused => {

@@ -340,7 +340,7 @@ impl Profile {
     }
 }
 
-/// A name from a file, which anybody may have written.
+/// A name from a file, which any user may have written.
 fn quoted(name: &str) -> String {
     format!("`{}`", name.escape_debug())
 }

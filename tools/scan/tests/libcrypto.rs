@@ -1,4 +1,4 @@
-//! A stripped library that everybody has.
+//! A stripped library that every distribution has.
 
 use std::path::Path;
 use widelane_scan::{Class, scan_file};

@@ -105,7 +105,7 @@ struct Claim {
     weight: f64,
 }
 
-/// Divides `cpus` by weight, with nothing for anybody beyond what it wants.
+/// Divides `cpus` by weight, and gives none more than it wants.
 fn divide(cpus: f64, mut claims: Vec<Claim>) -> Vec<(usize, f64)> {
     // Members that want least for their weight come first: what they leave is for the others.
     claims.sort_by(|a, b| (a.wanted / a.weight).total_cmp(&(b.wanted / b.weight)));

@@ -131,7 +131,7 @@ pub(crate) fn lock(folder: &Folder) -> Result<File, SteerError> {
     }
 }
 
-/// The process of root's steerer of the machine, for anybody else: root's has precedence.
+/// The process of root's steerer of the machine, for any other user: root's has precedence.
 pub(crate) fn overruled(roots: &Folder) -> Option<i32> {
     if rustix::process::geteuid().is_root() {
         return None;

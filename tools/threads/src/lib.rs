@@ -7,7 +7,7 @@
 //! container a process is, and [`Weights`] what share of the CPUs the kernel gives a cgroup. [`Socket`]
 //! is what waits in a TCP socket.
 //!
-//! The formats that everybody parses are read by the crate `procfs-core`. This crate reads the few
+//! Usual formats are read by the crate `procfs-core`. This crate reads the few
 //! that it does not know, or whose content need not be text.
 //!
 //! This crate decides nothing, and changes nothing but a number in another process's memory, for who asks

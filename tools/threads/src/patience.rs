@@ -91,7 +91,7 @@ impl Drop for Begun {
     }
 }
 
-/// For what takes less than a millisecond, if no one holds it up.
+/// For what takes less than a millisecond, if its owner does not hold it up.
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
 /// For the content of a file, which may come from a slow disk.
 pub(crate) const LONG: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
-//! Programs that nobody has set up, but that a server or a shell starts with the variables of `widelane setup`: they
-//! say and agree on the same as without.
+//! Programs that were not set up, and that a server or a shell starts with the variables of `widelane setup`: their
+//! output and their handshakes are the same as without.
 
 #![forbid(unsafe_code)]
 

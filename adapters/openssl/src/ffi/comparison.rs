@@ -2,7 +2,7 @@
 //! and kept with the calibration.
 //!
 //! The default provider's functions are called as libssl calls them in a handshake: with a new context for each
-//! signature and agreement. Keys are made by OpenSSL; those whose making takes long are everybody's.
+//! signature and agreement. Keys are made by OpenSSL; those that take long to make are public ones.
 
 use std::ffi::{CStr, CString};
 use std::ptr;

@@ -170,8 +170,8 @@ static LIBCRYPTO: OnceLock<LibCrypto> = OnceLock::new();
 struct Library(*mut c_void);
 
 impl Library {
-    /// The library that holds the code at this address; if it cannot be told, all that the program
-    /// has loaded for everybody.
+    /// The library that holds the code at this address; if that is not known, the
+    /// global scope of the program (`RTLD_DEFAULT`).
     fn of(address: *const ()) -> Self {
         let mut info: libc::Dl_info = libc::Dl_info {
             dli_fname: ptr::null(),

@@ -189,7 +189,7 @@ impl Default for Limits {
 
 impl PerSource {
     /// Half of the handshakes of a small server would refuse one busy client. Where the whole
-    /// server has fewer places than this, the places are for everybody who comes first.
+    /// server has fewer places than this, they go to the clients that come first.
     pub const LEAST_HANDSHAKES: usize = 64;
 
     /// The limit of handshakes, on a server that has places for `all`.

@@ -191,7 +191,7 @@ fn fail(error: HandshakeError, peer: SocketAddr, log: &mut LogEntry, worker: &Wo
     worker.stats.failed(failure);
     log.failed(failure.name());
     let (result, reason) = (failure.name(), error.as_deref().map(reason::of));
-    // Of certificates the log always tells, since the operator has chosen who may come; of all else, which anybody can
+    // Of certificates the log always tells, since the operator has chosen who may come; of all else, which any client can
     // cause, only on demand.
     match failure {
         Failure::Certificate => {

@@ -6,7 +6,7 @@
 //! What comes from the peer is checked as the standard asks: an encapsulation key for its length
 //! and for coefficients that are not reduced (FIPS 203, section 7.2), a ciphertext for its length
 //! (7.3). A ciphertext of the right length is never refused; if it was not made for the key, the
-//! answer is a secret that no one else knows ("implicit rejection"). A decapsulation key is
+//! answer is a secret that only its owner knows ("implicit rejection"). A decapsulation key is
 //! checked once, when it is loaded.
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ impl Task for Signing {
 }
 
 impl Size {
-    /// A private key of this size for measurements, which everybody knows: PKCS#1.
+    /// A private key of this size for measurements, which is public: PKCS#1.
     pub fn specimen(self) -> &'static [u8] {
         match self {
             Self::Rsa2048 => include_bytes!("specimens/rsa2048.der"),

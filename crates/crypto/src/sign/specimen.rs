@@ -1,4 +1,4 @@
-//! Requests for measurements, by keys that everybody knows.
+//! Requests for measurements, by keys that are public.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

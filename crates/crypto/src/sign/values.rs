@@ -35,7 +35,7 @@ impl Algorithm {
     }
 
     /// Values of a key for measurements, of the operation in this place of [`operations`](Self::operations); `None`
-    /// where a new key is made as fast. Everybody knows it.
+    /// where a new key is made as fast. It is public.
     pub fn specimen_values(self, operation: usize) -> Option<Vec<(&'static CStr, &'static [u8])>> {
         let size = rsa::Size::ALL.get(operation).filter(|_| self == Self::Rsa)?;
         let key = RsaPrivateKeyRef::from_der(size.specimen()).expect("our own key is sound");

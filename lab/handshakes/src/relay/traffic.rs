@@ -51,7 +51,7 @@ impl<'a> Client<'a> {
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(io::Error::other)?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody))
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate))
             .with_no_client_auth();
         config.resumption = Resumption::disabled();
         Ok(Self {
@@ -277,9 +277,9 @@ impl Crowd {
 
 /// Certificates are not what is measured.
 #[derive(Debug)]
-pub(crate) struct Anybody;
+pub(crate) struct AnyCertificate;
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -200,7 +200,7 @@ pub fn keeps_metrics_from_strangers(manifest: &Manifest) {
     assert!(!opening.is_empty(), "{name}: no pod may");
     for rule in opening {
         let from = rule["from"].as_array();
-        assert!(from.is_some_and(|from| !from.is_empty()), "{name}: everybody may");
+        assert!(from.is_some_and(|from| !from.is_empty()), "{name}: all may");
     }
 }
 

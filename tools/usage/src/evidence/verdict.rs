@@ -8,7 +8,7 @@ use crate::interval::Sampled;
 pub(super) struct Facts {
     /// True if the upper halves of registers were in use.
     pub(super) upper: bool,
-    /// Code that the process was found executing, if anybody looked.
+    /// Code that the process was found executing; `None` if no sample was taken.
     pub(super) ran: Option<Ran>,
     /// Code that the process could execute.
     pub(super) has: Has,
