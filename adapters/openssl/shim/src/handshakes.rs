@@ -114,6 +114,20 @@ impl Handshake {
         (socket.is_in_an_instance() || socket.is_in_the_set()) && is_nonblocking(self.fd)
     }
 
+    /// Returns whether its descriptor is still that of the socket with which its call began: not if the server has closed it
+    /// and is about to free the connection. The number may be another connection's then.
+    fn has_its_socket(&self) -> bool {
+        self.socket().is_open()
+    }
+
+    /// Returns whether it can go on although the server has not asked.
+    fn goes_on_unasked(&self) -> bool {
+        self.state.get() == State::Ready
+            && self.is_own()
+            && self.has_its_socket()
+            && !connections::is_abandoned(self.ssl)
+    }
+
     /// Way in which its thread learns that it can go on, or why it shares no pass. A thread that waits by `poll` may serve
     /// one connection only: it shares passes with other threads while it blocks.
     fn way(&self) -> Way {
@@ -456,8 +470,9 @@ pub(crate) fn settle(ssl: Ssl) -> bool {
             return true;
         }
         run_all_passes(handshake);
-        if handshake.state.get() == State::Suspended && handshake.is_own() {
-            // Nothing runs its job.
+        let is_stuck = handshake.state.get() == State::Suspended && handshake.is_own();
+        if is_stuck || !handshake.has_its_socket() {
+            // Nothing runs its job, or the bytes would be another connection's.
             cancel(handshake);
             finish(handshake, TRY_AGAIN);
             return true;
@@ -472,7 +487,7 @@ pub(crate) fn settle_before_move(fd: c_int, epoll: c_int) {
     if SUSPENDED.get() == 0 || waits::is_waited_in(epoll) {
         return;
     }
-    for ssl in own(|one| one.fd == fd && one.is_left()) {
+    for ssl in own(|one| one.fd == fd && one.is_left() && one.has_its_socket()) {
         settle(ssl);
     }
 }
@@ -500,11 +515,11 @@ pub(crate) fn go_on_unasked() -> bool {
         with_ready(is_new) == Some(true)
     };
     let are_told_again = ended.iter().filter(|ssl| again(ssl)).count() > 0;
-    let left = own(|one| one.state.get() == State::Ready && one.is_own());
+    let left = own(Handshake::goes_on_unasked);
     for ssl in &left {
         // SAFETY: rule 2. What goes on may end others.
         let handshake = find(*ssl).map(|found| unsafe { &*found });
-        if let Some(handshake) = handshake.filter(|one| one.state.get() == State::Ready) {
+        if let Some(handshake) = handshake.filter(|one| one.goes_on_unasked()) {
             go_on_by_itself(handshake);
         }
     }

@@ -28,7 +28,8 @@ impl Socket {
         registrations::get(self.fd).filter(|found| found.file == self.file)
     }
 
-    fn is_open(self) -> bool {
+    /// Returns whether the descriptor is still that of the file that it was.
+    pub(crate) fn is_open(self) -> bool {
         registrations::file(self.fd) == Some(self.file)
     }
 

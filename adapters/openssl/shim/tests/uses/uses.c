@@ -778,6 +778,43 @@ static void replaced_by_dup2(void)
     printf("events: %d\n", epoll_wait(epoll, &event, 1, 20));
 }
 
+/* The number of the socket becomes another connection's before the first one is freed: no byte of the first comes there. */
+static void number_used_again(void)
+{
+    int way;
+
+    for (way = 0; way < 4; way++) {
+        int epoll = new_epoll(), elsewhere = epoll_create1(0), ends[2];
+        struct connection *c = connect_one(epoll);
+        struct epoll_event event = { .events = EPOLLIN };
+        char bytes[16];
+
+        call_once(c);
+        close(c->ends[0]);
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0 && ends[0] == c->ends[0]);
+        CHECK(send(ends[1], "hello", 5, 0) == 5);
+        if (way == 0)
+            CHECK(epoll_wait(epoll, &event, 1, 5) == 0);
+        else if (way == 1)
+            CHECK(poll(NULL, 0, 5) == 0);
+        else if (way == 2)
+            CHECK(epoll_ctl(elsewhere, EPOLL_CTL_ADD, ends[0], &event) == 0);
+        else
+            SSL_set_accept_state(c->server);
+        CHECK(poll(NULL, 0, 5) == 0);
+        drop(c);
+        printf("way %d: %d sent, ", way, (int)recv(ends[1], bytes, sizeof bytes, 0));
+        printf("%d received\n", (int)recv(ends[0], bytes, sizeof bytes, 0));
+        close(ends[0]);
+        close(ends[1]);
+        SSL_free(c->client);
+        close(c->ends[1]);
+        close(epoll);
+        close(elsewhere);
+        free(c);
+    }
+}
+
 static void close_everything(void)
 {
     int i;
@@ -2195,6 +2232,7 @@ static const struct use {
     USE(shut_down, 1),
     USE(close_before_free, 1),
     USE(replaced_by_dup2, 1),
+    USE(number_used_again, 1),
     USE(close_everything, 1),
     USE(fork_and_free, 1),
     USE(fork_and_serve, 1),
