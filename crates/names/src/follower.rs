@@ -176,7 +176,8 @@ mod tests {
         for _ in 0..2 {
             names.follow(hosts(&["a.test"]), true);
             let (host, answer) = answers.recv().unwrap();
-            assert!(host == "a.test" && answer.unwrap_err().passing);
+            let fault = answer.unwrap_err();
+            assert!(host == "a.test" && fault.passing && fault.reason.contains("a fault of the program"));
         }
     }
 

@@ -198,8 +198,8 @@ fn said(named: &Named, proof: &Proof) -> String {
         }
         (Verdict::NoCpu, _) => {
             return cannot_tell(&format!(
-                "a block had no CPU time, of {counted}. Do the threads of this server end with their connections? \
-                 Their time is lost then. Compare the server as a whole with and without (--off, --on)."
+                "{counted}, and no CPU time was seen in one of them. Where a thread ends with its connection, its time \
+                 is not seen. Compare the CPU time of the whole server with --off and --on."
             ));
         }
         (_, None) => {
@@ -461,7 +461,7 @@ mod tests {
         assert!(same.contains("No difference is seen") && same.contains("0.98 to 1.02 times"));
         for (verdict, with, words) in [
             (Verdict::TooFew, None, "signatures, in 12 blocks are too few"),
-            (Verdict::NoCpu, None, "a block had no CPU time"),
+            (Verdict::NoCpu, None, "no CPU time was seen"),
             (Verdict::Unused, with, "no handshake used lanes"),
             (Verdict::NotHeeded, with, "in lanes in the blocks without them"),
         ] {
