@@ -44,8 +44,8 @@ pub(crate) mod tests {
         assert_eq!(failing(|| guarded(|| 7)), None);
     }
 
-    /// Every function that C can call is a stand-in, which the macro in `calls` puts behind the boundary, or
-    /// begins with the boundary itself.
+    /// Every function that C can call is a stand-in, of which the macro in `calls` puts behind the boundary what could
+    /// panic, or begins with the boundary itself.
     #[test]
     fn no_function_for_c_is_without_the_boundary() {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -67,7 +67,7 @@ pub(crate) mod tests {
                         continue;
                     }
                     let body = rest[end + 1..].trim_start();
-                    let stand_in = name == "$name" && path.ends_with("calls.rs");
+                    let stand_in = ["$name", "whole"].contains(&name) && path.ends_with("calls.rs");
                     assert!(
                         stand_in || body.starts_with("guarded("),
                         "{}: {name} does not begin with `guarded`",

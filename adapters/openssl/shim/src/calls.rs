@@ -8,15 +8,18 @@
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::ops::RangeInclusive;
-use std::{ptr, slice};
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use std::{mem, ptr, slice};
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval};
+use widelane_status::Way;
 
 use crate::backlog;
 use crate::boundary::guarded;
 use crate::connections;
+use crate::established;
 use crate::events::{Loop, Next, Seen};
-use crate::handshakes::{self, Step};
+use crate::handshakes::{self, Needs, Step};
 use crate::imports;
 use crate::originals::{self, InfoCallback, Ssl};
 use crate::registrations;
@@ -43,11 +46,14 @@ fn handshake_first_or_0(ssl: Ssl) -> Option<c_int> {
 
 /// Functions that OpenSSL and the C library export, each with its original. `instead` may say what the
 /// caller gets without the original, `apart` and `ended` of which connection the call is, `ended` where nothing is to be
-/// done for one whose handshake has ended, and `then` takes notice of the result. `waits` is as `instead`, outside of the boundary: a thread may be cancelled there.
+/// done for one whose handshake has ended, and `then` takes notice of the result. `waits` is as `instead`, outside of the
+/// boundary: a thread may be cancelled there. Where `plain` is true, and for connections that [`established`] has,
+/// the call is the original's from the beginning: this costs a few instructions and no frame.
 macro_rules! stand_ins {
     ($(
         $(#[$meta:meta])*
         $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $original:ident
+        $(, plain $plain:block)?
         $(, ended $ended:ident)?
         $(, apart $ssl:ident)?
         $(, instead $instead:block)?
@@ -72,27 +78,51 @@ macro_rules! stand_ins {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case, unreachable_pub)]
         pub unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $result)? {
-            let _is_alone = false $(|| handshakes::is_alone($ended))?;
-            $(
-            if !_is_alone && let Some(answer) = guarded(|| $instead).flatten() {
-                return answer;
-            }
-            )?
-            $(
-            if let Some(answer) = $waits {
-                return answer;
-            }
-            )?
-            $(let _apart = if _is_alone { None } else { Some(handshakes::apart($ssl)) };)?
-            // SAFETY: the caller's promise.
-            let result = unsafe { originals::$original($($argument),*) };
-            $(
-            guarded(|| {
-                let $done = result;
-                $then
+            const HAS_PLAIN_CALLS: bool = false $(|| is_given(stringify!($plain)))? $(|| is_given(stringify!($ended)))?;
+            /// The original, once a whole call has found it; until then that call.
+            static ORIGINAL: AtomicPtr<c_void> = AtomicPtr::new(match HAS_PLAIN_CALLS {
+                true => whole as *mut c_void,
+                false => ptr::null_mut(),
             });
-            )?
-            result
+            if false $(|| $plain)? $(|| established::is_alone($ended))? {
+                let original = ORIGINAL.load(Relaxed);
+                // SAFETY: the type is that of both; the caller's promise.
+                return unsafe {
+                    mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) $(-> $result)?>(original)(
+                        $($argument),*
+                    )
+                };
+            }
+            #[inline(never)]
+            unsafe extern "C-unwind" fn whole($($argument: $type),*) $(-> $result)? {
+                let _needs = Needs::Everything;
+                $(let _needs = guarded(|| handshakes::needs($ended)).unwrap_or(Needs::Nothing);)?
+                $(
+                if _needs == Needs::Everything && let Some(answer) = guarded(|| $instead).flatten() {
+                    return answer;
+                }
+                )?
+                $(
+                if let Some(answer) = $waits {
+                    return answer;
+                }
+                )?
+                $(let _apart = (_needs != Needs::Nothing).then(|| handshakes::apart($ssl));)?
+                if HAS_PLAIN_CALLS && let Some(found) = originals::found::$original.get() {
+                    ORIGINAL.store(found.as_ptr(), Relaxed);
+                }
+                // SAFETY: the caller's promise.
+                let result = unsafe { originals::$original($($argument),*) };
+                $(
+                guarded(|| {
+                    let $done = result;
+                    $then
+                });
+                )?
+                result
+            }
+            // SAFETY: the caller's promise.
+            unsafe { whole($($argument),*) }
         }
         )*
     };
@@ -319,6 +349,7 @@ stand_ins! {
     /// `epoll_wait(2)`.
     epoll_wait(epoll: c_int, events: *mut epoll_event, max: c_int, timeout: c_int) -> c_int
         = epoll_wait,
+        plain { waits::is_plain(epoll) },
         waits {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::epoll_wait(epoll, events, max, 0) };
@@ -330,6 +361,7 @@ stand_ins! {
     epoll_pwait(
         epoll: c_int, events: *mut epoll_event, max: c_int, timeout: c_int, mask: *const sigset_t
     ) -> c_int = epoll_pwait,
+        plain { waits::is_plain(epoll) },
         waits {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::epoll_pwait(epoll, events, max, 0, mask) };
@@ -342,6 +374,7 @@ stand_ins! {
         epoll: c_int, events: *mut epoll_event, max: c_int, timeout: *const timespec,
         mask: *const sigset_t
     ) -> c_int = epoll_pwait2,
+        plain { waits::is_plain(epoll) },
         waits {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::epoll_pwait2(epoll, events, max, &NOW, mask) };
@@ -351,6 +384,7 @@ stand_ins! {
 
     /// `poll(2)`.
     poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = poll,
+        plain { waits::is_plain_for_a_set(Way::Poll) },
         waits {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::poll(fds, count, 0) };
@@ -365,6 +399,7 @@ stand_ins! {
 
     /// `poll(2)` of programs that are built with checks.
     __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, len: usize) -> c_int = poll_chk,
+        plain { waits::is_plain_for_a_set(Way::Poll) },
         waits {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::poll_chk(fds, count, 0, len) };
@@ -375,6 +410,7 @@ stand_ins! {
     /// `ppoll(2)`.
     ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int
         = ppoll,
+        plain { waits::is_plain_for_a_set(Way::Poll) },
         waits {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::ppoll(fds, count, &NOW, mask) };
@@ -386,6 +422,7 @@ stand_ins! {
     __ppoll_chk(
         fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, len: usize
     ) -> c_int = ppoll_chk,
+        plain { waits::is_plain_for_a_set(Way::Poll) },
         waits {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::ppoll_chk(fds, count, &NOW, mask, len) };
@@ -397,6 +434,7 @@ stand_ins! {
     select(
         count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set, timeout: *mut timeval
     ) -> c_int = select,
+        plain { waits::is_plain_for_a_set(Way::Select) },
         waits {
             let sets = [read, write, other];
             // SAFETY: the caller's promise.
@@ -420,6 +458,7 @@ stand_ins! {
         count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
         timeout: *const timespec, mask: *const sigset_t
     ) -> c_int = pselect,
+        plain { waits::is_plain_for_a_set(Way::Select) },
         waits {
             let sets = [read, write, other];
             // SAFETY: the caller's promise.
@@ -696,6 +735,11 @@ fn can_last(timeout: *const timespec) -> bool {
     // SAFETY: the server passes a time or null.
     let time = unsafe { timeout.as_ref() };
     time.is_none_or(|time| time.tv_sec != 0 || time.tv_nsec != 0)
+}
+
+/// Makes a part of a stand-in's definition count.
+const fn is_given(_: &str) -> bool {
+    true
 }
 
 /// The functions of the C library are looked up while this library is loaded.

@@ -8,9 +8,10 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use crate::established;
 use crate::originals::Ssl;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,8 +73,10 @@ pub(crate) fn taken(ssl: Ssl, handshake: usize) {
 pub(crate) fn is_freed(ssl: Ssl, handshake: usize) {
     if look(ssl).is_some_and(|known| known.call != Call::None && known.handshake == handshake) {
         end(ssl);
-        with_all(|all| all.lost.push(handshake));
-        LOST.fetch_add(1, Relaxed);
+        with_all(|all| {
+            all.lost.push(handshake);
+            all.show();
+        });
     }
 }
 
@@ -91,9 +94,8 @@ pub(crate) fn is_lost(handshake: usize) -> bool {
 /// Nothing is left of this handshake.
 pub(crate) fn is_dropped(handshake: usize) {
     with_all(|all| {
-        let before = all.lost.len();
         all.lost.retain(|lost| *lost != handshake);
-        LOST.fetch_sub(before - all.lost.len(), Relaxed);
+        all.show();
     });
 }
 
@@ -138,12 +140,15 @@ pub(crate) fn is_abandoned(ssl: Ssl) -> bool {
 
 /// Returns whether any connection was ever used on a thread that does not have its call.
 pub(crate) fn were_moved() -> bool {
-    MOVED.load(Relaxed) > 0
+    MOVED.load(Relaxed)
 }
 
 /// A thread has used a connection in the middle of another thread's call.
 pub(crate) fn moved() {
-    MOVED.fetch_add(1, Relaxed);
+    with_all(|all| {
+        all.moved = true;
+        all.show();
+    });
 }
 
 /// The program has taken one more reference.
@@ -172,8 +177,23 @@ pub(crate) fn forget(ssl: Ssl) {
 pub(crate) struct All {
     /// By the address of the connection.
     known: HashMap<usize, Known>,
+    /// Connections of which more is known than their references.
+    calls: usize,
     /// Handshakes whose connections are gone.
     lost: Vec<usize>,
+    moved: bool,
+}
+
+impl All {
+    /// Shows to all threads what they look at without the lock.
+    fn show(&self) {
+        COUNT.store(self.known.len(), Relaxed);
+        CALLS.store(self.calls, Relaxed);
+        LOST.store(self.lost.len(), Relaxed);
+        LEFT.store(self.calls + self.lost.len(), Relaxed);
+        MOVED.store(self.moved, Relaxed);
+        established::show(self.calls == 0 && !self.moved);
+    }
 }
 
 pub(crate) type Locked = MutexGuard<'static, All>;
@@ -184,14 +204,25 @@ pub(crate) fn lock() -> Locked {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether anything is known of any connection. A program that moves a connection passes it from thread to thread in
-/// some order, in which this comes, too.
-pub(crate) fn are_known() -> bool {
-    COUNT.load(Relaxed) > 0
+/// Returns whether a call of any connection's is under way, or has ended unasked. A program that moves a connection
+/// passes it from thread to thread in some order, in which this comes, too.
+pub(crate) fn are_under_way() -> bool {
+    CALLS.load(Relaxed) > 0
+}
+
+/// Returns whether a wait could have anything to do, for a call that is under way or for a connection that is gone.
+#[inline(always)]
+pub(crate) fn are_left() -> bool {
+    LEFT.load(Relaxed) > 0
+}
+
+/// Returns whether a call of this connection's is under way, or has ended unasked.
+pub(crate) fn has_a_call(ssl: Ssl) -> bool {
+    are_under_way() && look(ssl).is_some_and(|known| known.call != Call::None)
 }
 
 fn look(ssl: Ssl) -> Option<Known> {
-    if !are_known() {
+    if COUNT.load(Relaxed) == 0 {
         return None;
     }
     with_all(|all| all.known.get(&ssl.addr()).copied())
@@ -200,11 +231,14 @@ fn look(ssl: Ssl) -> Option<Known> {
 fn change<R>(ssl: Ssl, change: impl FnOnce(&mut Known) -> R) -> R {
     with_all(|all| {
         let known = all.known.entry(ssl.addr()).or_default();
+        let had_a_call = known.call != Call::None;
         let result = change(known);
+        let has_a_call = known.call != Call::None;
         if *known == Known::default() {
             all.known.remove(&ssl.addr());
         }
-        COUNT.store(all.known.len(), Relaxed);
+        all.calls = all.calls + usize::from(has_a_call) - usize::from(had_a_call);
+        all.show();
         result
     })
 }
@@ -247,8 +281,11 @@ thread_local! {
 
 static LOST: AtomicUsize = AtomicUsize::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+/// Sum of both that a wait looks at.
+static LEFT: AtomicUsize = AtomicUsize::new(0);
 static ABANDONED: AtomicUsize = AtomicUsize::new(0);
-static MOVED: AtomicUsize = AtomicUsize::new(0);
+static MOVED: AtomicBool = AtomicBool::new(false);
 
 #[cfg(test)]
 mod tests {

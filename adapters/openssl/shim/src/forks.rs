@@ -8,13 +8,14 @@
 //! The child of `vfork` runs in the memory of its parent. No function is called at such a fork:
 //! [`is_own`] tells it apart by its number.
 
+use std::arch::asm;
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::boundary::guarded;
-use crate::{backlog, connections, handshakes, registrations, waits};
+use crate::{backlog, connections, handshakes, registrations};
 
 /// Takes notice of forks from now on.
 pub(crate) fn begin() {
@@ -29,6 +30,16 @@ pub(crate) fn begin() {
 /// Returns whether the memory is that of the process that runs.
 pub(crate) fn is_own() -> bool {
     OWNER.load(Relaxed) == std::process::id()
+}
+
+/// A number that no other thread has at the same time. The thread has it in the child of a fork, too.
+#[inline(always)]
+pub(crate) fn this_thread() -> u64 {
+    let thread;
+    // SAFETY: reads the address of the thread's control block, which lies at its beginning (System V ABI for AMD64,
+    // thread-local storage).
+    unsafe { asm!("mov {}, fs:[0]", out(reg) thread, options(pure, nomem, nostack, preserves_flags)) };
+    thread
 }
 
 unsafe extern "C" fn prepare() {
@@ -47,7 +58,7 @@ unsafe extern "C" fn child() {
     guarded(|| {
         OWNER.store(std::process::id(), Relaxed);
         drop(HELD.take().map(ManuallyDrop::into_inner));
-        registrations::forked(waits::this_thread());
+        registrations::forked(this_thread());
         if !connections::is_busy() {
             handshakes::forked();
         }

@@ -37,6 +37,7 @@ use widelane_status::Way;
 
 use crate::boundary::guarded;
 use crate::connections;
+use crate::established;
 use crate::originals::{self, InfoCallback, Ssl};
 use crate::signals::Place;
 use crate::waits::{self, Socket, Told, Watch};
@@ -84,6 +85,9 @@ struct Handshake {
 impl Handshake {
     /// Changes the state, and counts the handshakes of which the server was told to try again.
     fn set_state(&self, state: State) {
+        if state.waits() {
+            established::remove(self.ssl);
+        }
         let before = self.state.replace(state);
         let count = SUSPENDED.get() + usize::from(state.waits()) - usize::from(before.waits());
         SUSPENDED.set(count);
@@ -440,6 +444,7 @@ fn try_again(handshake: &Handshake) -> c_int {
 /// and neither touches the socket nor calls the server back. False if the call is another
 /// thread's: then the connection must stay as it is.
 pub(crate) fn end(ssl: Ssl) -> bool {
+    established::remove(ssl);
     let Some(handshake) = find(ssl) else {
         return !connections::is_under_way(ssl);
     };
@@ -580,6 +585,7 @@ pub(crate) fn is_told_no_more(ssl: Ssl) {
 
 /// A new connection has this address: what is known is of one that went away unseen.
 pub(crate) fn is_new(ssl: Ssl) {
+    established::remove(ssl);
     connections::forget(ssl);
     is_told_no_more_of_anothers(ssl);
 }
@@ -601,16 +607,39 @@ pub(crate) fn are_under_way() -> bool {
 
 /// Whether a wait of this thread has anything to do.
 pub(crate) fn are_left() -> bool {
-    connections::are_known() && SUSPENDED.get() > 0 || connections::are_lost()
+    connections::are_left() && (connections::are_under_way() && SUSPENDED.get() > 0 || connections::are_lost())
 }
 
-/// Whether nothing is to be done before or after a call for a connection, as far as can be seen at a glance: its handshake
-/// has ended, and no other is known of in the process. Programs that never suspend one pay only for this.
-#[inline(always)]
-pub(crate) fn is_alone(ssl: Ssl) -> bool {
-    // SAFETY: the server passes a connection.
-    let has_ended = || table::passes().is_none() || unsafe { originals::ssl_in_init(ssl) } == 0;
-    !connections::are_known() && !connections::were_moved() && !ssl.is_null() && has_ended()
+/// What a call for a connection needs beside the original.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    Nothing,
+    /// To be kept apart from other handshakes ([`apart`]): its own has ended.
+    Apart,
+    Everything,
+}
+
+/// What a call needs that could do a part of a handshake, or that is about the call before.
+pub(crate) fn needs(ssl: Ssl) -> Needs {
+    if ssl.is_null() || connections::were_moved() {
+        return Needs::Everything;
+    }
+    let is_established = established::has(ssl) || {
+        // SAFETY: the server passes a connection.
+        let is_it = unsafe { originals::ssl_in_init(ssl) } == 0 && !connections::has_a_call(ssl);
+        if is_it {
+            established::insert(ssl);
+        }
+        is_it
+    };
+    let are_others = connections::are_under_way();
+    match is_established {
+        true if are_others => Needs::Apart,
+        true => Needs::Nothing,
+        // Nothing is suspended without a provider.
+        false if !are_others && table::passes().is_none() => Needs::Nothing,
+        false => Needs::Everything,
+    }
 }
 
 /// Number of handshakes of this thread that wait or can go on.
@@ -788,7 +817,6 @@ fn begin(ssl: Ssl, fd: c_int) -> Option<*const Handshake> {
     if !is_set {
         return None;
     }
-    waits::begin();
     let handshake = Box::new(Handshake {
         ssl,
         fd,
@@ -807,7 +835,9 @@ fn begin(ssl: Ssl, fd: c_int) -> Option<*const Handshake> {
     });
     let address: *const Handshake = &raw const *handshake;
     forget(ssl);
-    with_table(|table| table.insert(ssl.addr(), handshake)).map(|_| address)
+    let inserted = with_table(|table| table.insert(ssl.addr(), handshake));
+    waits::begin();
+    inserted.map(|_| address)
 }
 
 /// The index of our value among those of a connection.

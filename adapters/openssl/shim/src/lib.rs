@@ -36,6 +36,8 @@ mod boundary;
 #[allow(unsafe_code)]
 mod calls;
 mod connections;
+#[allow(unsafe_code)]
+mod established;
 mod events;
 #[allow(unsafe_code)]
 mod forks;

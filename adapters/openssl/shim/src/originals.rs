@@ -43,10 +43,10 @@ macro_rules! originals {
         }
         )*
 
-        mod found {
+        pub(crate) mod found {
             #![allow(non_upper_case_globals)]
             use super::{Found, Library};
-            $(pub(super) static $name: Found = Found::new($symbol, Library::$library);)*
+            $(pub(crate) static $name: Found = Found::new($symbol, Library::$library);)*
         }
 
         static ALL: &[&Found] = &[$(&found::$name),*];
@@ -61,7 +61,7 @@ pub(crate) fn look_up() {
 }
 
 /// A function of a library.
-struct Found {
+pub(crate) struct Found {
     symbol: &'static CStr,
     library: Library,
     /// Its address, null before it was looked up, or [`MISSING`].
@@ -85,7 +85,7 @@ impl Found {
     }
 
     #[inline]
-    fn get(&self) -> Option<NonNull<c_void>> {
+    pub(crate) fn get(&self) -> Option<NonNull<c_void>> {
         let mut address = self.address.load(Relaxed);
         if address.is_null() {
             address = self.find();

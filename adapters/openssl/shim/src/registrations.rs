@@ -50,12 +50,15 @@ struct Place {
     /// Number of files with this number that were closed.
     file: AtomicU32,
     marks: AtomicU32,
-    /// Of an instance: the thread that waits in it, or [`SEVERAL`]; 0: none does.
+    /// Of an instance: the thread that waits in it, perhaps with [`FORGOTTEN`], or [`SEVERAL`]; 0: none does.
     waiter: AtomicU64,
 }
 
 /// Threads.
 const SEVERAL: u64 = u64::MAX;
+
+/// The thread does not keep the instance among those in which it waits. The number of a thread is even: it is an address.
+const FORGOTTEN: u64 = 1;
 
 /// The descriptor was accepted and is not registered yet.
 const NEW: u32 = 1;
@@ -216,6 +219,9 @@ pub(crate) fn waits(epoll: Instance, thread: u64) -> bool {
     if known == SEVERAL {
         return false;
     }
+    if known == thread | FORGOTTEN {
+        return (place.waiter.compare_exchange(known, thread, Relaxed, Relaxed)).is_ok();
+    }
     HIGHEST.fetch_max(epoll.descriptor(), Relaxed);
     place.marks.fetch_or(EPOLL, Relaxed);
     let is_first = (place.waiter.compare_exchange(0, thread, Relaxed, Relaxed)).is_ok();
@@ -223,6 +229,23 @@ pub(crate) fn waits(epoll: Instance, thread: u64) -> bool {
         place.waiter.store(SEVERAL, Relaxed);
     }
     is_first
+}
+
+/// The thread does not keep the instance, in which it may have waited: its next wait there is as its first. A thread may
+/// have the number of one that has ended.
+pub(crate) fn forget_waiter(epoll: Instance, thread: u64) {
+    if let Some(place) = SLOTS.get(epoll.descriptor()) {
+        let _ = (place.waiter).compare_exchange(thread, thread | FORGOTTEN, Relaxed, Relaxed);
+    }
+}
+
+/// Returns whether a wait of the thread in the instance with this descriptor shows nothing new: it keeps the instance, or
+/// several threads wait there.
+#[inline(always)]
+pub(crate) fn is_kept(epoll: c_int, thread: u64) -> bool {
+    let waiter = |place: &Place| place.waiter.load(Relaxed);
+    let waiter = SLOTS.get(epoll as u32 as usize).map(waiter);
+    waiter == Some(thread) || waiter == Some(SEVERAL)
 }
 
 /// Returns whether several threads wait in the instance.
@@ -235,7 +258,7 @@ pub(crate) fn is_shared(epoll: Instance) -> bool {
 pub(crate) fn forked(thread: u64) {
     for place in SLOTS.iter().take(HIGHEST.load(Relaxed) + 1) {
         // A store would have the child copy the page.
-        if ![0, thread, SEVERAL].contains(&place.waiter.load(Relaxed)) {
+        if ![0, thread, thread | FORGOTTEN, SEVERAL].contains(&place.waiter.load(Relaxed)) {
             place.waiter.store(0, Relaxed);
         }
     }
@@ -328,6 +351,25 @@ mod tests {
             set(fd, epoll, false, IN | flag as u32, 2);
             assert!(get(fd).is_none());
         }
+    }
+
+    #[test]
+    fn a_wait_shows_something_new_until_its_thread_keeps_the_instance() {
+        let (fd, one, other) = (225_000, 16, 32);
+        let instance = instance(fd).unwrap();
+        assert!(!is_kept(fd, one));
+        assert!(waits(instance, one) && is_kept(fd, one) && !is_kept(fd, other));
+        forget_waiter(instance, other);
+        assert!(is_kept(fd, one), "not the other's to forget");
+        forget_waiter(instance, one);
+        assert!(!is_kept(fd, one) && !is_shared(instance));
+        assert!(waits(instance, one) && is_kept(fd, one));
+        forget_waiter(instance, one);
+        assert!(!waits(instance, other) && is_shared(instance));
+        assert!(is_kept(fd, one) && is_kept(fd, other), "nothing is new any more");
+        forks::begin();
+        close(fd);
+        assert!(!is_kept(fd, one) && !is_kept(-1, one) && !is_kept(MOST as c_int, one));
     }
 
     #[test]

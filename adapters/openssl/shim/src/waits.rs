@@ -13,6 +13,8 @@ use std::ffi::c_int;
 use libc::{epoll_event, pollfd};
 use widelane_status::Way;
 
+use crate::connections;
+use crate::forks::this_thread;
 use crate::registrations::{self, Instance, Registration};
 
 /// The socket of a handshake.
@@ -98,7 +100,9 @@ impl Watch for InInstance<'_> {
         }
         if !known.contains(&Some(self.instance)) {
             known.rotate_right(1);
-            known[0] = Some(self.instance);
+            if let Some(oldest) = known[0].replace(self.instance) {
+                registrations::forget_waiter(oldest, this_thread());
+            }
             INSTANCES.set(known);
             TRIALS.set(0);
         }
@@ -237,6 +241,18 @@ fn watched_by(socket: Socket, has: impl Fn(c_int) -> bool) -> Option<c_int> {
     has(instance).then_some(instance)
 }
 
+/// Returns whether a wait in the epoll instance needs nothing but the original.
+#[inline(always)]
+pub(crate) fn is_plain(epoll: c_int) -> bool {
+    !connections::are_left() && registrations::is_kept(epoll, this_thread())
+}
+
+/// Returns whether a wait for a set of descriptors needs nothing but the original.
+#[inline(always)]
+pub(crate) fn is_plain_for_a_set(way: Way) -> bool {
+    !connections::are_left() && NOTHING_KEPT.get() && POLLS.get() == Some(way)
+}
+
 /// Counts one more wait of this thread.
 pub(crate) fn count() {
     COUNT.set(COUNT.get() + 1);
@@ -251,6 +267,9 @@ pub(crate) fn counted() -> u64 {
 /// Threads that take turns at one instance sleep elsewhere, too, where nothing is known of them.
 fn waits_in(instance: Instance) -> bool {
     let is_known = INSTANCES.get().contains(&Some(instance));
+    if !is_known {
+        registrations::forget_waiter(instance, this_thread());
+    }
     is_known && !registrations::is_shared(instance) || is_in_the_set(instance.descriptor() as c_int)
 }
 
@@ -289,6 +308,7 @@ pub(crate) fn is_in_the_set(fd: c_int) -> bool {
 
 /// Makes room for what this thread's waits are for, from now on.
 pub(crate) fn begin() {
+    NOTHING_KEPT.set(false);
     with_set(|set| {
         set.get_or_insert_default();
     });
@@ -298,6 +318,7 @@ pub(crate) fn begin() {
 fn remember_set(way: Way, fill: impl FnOnce(&mut Set)) {
     POLLS.set(Some(way));
     let keeps = crate::handshakes::are_under_way();
+    NOTHING_KEPT.set(!keeps);
     with_set(|set| {
         if let Some(set) = set {
             set.clear();
@@ -357,11 +378,6 @@ fn place(fd: c_int) -> (usize, u64) {
     (fd as u32 as usize / 64, 1 << (fd as u32 % 64))
 }
 
-/// A number that no other thread has at the same time. The thread has it in the child of a fork, too.
-pub(crate) fn this_thread() -> u64 {
-    COUNT.with(|count| (&raw const *count).addr() as u64)
-}
-
 /// Number of epoll instances that are kept of a thread.
 const KEPT: usize = 4;
 
@@ -373,6 +389,8 @@ thread_local! {
     static INSTANCES: Cell<[Option<Instance>; KEPT]> = const { Cell::new([None; KEPT]) };
     /// The last of `poll` and `select` by which it has waited.
     static POLLS: Cell<Option<Way>> = const { Cell::new(None) };
+    /// True if this thread has no handshakes, and an empty set or none.
+    static NOTHING_KEPT: Cell<bool> = const { Cell::new(false) };
     static SET: RefCell<Option<Set>> = const { RefCell::new(None) };
 }
 

@@ -474,10 +474,8 @@ static int write_one_ex(SSL *ssl)
     return SSL_write_ex(ssl, "y", 1, &len) == 1 ? (int)len : -1;
 }
 
-/* Reading and writing do the handshake. */
-static void started_by(int (*call)(SSL *))
+static void start_by(int (*call)(SSL *), struct connection *c)
 {
-    struct connection *c = connect_one(new_epoll());
     int turns, result = -1, sent = 0;
 
     for (turns = 0; turns < 300 && (result != 1 || !c->client_done); turns++) {
@@ -493,6 +491,14 @@ static void started_by(int (*call)(SSL *))
         CHECK(result == 1 || SSL_get_error(c->server, result) == SSL_ERROR_WANT_READ);
     }
     printf("result %d, in the handshake: %d\n", result, SSL_in_init(c->server));
+}
+
+/* Reading and writing do the handshake. */
+static void started_by(int (*call)(SSL *))
+{
+    struct connection *c = connect_one(new_epoll());
+
+    start_by(call, c);
     drop_all(c);
 }
 
@@ -677,6 +683,30 @@ static void clear_in_the_middle(void)
     SSL_set_accept_state(c->server);
     watch(c, epoll, EPOLL_CTL_ADD, EPOLLIN);
     complete(c);
+    drop_all(c);
+}
+
+/* An object whose connection was established serves another client, whose handshake begins with a call that reads. */
+static void clear_and_read(void)
+{
+    int epoll = new_epoll(), before;
+    struct connection *c = connect_one(epoll);
+
+    complete(c);
+    before = suspensions;
+    printf("SSL_clear: %d\n", SSL_clear(c->server));
+    close(c->ends[0]);
+    close(c->ends[1]);
+    SSL_free(c->client);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, c->ends) == 0);
+    c->client = new_client(c->ends[1]);
+    c->client_done = 0;
+    SSL_set_fd(c->server, c->ends[0]);
+    SSL_set_accept_state(c->server);
+    watch(c, epoll, EPOLL_CTL_ADD, EPOLLIN);
+    start_by(read_one, c);
+    if (library != NULL && suspensions == before)
+        puts("the second was not suspended");
     drop_all(c);
 }
 
@@ -1131,22 +1161,31 @@ static void busy(void)
     drop_all(c);
 }
 
-/* A connection that was accepted; the first call comes before the socket is watched. */
-static void accepted(int alias)
+/* Two ends of a connection, of which the server's was accepted. */
+static void accept_one(int ends[2])
 {
     struct sockaddr_un name = { .sun_family = AF_UNIX };
-    int listener = socket(AF_UNIX, SOCK_STREAM, 0), epoll = new_epoll(), other = -1;
-    struct connection *c = calloc(1, sizeof *c);
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
     socklen_t len = sizeof name;
 
     /* The kernel chooses a name without a file. */
     CHECK(bind(listener, (struct sockaddr *)&name, sizeof name.sun_family) == 0 && listen(listener, 1) == 0);
     CHECK(getsockname(listener, (struct sockaddr *)&name, &len) == 0);
-    c->ends[1] = socket(AF_UNIX, SOCK_STREAM, 0);
-    CHECK(connect(c->ends[1], (struct sockaddr *)&name, len) == 0);
-    fcntl(c->ends[1], F_SETFL, O_NONBLOCK);
-    c->ends[0] = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
-    CHECK(c->ends[0] >= 0);
+    ends[1] = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(connect(ends[1], (struct sockaddr *)&name, len) == 0);
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    ends[0] = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+    CHECK(ends[0] >= 0);
+    close(listener);
+}
+
+/* A connection that was accepted; the first call comes before the socket is watched. */
+static void accepted(int alias)
+{
+    int epoll = new_epoll(), other = -1;
+    struct connection *c = calloc(1, sizeof *c);
+
+    accept_one(c->ends);
     c->is_alive = 1;
     c->server = new_server(c, c->ends[0]);
     c->client = new_client(c->ends[1]);
@@ -1168,7 +1207,6 @@ static void accepted(int alias)
     complete(c);
     drop_all(c);
     close(other);
-    close(listener);
 }
 
 static void accepted_and_called_first(void)
@@ -1185,18 +1223,11 @@ static void watched_under_other_numbers(void)
 /* SSL_accept says what the connection is, and SSL_read has the handshake. */
 static void accepted_and_read(void)
 {
-    struct sockaddr_un name = { .sun_family = AF_UNIX };
-    int listener = socket(AF_UNIX, SOCK_STREAM, 0), turns, result, sent = 0;
     struct connection *c = calloc(1, sizeof *c);
-    socklen_t len = sizeof name;
+    int turns, result, sent = 0;
 
-    CHECK(bind(listener, (struct sockaddr *)&name, sizeof name.sun_family) == 0 && listen(listener, 1) == 0);
-    CHECK(getsockname(listener, (struct sockaddr *)&name, &len) == 0);
-    c->ends[1] = socket(AF_UNIX, SOCK_STREAM, 0);
-    CHECK(connect(c->ends[1], (struct sockaddr *)&name, len) == 0);
-    fcntl(c->ends[1], F_SETFL, O_NONBLOCK);
     c->epoll = new_epoll();
-    c->ends[0] = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+    accept_one(c->ends);
     c->is_alive = 1;
     c->server = new_server(c, c->ends[0]);
     c->client = new_client(c->ends[1]);
@@ -1215,7 +1246,6 @@ static void accepted_and_read(void)
     }
     printf("result: %d\n", result);
     drop_all(c);
-    close(listener);
 }
 
 static void context_goes_first(void)
@@ -1847,6 +1877,29 @@ static void freed_past_the_library(void)
     }
 }
 
+/* An object whose connection was established is cleared by a function that the library does not stand in for, and serves a
+ * socket that was just accepted. */
+static void cleared_past_the_library(void)
+{
+    void *libssl = dlopen("libssl.so.3", RTLD_NOW | RTLD_NOLOAD);
+    int (*real_clear)(SSL *) = (int (*)(SSL *))dlsym(libssl, "SSL_clear");
+    struct connection *c = connect_one(new_epoll());
+
+    complete(c);
+    close(c->ends[0]);
+    close(c->ends[1]);
+    SSL_free(c->client);
+    accept_one(c->ends);
+    c->client = new_client(c->ends[1]);
+    c->client_done = c->server_done = 0;
+    CHECK(real_clear(c->server) == 1 && SSL_set_fd(c->server, c->ends[0]) == 1);
+    SSL_set_accept_state(c->server);
+    step_server(c);
+    watch(c, c->epoll, EPOLL_CTL_ADD, EPOLLIN);
+    complete(c);
+    drop_all(c);
+}
+
 static void *thread_frees_past_the_library(void *of)
 {
     void (*real_free)(SSL *) = (void (*)(SSL *))dlsym(dlopen("libssl.so.3", RTLD_NOW | RTLD_NOLOAD), "SSL_free");
@@ -2025,6 +2078,38 @@ static void *thread_serves(void *epoll)
     for (turns = 0; turns < 1000 && !victim->server_done; turns++)
         serve(*(int *)epoll, 10);
     return NULL;
+}
+
+static pthread_t last_thread;
+
+static void *thread_serves_some(void *epoll)
+{
+    int before = suspensions, i;
+
+    for (i = 0; i < 12; i++) {
+        struct connection *c = connect_one(*(int *)epoll);
+
+        complete(c);
+        drop_all(c);
+    }
+    /* One that is another thread for the library shares the instance with it. */
+    if (library != NULL && suspensions == before && (last_thread == 0 || last_thread == pthread_self()))
+        puts("nothing was suspended in a thread");
+    last_thread = pthread_self();
+    return NULL;
+}
+
+/* A thread waits where one waited that has ended and whose number it has. */
+static void threads_after_each_other(void)
+{
+    int epoll = epoll_create1(0), i;
+    pthread_t thread;
+
+    for (i = 0; i < 3; i++) {
+        CHECK(pthread_create(&thread, NULL, thread_serves_some, &epoll) == 0);
+        pthread_join(thread, NULL);
+    }
+    printf("threads: %d\n", i);
 }
 
 /* One thread accepts, another one has the handshake. */
@@ -2225,6 +2310,7 @@ static const struct use {
     USE(free_with_own_callback, 1),
     USE(callbacks_in_order, 1),
     USE(clear_in_the_middle, 1),
+    USE(clear_and_read, 1),
     USE(two_references, 1),
     USE(two_references_and_a_free, 1),
     USE(duplicate, 1),
@@ -2279,10 +2365,12 @@ static const struct use {
     USE(blocking_in_the_middle, 1),
     USE(owned_by_a_bio, 1),
     USE(freed_past_the_library, 1),
+    USE(cleared_past_the_library, 1),
     USE(freed_elsewhere_past_the_library, 1),
     USE(callbacks_wait, 1),
     USE(taken_over, 1),
     USE(served_by_other_threads, 1),
+    USE(threads_after_each_other, 1),
     USE(handed_over, 1),
     USE(juggled, 0),
     USE(shared_instance, 0),
