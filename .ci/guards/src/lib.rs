@@ -433,7 +433,10 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (SPEED, &[CPU, AFFINITY, KERNELS, CRYPTO, ENGINE, FILES, STATISTICS]),
     (SAMPLES, &[CPU, STATISTICS, TEXT]),
     ("widelane-report", &[CPU, SAMPLES, FREQUENCY, "widelane-sim"]),
-    ("widelane-handshakes", &[CPU, AFFINITY, ENGINE, PEM, RUSTLS, SAMPLES]),
+    (
+        "widelane-handshakes",
+        &[CPU, AFFINITY, ENGINE, PEM, RUSTLS, SAMPLES, THREADS],
+    ),
     ("widelane-timing", &[CRYPTO]),
     (
         "widelane-lab",

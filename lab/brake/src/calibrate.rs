@@ -246,7 +246,7 @@ fn usual(mut times: Vec<u64>) -> Option<u64> {
 }
 
 /// Median, as `probe` computes it.
-fn median(mut times: Vec<u64>) -> u64 {
+pub(crate) fn median(mut times: Vec<u64>) -> u64 {
     times.sort_unstable();
     times[times.len() / 2]
 }

@@ -4,6 +4,7 @@ use widelane_cpu::licence::machine::{Grant, Machine, Pace, Request, Rules};
 use widelane_cpu::licence::{Class, Generation, Level, Turbo, turbo, turbo_of};
 
 use crate::account::Account;
+use crate::calibrate::median;
 
 /// A processor, with as many active cores as are emulated.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +15,7 @@ pub struct Model {
     pub generation: Generation,
     /// Clock in GHz by level.
     pub clocks: [f64; 3],
-    /// Up to how many active cores these clocks hold for.
+    /// Greatest number of active cores for which these clocks hold.
     pub cores: u32,
     /// Source of the clocks.
     pub source: &'static str,
@@ -66,7 +67,7 @@ pub enum ModelError {
     NoClock {
         /// The model.
         name: &'static str,
-        /// Whose clock is missing.
+        /// Level whose clock is missing.
         level: u8,
     },
     /// No source says what its clock at level 1 is, and it was not given.
@@ -147,14 +148,10 @@ impl Model {
             let is_lowered = clock < 1.0 && account.state().grant == Grant::Base;
             tail.push(if is_lowered { account.at() - end } else { 0 });
         }
-        let median = |mut times: Vec<u64>| {
-            times.sort_unstable();
-            times[times.len() / 2] as f64 / 1e3
-        };
         Burst {
             clock,
-            lost_us: median(lost),
-            tail_us: median(tail),
+            lost_us: median(lost) as f64 / 1e3,
+            tail_us: median(tail) as f64 / 1e3,
         }
     }
 

@@ -12,19 +12,20 @@ use widelane_handshakes::Stage;
 
 use crate::error::ExperimentError;
 use crate::forecast::{Forecast, cycles};
-use crate::load::{CONNECTIONS, served, served_inside};
+use crate::inside;
+use crate::load::{CONNECTIONS, served};
 use crate::outcome::{self, Design, Outcome, RATE, Turns};
 use crate::plan::Plan;
 use crate::programs::Programs;
-use crate::terminator::Setting;
-use crate::web::Backend;
+use crate::terminator::{Setting, Terminator};
+use crate::web;
 
 /// Place where ChaCha20-Poly1305 runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CipherPlace {
-    /// In `widelane serve`, in front of nginx.
+    /// `widelane serve`, in front of nginx.
     InFront,
-    /// In nginx, whose OpenSSL has Widelane's provider.
+    /// Nginx, whose OpenSSL has Widelane's provider.
     InsideNginx,
 }
 
@@ -53,7 +54,7 @@ pub fn cloudflare(
     let needs = Programs::find()?;
     let mut stage = plan.stage()?;
     let _backend = match place {
-        CipherPlace::InFront => Some(Backend::start(&stage, &needs)?),
+        CipherPlace::InFront => Some(web::backend(&stage, &needs)?),
         CipherPlace::InsideNginx => None,
     };
     let page_bytes = Cell::new(0);
@@ -115,10 +116,11 @@ fn take(
 ) -> Result<Turns, ExperimentError> {
     plan.turns(&CONDITIONS, tell, |condition| {
         let (form, percent) = (condition.form(), condition.percent);
-        let served = match place {
-            CipherPlace::InFront => served(stage, needs, Setting::form(form), percent, plan.seconds),
-            CipherPlace::InsideNginx => served_inside(stage, needs, form, percent, plan.seconds),
-        }?;
+        let front = match place {
+            CipherPlace::InFront => Terminator::start(stage, Setting::form(form))?.front,
+            CipherPlace::InsideNginx => inside::start(stage, needs, form)?,
+        };
+        let served = served(stage, needs, front, percent, plan.seconds)?;
         page_bytes.set(served.page_bytes);
         Ok(json!({ RATE: served.requests_per_s, "levels": served.levels }))
     })

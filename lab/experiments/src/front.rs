@@ -36,16 +36,6 @@ impl FrontServer {
         })
     }
 
-    /// An error with what it said, if it has ended.
-    pub(crate) fn alive(&mut self) -> Result<(), ExperimentError> {
-        Ok(self.server.alive()?)
-    }
-
-    /// Output of the server until now.
-    pub(crate) fn said(&self) -> String {
-        self.server.said()
-    }
-
     /// Asks for the page and checks it. Gives its compressed length in bytes.
     pub(crate) fn check(&self, stage: &Stage, needs: &Programs) -> Result<usize, ExperimentError> {
         let url = format!("https://{}/", self.address);

@@ -15,7 +15,7 @@ use crate::outcome::{self, Design, Outcome, RATE, Turns};
 use crate::plan::Plan;
 use crate::programs::Programs;
 use crate::terminator::{Placement, Setting, Terminator};
-use crate::web::Backend;
+use crate::web;
 
 /// Xu's experiment. `brake` and `tell` are as in [`cloudflare`](crate::cloudflare()).
 ///
@@ -60,7 +60,7 @@ pub(crate) fn turn(stage: &Stage, case: &Case, seconds: f64) -> Result<Value, Ex
         Some(setting) => {
             let mut terminator = Terminator::start(stage, setting)?;
             let report = load(terminator.front.address)?;
-            terminator.front.alive()?;
+            terminator.front.server.alive()?;
             turn = terminator.passes();
             turn["levels"] = json!(terminator.front.stop());
             report
@@ -88,7 +88,7 @@ fn run(
     let mut stage = plan.stage()?;
     let pages = cases.iter().any(|case| case.page);
     let needs = pages.then(Programs::find).transpose()?;
-    let _backend = needs.map(|needs| Backend::start(&stage, &needs)).transpose()?;
+    let _backend = needs.map(|needs| web::backend(&stage, &needs)).transpose()?;
     let condition = |case: &Case| outcome::Condition {
         name: case.name.to_owned(),
         base: case.base,
@@ -161,7 +161,7 @@ pub(crate) const SHIPPED: Setting = Setting {
     placement: Placement::Shipped,
     ..PASSES
 };
-/// With it the backend compresses, whatever the client accepts.
+/// Path for which the backend compresses, whatever the client accepts.
 const PAGE: &str = "/?br=1";
 
 const XU: [Case; 6] = [

@@ -17,6 +17,7 @@ use crate::web::{Listener, nginx};
 /// Also when its OpenSSL runs without the provider, or the provider without the form: OpenSSL goes on alone
 /// then, and what it does would be measured.
 pub(crate) fn start(stage: &Stage, needs: &Programs, form: &str) -> Result<FrontServer, ExperimentError> {
+    stage.interrupt().check()?;
     let (options, folder) = (stage.options(), stage.folder());
     let address = free_address()?;
     let mut setup = Command::new(&options.widelane);
@@ -32,7 +33,7 @@ pub(crate) fn start(stage: &Stage, needs: &Programs, form: &str) -> Result<Front
     let mut command = options.emulated(command, Some(cpu));
     let alone = options.model.is_none().then_some(cpu);
     let front = FrontServer::start(stage, NAME, &mut command, alone, address)?;
-    match complaint(&front.said()) {
+    match complaint(&front.server.said()) {
         None => Ok(front),
         Some(what) => Err(ExperimentError::Answer {
             server: format!("nginx at {address}"),

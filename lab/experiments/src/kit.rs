@@ -19,8 +19,8 @@ use crate::load::served;
 use crate::outcome::{self, Design, Outcome, RATE, Turns};
 use crate::plan::Plan;
 use crate::programs::Programs;
-use crate::terminator::{Placement, Setting};
-use crate::web::Backend;
+use crate::terminator::{Placement, Setting, Terminator};
+use crate::web;
 use crate::worker::Order;
 
 /// Does the experiment: the server's CPU is the scalar core, the load's is the vector core, and the
@@ -43,10 +43,7 @@ pub fn kit(plan: &Plan, brake: Option<&str>, tell: impl Fn(&str)) -> Result<Outc
             None
         }
     };
-    let _backend = match &needs {
-        Some(needs) => Some(Backend::start(&stage, needs)?),
-        None => None,
-    };
+    let _backend = needs.as_ref().map(|needs| web::backend(&stage, needs)).transpose()?;
     let cases = cases(needs.is_some());
     let condition = |case: &Case| outcome::Condition {
         name: case.name.clone(),
@@ -86,7 +83,7 @@ struct Case {
 }
 
 enum Workload {
-    /// Without a network.
+    /// Work without a network.
     Work(Work),
     /// Pages over connections that stay.
     Pages(Setting),
@@ -194,7 +191,8 @@ fn pages(stage: &Stage, needs: Option<&Programs>, setting: Setting, seconds: f64
     let Some(needs) = needs else {
         return Ok(json!({}));
     };
-    let served = served(stage, needs, setting, 100, seconds)?;
+    let front = Terminator::start(stage, setting)?.front;
+    let served = served(stage, needs, front, 100, seconds)?;
     Ok(json!({ RATE: served.requests_per_s, "levels": served.levels }))
 }
 

@@ -9,9 +9,7 @@ use widelane_handshakes::{Condition, Drive, Stage, output};
 
 use crate::error::ExperimentError;
 use crate::front::FrontServer;
-use crate::inside;
 use crate::programs::Programs;
-use crate::terminator::{Setting, Terminator};
 
 /// Figures of one turn of a server with pages.
 pub(crate) struct Served {
@@ -22,33 +20,8 @@ pub(crate) struct Served {
     pub(crate) levels: Option<Value>,
 }
 
-/// Starts a terminator in front of the pages, checks its answer, loads it, and stops it.
+/// Checks the answer of a server that has just started, loads it, and stops it.
 pub(crate) fn served(
-    stage: &Stage,
-    needs: &Programs,
-    setting: Setting,
-    chacha_percent: usize,
-    seconds: f64,
-) -> Result<Served, ExperimentError> {
-    stage.interrupt().check()?;
-    let terminator = Terminator::start(stage, setting)?;
-    loaded(stage, needs, terminator.front, chacha_percent, seconds)
-}
-
-/// Figures of one turn of nginx that speaks TLS itself, with a form of ours in its OpenSSL.
-pub(crate) fn served_inside(
-    stage: &Stage,
-    needs: &Programs,
-    form: &str,
-    chacha_percent: usize,
-    seconds: f64,
-) -> Result<Served, ExperimentError> {
-    stage.interrupt().check()?;
-    let front = inside::start(stage, needs, form)?;
-    loaded(stage, needs, front, chacha_percent, seconds)
-}
-
-fn loaded(
     stage: &Stage,
     needs: &Programs,
     mut front: FrontServer,
@@ -58,7 +31,7 @@ fn loaded(
     let page_bytes = front.check(stage, needs)?;
     let address = front.address;
     let requests_per_s = requests_per_second(stage, needs, address, chacha_percent, seconds)?;
-    front.alive()?;
+    front.server.alive()?;
     Ok(Served {
         requests_per_s,
         page_bytes,

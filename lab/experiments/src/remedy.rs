@@ -8,14 +8,14 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use widelane_handshakes::Record;
-use widelane_samples::{interval_of_median, median};
+use widelane_samples::{interval_of_median, median, named};
 
 use crate::error::ExperimentError;
 use crate::load::served;
 use crate::plan::Plan;
 use crate::programs::Programs;
-use crate::terminator::Setting;
-use crate::web::Backend;
+use crate::terminator::{Setting, Terminator};
+use crate::web;
 
 /// Result of the experiment.
 #[derive(Clone, Debug)]
@@ -52,15 +52,16 @@ pub struct RecoveredShare {
     pub verdict: Verdict,
 }
 
-/// Verdict of rounds on a share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// At least that much comes back.
-    Proved,
-    /// Less comes back.
-    Refuted,
-    /// The rounds are too few, too noisy, or lose nothing that could come back.
-    Open,
+named! {
+    /// Verdict of rounds on a share.
+    pub enum Verdict {
+        /// Proof that at least that much comes back.
+        Proved = "proved",
+        /// Proof that less comes back.
+        Refuted = "refuted",
+        /// No proof: the rounds are too few, too noisy, or lose nothing that could come back.
+        Open = "open",
+    }
 }
 
 /// Takes the turns; under the brake the servers' CPU behaves as `model`. `tell` gets lines of progress.
@@ -71,7 +72,7 @@ pub enum Verdict {
 pub fn remedy(plan: &Plan, model: &str, tell: impl Fn(&str)) -> Result<Recovery, ExperimentError> {
     let needs = Programs::find()?;
     let mut stage = plan.stage()?;
-    let _backend = Backend::start(&stage, &needs)?;
+    let _backend = web::backend(&stage, &needs)?;
     let what = format!("experiment remedy as {model}");
     let begin = |folder| Record::begin(&stage, folder, &what, &plan.command);
     let mut record = plan.records.as_deref().map(begin).transpose()?;
@@ -80,7 +81,8 @@ pub fn remedy(plan: &Plan, model: &str, tell: impl Fn(&str)) -> Result<Recovery,
     }
     let mut rate = |form, brake: Option<&str>| {
         stage.emulate(brake);
-        let served = served(&stage, &needs, Setting::form(form), 100, plan.seconds)?;
+        let front = Terminator::start(&stage, Setting::form(form))?.front;
+        let served = served(&stage, &needs, front, 100, plan.seconds)?;
         Ok::<_, ExperimentError>(served.requests_per_s)
     };
     // One that does not count: the first after a rest is slow.

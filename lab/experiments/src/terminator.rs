@@ -57,6 +57,7 @@ pub(crate) struct Terminator {
 impl Terminator {
     /// Starts one and waits until it answers.
     pub(crate) fn start(stage: &Stage, setting: Setting) -> Result<Self, ExperimentError> {
+        stage.interrupt().check()?;
         let options = stage.options();
         let (address, metrics) = (free_address()?, free_address()?);
         let folder = stage.folder();
@@ -80,7 +81,7 @@ impl Terminator {
         // The server listens before it has tried all settings. A setting that it cannot do ends it then.
         let limit = Instant::now() + START_PATIENCE;
         while fetched(metrics).is_none_or(|text| text.is_empty()) {
-            front.alive()?;
+            front.server.alive()?;
             stage.interrupt().check()?;
             if Instant::now() > limit {
                 return Err(ExperimentError::Answer {

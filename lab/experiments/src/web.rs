@@ -13,19 +13,12 @@ use widelane_sim::Random;
 use crate::error::ExperimentError;
 use crate::programs::Programs;
 
-/// nginx without TLS.
-pub(crate) struct Backend {
-    _server: Server,
-}
-
-impl Backend {
-    pub(crate) fn start(stage: &Stage, needs: &Programs) -> Result<Self, ExperimentError> {
-        let folder = stage.folder();
-        let mut command = nginx(needs, folder, &Listener::Backend)?;
-        let cpu = stage.options().server_cpu;
-        let server = Server::start("nginx", &mut command, cpu, folder)?;
-        Ok(Self { _server: server })
-    }
+/// Starts nginx without TLS.
+pub(crate) fn backend(stage: &Stage, needs: &Programs) -> Result<Server, ExperimentError> {
+    let folder = stage.folder();
+    let mut command = nginx(needs, folder, &Listener::Backend)?;
+    let cpu = stage.options().server_cpu;
+    Ok(Server::start("nginx", &mut command, cpu, folder)?)
 }
 
 /// The command that starts nginx with the page. Writes the page and the configuration.

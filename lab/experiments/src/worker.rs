@@ -26,7 +26,7 @@ pub struct Order {
     pub cpu: usize,
     /// Records of 16 KiB that it encrypts after each page, one after the other.
     pub records: usize,
-    /// For how long it works.
+    /// Time for which it works.
     pub seconds: f64,
 }
 

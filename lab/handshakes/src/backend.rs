@@ -19,7 +19,7 @@ pub(crate) enum Order {
     Download(u64),
     /// Take this number of bytes, and answer with [`RECEIVED`] once they are there.
     Upload(u64),
-    /// To send back whatever comes, until the end.
+    /// Send back whatever comes, until the end.
     Echo,
 }
 
@@ -64,7 +64,11 @@ impl Backend {
     /// # Errors
     ///
     /// What the system refuses.
-    pub(crate) fn start(cpu: usize) -> io::Result<Self> {
+    pub(crate) fn start(cpu: usize) -> Result<Self, TrialError> {
+        Self::open(cpu).map_err(TrialError::machine("cannot start a backend"))
+    }
+
+    fn open(cpu: usize) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -107,11 +111,6 @@ impl Drop for Backend {
             let _ = thread.join();
         }
     }
-}
-
-/// A backend that the system refuses.
-pub(crate) fn no_backend(source: io::Error) -> TrialError {
-    TrialError::machine("cannot start a backend")(source)
 }
 
 /// Takes all connections. One that the system refuses is the client's to complain of.
@@ -157,7 +156,7 @@ async fn serve(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Nothing read or written is the end of the connection.
+/// Number of bytes; none is the end of the connection.
 fn some(bytes: usize) -> io::Result<u64> {
     match bytes {
         0 => Err(ErrorKind::UnexpectedEof.into()),

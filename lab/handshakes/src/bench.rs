@@ -1,6 +1,6 @@
 //! The long comparison: several minutes, a record with raw samples, a summary.
 
-use crate::backend::{Backend, no_backend};
+use crate::backend::Backend;
 use crate::condition::Condition;
 use crate::curve::{self, CurvePlan};
 use crate::drive::Drive;
@@ -109,7 +109,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
         let options = &self.stage.options;
         let conditions = options.conditions.iter().copied();
         let conditions: Vec<_> = conditions.filter(|one| one.setting() == setting).collect();
-        let backend = Backend::start(options.load_cpu).map_err(no_backend)?;
+        let backend = Backend::start(options.load_cpu)?;
         let mut contenders = Vec::new();
         for &side in sides {
             if conditions.iter().any(|&one| side.can(one, options)) {
@@ -203,7 +203,7 @@ impl<F: FnMut(&str)> Bench<'_, F> {
         condition: Condition,
         knees: &[f64],
     ) -> Result<(), TrialError> {
-        let alone = position(contenders, Side::Alone);
+        let alone = contenders.iter().position(|one| one.side == Side::Alone);
         let common = alone.map_or(0.0, |index| knees[index] * SHARE_OF_KNEE);
         let mut runs: Vec<(usize, f64, &str)> = Vec::new();
         for (index, knee) in knees.iter().enumerate() {
@@ -278,10 +278,6 @@ impl<F: FnMut(&str)> Bench<'_, F> {
     fn section(&mut self, title: &str, text: &str) {
         let _ = writeln!(self.summary, "{title}\n\n{text}");
     }
-}
-
-fn position(contenders: &[&mut Contender], side: Side) -> Option<usize> {
-    contenders.iter().position(|contender| contender.side == side)
 }
 
 /// All that make handshakes here, in the order of tables.

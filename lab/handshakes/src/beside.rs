@@ -4,13 +4,13 @@
 //! The clients send SET and GET in turn by the clock, at half of the rate that the server alone answers. A request that
 //! is due waits for a client that has none under way. Its latency counts from when it was due.
 
-use crate::backend::{Backend, no_backend};
+use crate::backend::Backend;
 use crate::condition::Condition;
 use crate::drive::{Drive, SHORTEST};
 use crate::error::TrialError;
 use crate::plan::at_least_one;
 use crate::record::Record;
-use crate::relay::traffic::{Client, Session};
+use crate::relay::traffic::{Client, Session, us_at};
 use crate::servers::Running;
 use crate::stage::Stage;
 use crate::unmodified::{self, Software};
@@ -64,7 +64,7 @@ pub fn beside(
     if plan.seconds < SHORTEST {
         return Err(TrialError::TooShort { seconds: plan.seconds });
     }
-    let backend = Backend::start(stage.options.load_cpu).map_err(no_backend)?;
+    let backend = Backend::start(stage.options.load_cpu)?;
     let mut text = String::new();
     for &software in &plan.servers {
         if !software.is_store() {
@@ -142,10 +142,7 @@ fn turn(
     stage.interrupt.check()?;
     let mut latencies = latencies.map_err(|error| running.server.failed(&format!("does not answer: {error}")))?;
     latencies.sort_unstable();
-    let at = |share: f64| {
-        let index = (latencies.len() as f64 * share) as usize;
-        latencies.get(index).map(|&ns| f64::from(ns) / 1e3)
-    };
+    let at = |share| us_at(&latencies, share);
     Ok(json!({
         // Those of SET are kept, half of all.
         "requests_per_s": latencies.len() as f64 * 2.0 / seconds,
@@ -159,7 +156,7 @@ struct Crowd {
     sessions: Vec<Session>,
     /// Clients without a request under way.
     idle: VecDeque<usize>,
-    /// When each client's request was due, and which it is.
+    /// The request of each client, with the time at which it was due.
     asked: Vec<(Instant, &'static Request)>,
 }
 

@@ -1,6 +1,6 @@
 //! Latency against load: each server at shares of its own knee, in an open loop.
 
-use crate::backend::{Backend, no_backend};
+use crate::backend::Backend;
 use crate::condition::Condition;
 use crate::drive::Drive;
 use crate::error::TrialError;
@@ -66,7 +66,7 @@ pub(crate) fn measure(
     record: &mut Record,
     progress: &mut dyn FnMut(&str),
 ) -> Result<String, TrialError> {
-    let backend = Backend::start(stage.options.load_cpu).map_err(no_backend)?;
+    let backend = Backend::start(stage.options.load_cpu)?;
     let setup = Setup::new(condition.setting(), backend.address());
     let mut curves = Vec::new();
     for side in plan.sides() {

@@ -1,6 +1,6 @@
 //! Memory of servers that hold idle connections.
 
-use crate::backend::{Backend, no_backend};
+use crate::backend::Backend;
 use crate::drive::Drive;
 use crate::error::TrialError;
 use crate::process::Server;
@@ -27,7 +27,7 @@ pub(crate) fn idle(stage: &Stage, side: Side, connections: usize) -> Result<Valu
     let most = allowed.saturating_sub(SPARE_DESCRIPTORS) / DESCRIPTORS_EACH;
     let connections = connections.min(usize::try_from(most).unwrap_or(usize::MAX));
     // Without an order it says nothing.
-    let backend = Backend::start(stage.options.load_cpu).map_err(no_backend)?;
+    let backend = Backend::start(stage.options.load_cpu)?;
     let setup = Setup::new(Setting::Bare, backend.address());
     let mut contender = servers::start(stage, side, setup)?;
     // One handshake of each kind, so that what is set up once counts as before.

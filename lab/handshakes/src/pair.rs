@@ -1,7 +1,7 @@
 //! Two servers against each other in many short turns: what a difference of a few percent needs on
 //! a machine whose speed wanders by more than that.
 
-use crate::backend::{Backend, no_backend};
+use crate::backend::Backend;
 use crate::drive::Drive;
 use crate::error::TrialError;
 use crate::lanes::introduction;
@@ -63,7 +63,7 @@ pub fn pair(
     record: &mut Record,
     mut progress: impl FnMut(&str),
 ) -> Result<String, TrialError> {
-    let backend = Backend::start(stage.options.load_cpu).map_err(no_backend)?;
+    let backend = Backend::start(stage.options.load_cpu)?;
     let mut text = format!("{}\n", introduction(widelane_cpu::lanes(), &plan.sides()));
     let mut running: Option<(Setting, [Contender; 2])> = None;
     for &condition in &stage.options.conditions {

@@ -15,7 +15,7 @@ pub(crate) fn at_least_one() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=u16::MAX.into())
 }
 
-/// What was asked for, or else what is usual.
+/// The values that were asked for, or else the usual ones.
 pub(crate) fn or<T: Clone>(asked: &[T], usual: impl FnOnce() -> Vec<T>) -> Vec<T> {
     if asked.is_empty() { usual() } else { asked.to_vec() }
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use widelane_threads::{Proc, Thread, Times};
 
 /// A server as a child process. Dropping it stops it.
 #[derive(Debug)]
@@ -71,14 +72,9 @@ impl Server {
 
     /// Returns whether a thread of the server's processes has this name.
     fn has_thread(&self, name: &str) -> bool {
-        let is_named = |task: &fs::DirEntry| {
-            let comm = fs::read_to_string(task.path().join("comm"));
-            comm.is_ok_and(|comm| comm.trim_end() == name)
-        };
-        self.family().into_iter().any(|process| {
-            let tasks = fs::read_dir(format!("/proc/{process}/task"));
-            tasks.into_iter().flatten().flatten().any(|task| is_named(&task))
-        })
+        let proc = Proc::here();
+        let mut threads = self.family().into_iter().flat_map(|process| proc.threads_of(process));
+        threads.any(|thread| proc.name(thread) == name)
     }
 
     /// Waits until it has written `text`.
@@ -119,16 +115,16 @@ impl Server {
     ///
     /// The account of threads is exact. Where some have ended, that of their process is greater, in ticks.
     pub fn cpu_time(&self) -> Option<Duration> {
+        let proc = Proc::here();
         let mut all = Duration::ZERO;
         for process in self.family() {
             let mut sum = Duration::ZERO;
-            for task in fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten() {
-                // Three numbers: nanoseconds on a CPU, nanoseconds waiting for one, time slices.
-                let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
-                sum += Duration::from_nanos(text.split_whitespace().next()?.parse().ok()?);
+            for Thread { tid, .. } in proc.threads_of(process) {
+                let account = fs::read(format!("/proc/{process}/task/{tid}/schedstat")).ok()?;
+                sum += Duration::from_nanos(Times::parse(&account)?.ran);
             }
-            let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-            all += sum.max(time_in(&stat)?);
+            let ticks = proc.stat_of(process)?.ticks;
+            all += sum.max(TICK * u32::try_from(ticks).ok()?);
         }
         Some(all)
     }
@@ -255,24 +251,13 @@ fn end(child: &mut Child, patience: Duration) {
     let _ = child.wait();
 }
 
-/// Time that all threads of a process have had on a CPU, those that have ended included, in its `/proc/PID/stat`.
-fn time_in(stat: &str) -> Option<Duration> {
-    // Fields 14 and 15, in user space and in the kernel. The name, field 2, may contain anything.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let mut ticks = || fields.next()?.parse::<u32>().ok();
-    Some(TICK * ticks()?.checked_add(ticks()?)?)
-}
-
 fn children_of(pid: u32) -> Vec<u32> {
-    let path = format!("/proc/{pid}/task");
-    let tasks = fs::read_dir(path).into_iter().flatten().flatten();
-    tasks
-        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
-        .flat_map(|children| {
-            let ids = children.split_whitespace().filter_map(|id| id.parse().ok());
-            ids.collect::<Vec<_>>()
-        })
-        .collect()
+    let mut all = Vec::new();
+    for Thread { tid, .. } in Proc::here().threads_of(pid) {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
+        all.extend(children.split_whitespace().filter_map(|id| id.parse::<u32>().ok()));
+    }
+    all
 }
 
 /// The engine's name for the thread that measures.
@@ -291,15 +276,6 @@ const LINES_OF_LOG: usize = 5;
 mod tests {
     use super::*;
     use std::net::TcpListener;
-
-    #[test]
-    fn a_process_has_used_the_time_of_user_space_and_of_the_kernel() {
-        let stat = "7 (a) 9) S 1 7 7 0 -1 4194560 139 0 0 0 150 25 3 4 20 0 1 0 123 456 78";
-        assert_eq!(time_in(stat), Some(Duration::from_millis(1750)));
-        assert_eq!(time_in("7 (a) S 1 7"), None);
-        let mine = fs::read_to_string("/proc/self/stat").unwrap();
-        assert!(time_in(&mine).is_some(), "{mine}");
-    }
 
     #[test]
     fn a_socket_that_nobody_accepts_from_is_no_server() {

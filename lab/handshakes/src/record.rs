@@ -73,7 +73,7 @@ impl Record {
         writeln!(self.file, "{value}").map_err(record_failed)
     }
 
-    /// What was written so far, as it can be read again.
+    /// The lines that were written so far, as they can be read again.
     pub(crate) fn written(&self) -> &widelane_samples::Record {
         &self.written
     }
@@ -135,16 +135,9 @@ fn record_failed(source: std::io::Error) -> TrialError {
 
 /// A name as part of a file's name.
 fn slug(name: &str) -> String {
-    let mut slug = String::new();
-    for part in name.split(|c: char| !c.is_ascii_alphanumeric()) {
-        if !part.is_empty() {
-            if !slug.is_empty() {
-                slug.push('-');
-            }
-            slug.push_str(&part.to_ascii_lowercase());
-        }
-    }
-    slug
+    let parts = name.split(|c: char| !c.is_ascii_alphanumeric());
+    let parts = parts.filter(|part| !part.is_empty()).map(str::to_ascii_lowercase);
+    parts.collect::<Vec<_>>().join("-")
 }
 
 /// Format in which `date` writes a moment.

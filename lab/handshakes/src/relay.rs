@@ -6,7 +6,7 @@
 
 pub(crate) mod traffic;
 
-use crate::backend::{Backend, no_backend};
+use crate::backend::Backend;
 use crate::error::TrialError;
 use crate::plan::{at_least_one, or, turns};
 use crate::record::Record;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::thread;
 use std::time::Duration;
-pub(crate) use traffic::AnyCertificate;
+pub(crate) use traffic::config;
 use traffic::{Client, Turn};
 use widelane_samples::kinds::{RELAY_BULK, RELAY_SMALL};
 use widelane_samples::{Group, Source, named};
@@ -101,7 +101,7 @@ pub fn relay(
     record: &mut Record,
     mut progress: impl FnMut(&str),
 ) -> Result<String, TrialError> {
-    let backend = Backend::start(stage.options.load_cpu).map_err(no_backend)?;
+    let backend = Backend::start(stage.options.load_cpu)?;
     let setup = Setup::new(Setting::Bare, backend.address());
     let mut contenders = Vec::new();
     let mut text = String::new();

@@ -12,7 +12,7 @@
 use crate::error::TrialError;
 use crate::plan::at_least_one;
 use crate::record::Record;
-use crate::relay::AnyCertificate;
+use crate::relay::config;
 use crate::stage::Stage;
 use rustix::time::{ClockId, clock_gettime};
 use rustls::crypto::aws_lc_rs;
@@ -23,6 +23,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::slice::from_ref;
 use std::sync::{Arc, Barrier};
 use std::task::{Context, Waker};
 use std::thread;
@@ -74,10 +75,10 @@ pub fn scaling(
                     round + 1,
                     plan.rounds
                 ));
-                let figures = arrangement.run(&files, &cpus, plan.batches).map_err(failed)?;
+                let (threads, rate) = arrangement.run(&files, &cpus, plan.batches).map_err(failed)?;
                 let report = json!({
-                    "threads": figures.threads,
-                    "handshakes_per_s": figures.rate,
+                    "threads": threads,
+                    "handshakes_per_s": rate,
                 });
                 record.line(&json!({
                     "kind": SCALING.kind,
@@ -111,48 +112,31 @@ named! {
 }
 
 impl Arrangement {
-    fn run(self, files: &(PathBuf, PathBuf), cpus: &[usize], batches: usize) -> std::io::Result<Figures> {
+    /// Runs it; gives the number of threads at the same time, and their handshakes a second.
+    fn run(self, files: &(PathBuf, PathBuf), cpus: &[usize], batches: usize) -> std::io::Result<(usize, f64)> {
         let make = || Server::new(&files.0, &files.1);
-        match self {
+        let first = make()?;
+        let mut places = Vec::new();
+        for &cpu in cpus {
+            let own = match self {
+                Self::Apart if !places.is_empty() => make()?,
+                _ => first.clone(),
+            };
+            places.push((cpu, own));
+        }
+        let figures = match self {
             // The mean over the CPUs, which need not be equally fast.
             Self::One => {
-                let server = make()?;
-                let mut rates = 0.0;
-                for &cpu in cpus {
-                    rates += together(&[(cpu, server.clone())], batches)?;
-                }
-                server.engine.shutdown();
-                Ok(Figures {
-                    threads: 1,
-                    rate: rates / cpus.len() as f64,
-                })
+                let rates = places.iter().map(|place| together(from_ref(place), batches));
+                (1, rates.sum::<std::io::Result<f64>>()? / cpus.len() as f64)
             }
-            Self::Sharing | Self::Apart => {
-                let first = make()?;
-                let mut places = Vec::new();
-                for &cpu in cpus {
-                    let own = match self {
-                        Self::Apart if !places.is_empty() => make()?,
-                        _ => first.clone(),
-                    };
-                    places.push((cpu, own));
-                }
-                let rate = together(&places, batches)?;
-                for (_, server) in &places {
-                    server.engine.shutdown();
-                }
-                Ok(Figures {
-                    threads: cpus.len(),
-                    rate,
-                })
-            }
+            Self::Sharing | Self::Apart => (cpus.len(), together(&places, batches)?),
+        };
+        for (_, server) in &places {
+            server.engine.shutdown();
         }
+        Ok(figures)
     }
-}
-
-struct Figures {
-    threads: usize,
-    rate: f64,
 }
 
 /// State that the workers of a server share.
@@ -339,14 +323,7 @@ fn client() -> Arc<ClientConfig> {
     provider
         .kx_groups
         .retain(|group| group.name() == rustls::NamedGroup::X25519);
-    let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .expect("the provider has suites of TLS 1.3")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyCertificate))
-        .with_no_client_auth();
-    config.resumption = rustls::client::Resumption::disabled();
-    Arc::new(config)
+    config(provider).expect("the provider has suites of TLS 1.3")
 }
 
 fn cpu_time() -> Duration {
@@ -377,10 +354,10 @@ mod tests {
         std::fs::write(&files.1, key.serialize_pem()).expect("a file");
         let cpus: Vec<_> = widelane_affinity::allowed(None).expect("CPUs").iter().collect();
         for arrangement in Arrangement::ALL {
-            let figures = arrangement.run(&files, &cpus, 1).expect("a run");
-            let threads = if arrangement == Arrangement::One { 1 } else { cpus.len() };
-            assert_eq!(figures.threads, threads);
-            assert!(figures.rate.is_finite() && figures.rate > 0.0);
+            let (threads, rate) = arrangement.run(&files, &cpus, 1).expect("a run");
+            let expected = if arrangement == Arrangement::One { 1 } else { cpus.len() };
+            assert_eq!(threads, expected);
+            assert!(rate.is_finite() && rate > 0.0);
         }
     }
 }

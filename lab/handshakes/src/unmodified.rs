@@ -127,15 +127,10 @@ impl Software {
 
     /// Returns whether the software waits for signatures in its event loop, unless a preloaded library suspends them.
     fn preloads(self) -> bool {
-        match self {
-            Self::Haproxy | Self::Apache2 | Self::Dovecot | Self::DovecotStarttls | Self::Stunnel | Self::Postfix => {
-                false
-            }
-            Self::Nginx | Self::Lighttpd | Self::Redis | Self::RedisThreads | Self::Valkey | Self::ValkeyThreads => {
-                true
-            }
-            Self::Pgbouncer | Self::Mosquitto => true,
-        }
+        !matches!(
+            self,
+            Self::Haproxy | Self::Apache2 | Self::Dovecot | Self::DovecotStarttls | Self::Stunnel | Self::Postfix
+        )
     }
 }
 

@@ -1,7 +1,7 @@
 //! Unmodified servers, each with OpenSSL alone and with Widelane in it: the ways into Widelane for
 //! people who keep their server.
 
-use crate::backend::{Backend, no_backend};
+use crate::backend::Backend;
 use crate::condition::Condition;
 use crate::drive::{Drive, SERVER_CPU};
 use crate::error::TrialError;
@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use widelane_cpu::{DISABLE_VARIABLE, Lanes};
 use widelane_samples::kinds::{CPU_TIME, ERRORS, P50, P99, RATE, WAYS_IN, WAYS_IN_SIDES};
-use widelane_samples::{Figure, Group, Interval, Source, Table, Unit, pairs};
+use widelane_samples::{Figure, Group, Source, Table, Unit, pairs};
 
 /// Unmodified servers with OpenSSL alone and with Widelane in it; writes a record
 ///
@@ -97,7 +97,7 @@ pub fn ways_in(stage: &Stage, plan: &WaysInPlan, mut progress: impl FnMut(&str))
     let lanes = widelane_cpu::lanes();
     notes.extend(without_lanes(plan.disable_lanes, lanes));
     let mut record = Record::begin(stage, &plan.records, "ways in", &plan.command)?;
-    let backend = Backend::start(stage.options.load_cpu).map_err(no_backend)?;
+    let backend = Backend::start(stage.options.load_cpu)?;
     let mut comparisons = Vec::new();
     let mut servers = Vec::new();
     for case in &cases {
@@ -253,10 +253,7 @@ fn figures(record: &widelane_samples::Record) -> Vec<Value> {
         };
         let quotient = |field| {
             let figure = Figure::quotient("", &pairs(&lines[1], &lines[0]), field, &source);
-            let interval = figure.as_ref().and_then(|figure| match figure.interval {
-                Interval::Confidence(low, high) => Some((low, high)),
-                _ => None,
-            });
+            let interval = figure.as_ref().and_then(|figure| figure.interval.confidence());
             let (low, high) = interval.unzip();
             json!({"median": figure.map(|figure| figure.value), "low": low, "high": high})
         };

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use serde_json::{Value, json};
 use widelane_experiments::{
     CipherPlace, ExperimentError, Interval, Options, Order, Outcome, Plan, RecoveredShare, Recovery, Row, Verdict,
@@ -76,7 +77,7 @@ pub(crate) struct Args {
 }
 
 /// The experiments.
-#[derive(Clone, Copy, clap::ValueEnum)]
+#[derive(Clone, Copy, ValueEnum)]
 enum Name {
     /// A web page from Lua and brotli, with ChaCha20-Poly1305 in several forms (Cloudflare, 2017)
     Cloudflare,
@@ -152,20 +153,15 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     };
     let outcome = outcome.map_err(failure)?;
     output::print(&match args.json {
-        true => lines(args.name.text(), brake, &outcome),
+        true => lines(&args.name.text(), brake, &outcome),
         false => words(brake, &outcome),
     })
 }
 
 impl Name {
-    fn text(self) -> &'static str {
-        match self {
-            Self::Cloudflare => "cloudflare",
-            Self::Kit => "kit",
-            Self::Xu => "xu",
-            Self::Intel => "intel",
-            Self::Remedy => "remedy",
-        }
+    fn text(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     /// CPU of the publication, or the nearest of which enough is known.
@@ -303,11 +299,7 @@ fn remedy_line(model: &str, rounds: usize, remedy: &Recovery) -> String {
         "loss_percent": Value::Object(losses.collect()),
         "given_back": [given.share, given.low, given.high],
         "needed": RecoveredShare::NEEDED,
-        "verdict": match given.verdict {
-            Verdict::Proved => "proved",
-            Verdict::Refuted => "refuted",
-            Verdict::Open => "open",
-        },
+        "verdict": given.verdict.name(),
     });
     format!("{line}\n")
 }

@@ -18,45 +18,33 @@ pub(crate) fn libraries() -> Vec<Library> {
 
 /// Constructor of the operation in libcrux-ml-kem, if it is one of ML-KEM.
 fn libcrux(name: &str) -> Option<Constructor> {
-    macro_rules! size {
-        ($module:ident) => {
-            Size {
-                keygen: || single(|seed| _ = black_box($module::generate_key_pair(double(seed)))),
-                encaps: || {
+    let (size, operation) = name.split_once('-')?;
+    macro_rules! of_size {
+        ($module:ident) => {{
+            let constructor: Constructor = match operation {
+                "keygen" => || single(|seed| _ = black_box($module::generate_key_pair(double(seed)))),
+                "encaps" => || {
                     let pair = $module::generate_key_pair([7; 64]);
                     single(move |seed| _ = black_box($module::encapsulate(pair.public_key(), seed)))
                 },
-                decaps: || {
+                "decaps" => || {
                     let pair = $module::generate_key_pair([7; 64]);
                     let (ciphertext, _) = $module::encapsulate(pair.public_key(), [9; 32]);
                     single(move |_| {
                         _ = black_box($module::decapsulate(pair.private_key(), &ciphertext));
                     })
                 },
-            }
-        };
+                _ => return None,
+            };
+            Some(constructor)
+        }};
     }
-
-    let (size, operation) = name.split_once('-')?;
-    let size = match size {
-        "mlkem512" => size!(mlkem512),
-        "mlkem768" => size!(mlkem768),
-        "mlkem1024" => size!(mlkem1024),
-        _ => return None,
-    };
-    match operation {
-        "keygen" => Some(size.keygen),
-        "encaps" => Some(size.encaps),
-        "decaps" => Some(size.decaps),
+    match size {
+        "mlkem512" => of_size!(mlkem512),
+        "mlkem768" => of_size!(mlkem768),
+        "mlkem1024" => of_size!(mlkem1024),
         _ => None,
     }
-}
-
-/// Constructors of the three operations of one parameter set.
-struct Size {
-    keygen: Constructor,
-    encaps: Constructor,
-    decaps: Constructor,
 }
 
 /// Operations one after the other, each with its own randomness.

@@ -69,31 +69,26 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     if let Some(path) = &args.clocks {
         let profile = profile(args.profile, &here)?;
         let (_, profile) = profile.map_err(unmeasured)?;
-        return draw(path, &picture(&profile));
+        return draw(path, Some(picture(&profile)), "");
     }
     let (records, faults) = records(&places(args.records)?);
     for fault in &faults {
         output::complain(&format!("widelane-lab: {}\n", fault));
     }
     if let Some(path) = &args.goodput {
-        let svg = goodput(&records)
-            .ok_or_else(|| Failure::Failed("no record has lines of overload: `lab/overload` writes one".to_owned()))?;
-        return draw(path, &svg);
+        let lacking = "no record has lines of overload: `lab/overload` writes one";
+        return draw(path, goodput(&records), lacking);
     }
     if let Some(path) = &args.latency {
         let condition = &args.condition;
-        let svg = latency(&records, condition).ok_or_else(|| {
-            Failure::Failed(format!(
-                "no record has latencies of {condition} at three loads or more: `widelane-lab \
-                 handshakes curve --condition {condition}` writes one (docs/bench.md)"
-            ))
-        })?;
-        return draw(path, &svg);
+        let lacking = format!(
+            "no record has latencies of {condition} at three loads or more: `widelane-lab \
+             handshakes curve --condition {condition}` writes one (docs/bench.md)"
+        );
+        return draw(path, latency(&records, condition), &lacking);
     }
     if let Some(path) = &args.proof {
-        let svg =
-            proof(&records).ok_or_else(|| Failure::Failed("no record has proofs: lab/proof writes one".to_owned()))?;
-        return draw(path, &svg);
+        return draw(path, proof(&records), "no record has proofs: lab/proof writes one");
     }
     // Reports mistakes before the simulations, which take a while.
     let profile = profile(args.profile, &here)?;
@@ -110,10 +105,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let made = SystemTime::now().duration_since(UNIX_EPOCH);
     let predictions = match args.no_simulation {
         true => Vec::new(),
-        false => {
-            let mut progress = simulate::Progress::new();
-            simulate::compare_all(|name| progress.done(name))?
-        }
+        false => simulate::compare_all(simulate::progress())?,
     };
     let report = report(&Inputs {
         profile,
@@ -140,8 +132,9 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     output::print(&format!("{name}: {figures} figures, from {count} records\n"))
 }
 
-/// Writes a picture.
-fn draw(path: &Path, svg: &str) -> Result<(), Failure> {
+/// Writes a picture, or fails by what is `lacking`.
+fn draw(path: &Path, svg: Option<String>, lacking: &str) -> Result<(), Failure> {
+    let svg = svg.ok_or_else(|| Failure::Failed(lacking.to_owned()))?;
     let name = path.display();
     std::fs::write(path, svg).map_err(|error| Failure::Failed(format!("cannot write {name}: {error}")))?;
     output::print(&format!("{name}\n"))

@@ -123,7 +123,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         None => vec![(None, settings)],
         Some(sweep) => sweep.settings(&settings),
     };
-    let mut progress = Progress::new();
+    let progress = progress();
     let mut text = String::new();
     for (value, settings) in steps {
         let runs = match args.placements {
@@ -131,7 +131,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
             false => scenario.figures(&settings),
         };
         let runs = runs.map_err(wrong)?;
-        progress.done(value.as_deref().unwrap_or(&name));
+        progress(value.as_deref().unwrap_or(&name));
         if args.json {
             for run in &runs {
                 let _ = writeln!(text, "{}", line(&name, value.as_deref(), run));
@@ -181,8 +181,7 @@ fn list() -> Result<(), Failure> {
 }
 
 fn all(json: bool) -> Result<(), Failure> {
-    let mut progress = Progress::new();
-    let compared = compare_all(|name| progress.done(name))?;
+    let compared = compare_all(progress())?;
     let missed = compared.iter().filter(|one| !one.is_answered()).count();
     let mut text = String::new();
     if json {
@@ -213,7 +212,7 @@ fn all(json: bool) -> Result<(), Failure> {
 
 /// Compares every published number of the program's scenarios with the simulated one. `done` is called for each
 /// scenario.
-pub(crate) fn compare_all(mut done: impl FnMut(&str)) -> Result<Vec<Comparison>, Failure> {
+pub(crate) fn compare_all(done: impl Fn(&str)) -> Result<Vec<Comparison>, Failure> {
     let mut compared = Vec::new();
     for (name, text) in BUILTIN {
         let mut scenario = parse(name, text)?;
@@ -497,19 +496,11 @@ fn sweep(text: &str) -> Result<Sweep, String> {
     })
 }
 
-/// Says on standard error what is done, once the work has taken a while.
-pub(crate) struct Progress {
-    began: Instant,
-}
-
-impl Progress {
-    pub(crate) fn new() -> Self {
-        let began = Instant::now();
-        Self { began }
-    }
-
-    pub(crate) fn done(&mut self, what: &str) {
-        if self.began.elapsed() > SILENCE {
+/// A function that says on standard error what is done, once the work has taken a while.
+pub(crate) fn progress() -> impl Fn(&str) {
+    let began = Instant::now();
+    move |what| {
+        if began.elapsed() > SILENCE {
             output::complain(&format!("widelane-lab: simulated {what}\n"));
         }
     }

@@ -2,7 +2,7 @@
 //! worth?
 
 use crate::Inputs;
-use crate::block::{Block, Section, Tile};
+use crate::block::{Block, Tile};
 use crate::handshakes::{ECDSA, RSA, gain, gain_of_nginx};
 use crate::order::{Proximity, RecordList};
 use crate::profile::{of_scalar, tail};
@@ -11,8 +11,8 @@ use widelane_cpu::Lanes;
 use widelane_frequency::{Penalty, Profile, Subject, advise};
 use widelane_samples::{Figure, MODIFIED, Piece, Source, cell};
 
-/// The section.
-pub(crate) fn section(profile: Option<(&Profile, &Rc<Source>)>, inputs: &Inputs, list: &RecordList<'_>) -> Section {
+/// The section's blocks.
+pub(crate) fn blocks(profile: Option<(&Profile, &Rc<Source>)>, inputs: &Inputs, list: &RecordList<'_>) -> Vec<Block> {
     let mut tiles = Vec::new();
     let mut blocks = vec![
         Block::Text(cell(PROBLEM)),
@@ -21,11 +21,7 @@ pub(crate) fn section(profile: Option<(&Profile, &Rc<Source>)>, inputs: &Inputs,
     ];
     blocks.extend(worth(list, inputs.lanes.exist(), &mut tiles).map(Block::Text));
     blocks.push(Block::Tiles(tiles));
-    Section {
-        id: "answer",
-        title: "Do I have this problem?",
-        blocks,
-    }
+    blocks
 }
 
 /// States whether wide code costs clock here.

@@ -4,7 +4,7 @@ use widelane_samples::{Cell, Figure, Piece, Table};
 
 /// A part of the page with a title.
 pub(crate) struct Section {
-    /// For addresses and programs.
+    /// Name for addresses and programs.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
     pub(crate) blocks: Vec<Block>,
@@ -23,7 +23,7 @@ pub(crate) enum Block {
         pictures: Vec<String>,
         caption: String,
     },
-    /// Can be opened and closed.
+    /// Part that can be opened and closed.
     Fold {
         title: String,
         open: bool,

@@ -3,10 +3,10 @@
 //! A picture is as wide as a phone. Its colours are those of [`Colour`], which the page's style sheet
 //! replaces where the reader prefers a dark one. Texts are escaped by plotters.
 
-use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use widelane_samples::{Figure, Interval};
+use widelane_samples::Figure;
 
 /// A bar.
 pub(crate) struct Bar<'a> {
@@ -33,6 +33,17 @@ pub(crate) struct Point {
     pub(crate) interval: Option<(f64, f64)>,
     pub(crate) colour: Colour,
 }
+
+/// A line with its points, and a thin one beside it.
+pub(crate) struct Curve {
+    pub(crate) name: String,
+    pub(crate) colour: Colour,
+    pub(crate) thick: Vec<(f64, f64)>,
+    pub(crate) thin: Vec<(f64, f64)>,
+}
+
+/// A scale of a picture, and the text of a number at it.
+pub(crate) type Axis<'a, T> = (T, &'a dyn Fn(&f64) -> String);
 
 /// Meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -332,27 +343,80 @@ fn draw(
     Ok(())
 }
 
-/// The place of a picture's lines, below its title and above a key for each of them.
-pub(crate) fn lines<'a>(
-    svg: &'a mut String,
+/// Curves below a title and above a key for each of them; `None` of no curves. `right` is the room for the last number
+/// at the foot.
+pub(crate) fn lines<X, Y>(
     title: Option<&str>,
-    keys: Vec<(String, Colour)>,
-) -> Result<DrawingArea<SVGBackend<'a>, Shift>, Box<dyn std::error::Error>> {
+    curves: &[Curve],
+    right: i32,
+    x: Axis<'_, X>,
+    y: Axis<'_, Y>,
+) -> Option<String>
+where
+    X: AsRangedCoord<Value = f64, CoordDescType: ValueFormatter<f64>>,
+    Y: AsRangedCoord<Value = f64, CoordDescType: ValueFormatter<f64>>,
+{
+    let mut svg = String::new();
+    let drawn = draw_lines(&mut svg, title, curves, right, x, y);
+    (!curves.is_empty() && drawn.is_ok()).then_some(svg)
+}
+
+fn draw_lines<X, Y>(
+    svg: &mut String,
+    title: Option<&str>,
+    curves: &[Curve],
+    right: i32,
+    x: Axis<'_, X>,
+    y: Axis<'_, Y>,
+) -> Drawn
+where
+    X: AsRangedCoord<Value = f64, CoordDescType: ValueFormatter<f64>>,
+    Y: AsRangedCoord<Value = f64, CoordDescType: ValueFormatter<f64>>,
+{
     let head = title.map_or(0, |_| HEAD);
-    let legend = (keys.len() as u32 + 1) * KEY;
+    let legend = (curves.len() as u32 + 1) * KEY;
     let size = (WIDTH, head + LINES + legend);
     let root = SVGBackend::with_string(svg, size).into_drawing_area();
     root.fill(&Colour::Paper.rgb())?;
     if let Some(title) = title {
         root.draw(&Text::new(title.to_owned(), (2, 4), letters()))?;
     }
-    for (index, (name, colour)) in keys.into_iter().enumerate() {
+    for (index, curve) in curves.iter().enumerate() {
         let y = (head + LINES + KEY / 2 + index as u32 * KEY) as i32;
         let corners = [(56, y), (68, y + 12)];
-        root.draw(&Rectangle::new(corners, colour.rgb().filled()))?;
-        root.draw(&Text::new(name, (74, y), letters()))?;
+        root.draw(&Rectangle::new(corners, curve.colour.rgb().filled()))?;
+        root.draw(&Text::new(curve.name.clone(), (74, y), letters()))?;
     }
-    Ok(root.shrink((0, head), (WIDTH, LINES)))
+    let area = root.shrink((0, head), (WIDTH, LINES));
+    let mut chart = ChartBuilder::on(&area)
+        .margin_top(6)
+        .margin_right(right)
+        .x_label_area_size(22)
+        .y_label_area_size(52)
+        .build_cartesian_2d(x.0, y.0)?;
+    chart
+        .configure_mesh()
+        .x_labels(6)
+        .x_label_formatter(x.1)
+        .y_labels(6)
+        .y_label_formatter(y.1)
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(Colour::Grid.rgb())
+        .axis_style(Colour::Grid.rgb())
+        .label_style(letters())
+        .draw()?;
+    for curve in curves {
+        let colour = curve.colour.rgb();
+        for (points, width) in [(&curve.thin, 1), (&curve.thick, 3)] {
+            let line = PathElement::new(points.clone(), colour.stroke_width(width));
+            chart.draw_series((!points.is_empty()).then_some(line))?;
+        }
+        let dot = |&at: &(f64, f64)| Circle::new(at, 3, colour.filled());
+        chart.draw_series(curve.thick.iter().map(dot))?;
+    }
+    drop(chart);
+    area.present()?;
+    Ok(())
 }
 
 pub(crate) fn letters() -> TextStyle<'static> {
@@ -377,10 +441,7 @@ pub(crate) fn tick(at: f64, step: f64) -> String {
 
 /// The interval of a figure, or its value twice.
 fn ends(figure: &Figure) -> (f64, f64) {
-    match figure.interval {
-        Interval::Confidence(low, high) => (low, high),
-        _ => (figure.value, figure.value),
-    }
+    figure.interval.confidence().unwrap_or((figure.value, figure.value))
 }
 
 /// Lengths of a scale; what is beyond them has no place in a picture.

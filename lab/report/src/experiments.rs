@@ -1,6 +1,6 @@
 //! Published experiments: what was published, what a simulator says, what was measured.
 
-use crate::block::{Block, Section};
+use crate::block::Block;
 use crate::chart::{Colour, Point, Points, points};
 use crate::order::RecordList;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use widelane_samples::{
 use widelane_sim::{BUILTIN, Comparison, Scenario};
 
 /// The section. `simulator` is the source of the predictions.
-pub(crate) fn section(list: &RecordList<'_>, predictions: &[Comparison], simulator: &Rc<Source>) -> Section {
+pub(crate) fn blocks(list: &RecordList<'_>, predictions: &[Comparison], simulator: &Rc<Source>) -> Vec<Block> {
     let mut blocks = vec![Block::Text(cell(
         "What was published, what the simulator says of it, and what was measured here. Published and \
          simulated numbers have no interval. Error: simulated less published. Held out: no parameter of \
@@ -46,11 +46,7 @@ pub(crate) fn section(list: &RecordList<'_>, predictions: &[Comparison], simulat
             " makes one.".into(),
         ]));
     }
-    Section {
-        id: "experiments",
-        title: "Experiments",
-        blocks,
-    }
+    blocks
 }
 
 /// Description of a scenario, and its publisher.
@@ -86,7 +82,7 @@ fn rows<'a>(list: &RecordList<'a>, predictions: &'a [Comparison], simulator: &Rc
         let figure = |name: &str, value, field: &str| {
             let origin = Origin {
                 statistic: Statistic::Simulated,
-                ..Origin::of_profile(field.to_owned())
+                ..Origin::of_profile(field)
             };
             let interval = Interval::NotMeasured;
             Figure::new(&title(name), value, Unit::Plain, interval, origin, simulator)
@@ -224,16 +220,10 @@ fn chart(rows: &[&Row<'_>]) -> Option<Block> {
             let simulated = row.simulated.iter().map(|figure| (figure, Colour::Middle));
             let measured = row.measured.iter().map(|figure| (figure, Colour::Ours));
             let points = simulated.chain(measured).map(|(figure, colour)| {
-                let interval = match figure.interval {
-                    Interval::Confidence(low, high) => {
-                        let (low, high) = (by(low), by(high));
-                        Some((low.min(high), low.max(high)))
-                    }
-                    _ => None,
-                };
+                let interval = figure.interval.confidence().map(|(low, high)| (by(low), by(high)));
                 Point {
                     at: by(figure.value),
-                    interval,
+                    interval: interval.map(|(low, high)| (low.min(high), low.max(high))),
                     colour,
                 }
             });

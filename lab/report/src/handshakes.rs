@@ -1,7 +1,7 @@
 //! Handshakes beside peers: pairs, unmodified servers with and without Widelane, and the long
 //! comparison with nginx.
 
-use crate::block::{Block, Section};
+use crate::block::Block;
 use crate::chart::{Bar, Colour, Group, panels};
 use crate::latency;
 use crate::order::{RecordList, folded};
@@ -9,8 +9,8 @@ use std::rc::Rc;
 use widelane_samples::kinds::{CLOSED, FIELDS, PAIR, Pair, RATE, WAYS_IN};
 use widelane_samples::{Cell, Figure, Piece, Record, Source, Table, cell, groups, names, pairs, plain};
 
-/// The section.
-pub(crate) fn section(list: &RecordList<'_>) -> Section {
+/// The section's blocks.
+pub(crate) fn blocks(list: &RecordList<'_>) -> Vec<Block> {
     let mut blocks = vec![Block::Text(cell(
         "Full TLS 1.3 handshakes where a row says nothing else, with the servers on one CPU. In \
          flight: how many handshakes are under way at the same time. A quotient is the median of the \
@@ -43,11 +43,7 @@ pub(crate) fn section(list: &RecordList<'_>) -> Section {
              (docs/bench.md).",
         )));
     }
-    Section {
-        id: "handshakes",
-        title: "Handshakes beside peers",
-        blocks,
-    }
+    blocks
 }
 
 /// The quotient of `widelane serve` by nginx in a pair with many connections in flight, of the rate

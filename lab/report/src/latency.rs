@@ -1,9 +1,9 @@
 //! Latency against load: what a server answers in when connections start at a given rate.
 
 use crate::block::Block;
-use crate::chart::{Colour, letters, lines, tick};
+use crate::chart::{Curve, lines, tick};
 use crate::handshakes::{colour, column};
-use plotters::prelude::*;
+use plotters::prelude::IntoLogRange;
 use std::rc::Rc;
 use widelane_samples::kinds::CURVE;
 use widelane_samples::{Cell, Piece, Record, Source, Table, groups, names, plain};
@@ -11,7 +11,7 @@ use widelane_samples::{Cell, Piece, Record, Source, Table, groups, names, plain}
 /// The kind of the lines.
 pub(crate) const KIND: &str = CURVE.kind;
 
-/// For each condition of a record a picture and a table.
+/// A picture and a table for each condition of a record.
 pub(crate) fn curves(record: &Record, source: &Rc<Source>) -> Vec<Block> {
     let mut blocks = Vec::new();
     for condition in groups(record, KIND, &["/condition"]) {
@@ -47,18 +47,17 @@ pub fn latency(records: &[Record], condition: &str) -> Option<String> {
 /// Lines over the rate, on a logarithmic scale; `None` of curves with fewer than three loads.
 fn picture(table: &Table, title: Option<&str>) -> Option<String> {
     let curves = curves_in(table);
-    let mut svg = String::new();
-    let ended = draw(&mut svg, &curves, title);
-    (!curves.is_empty() && ended.is_ok()).then_some(svg)
+    let all = || curves.iter().flat_map(|one| one.thin.iter().chain(&one.thick));
+    let fastest = all().map(|point| point.0).fold(1.0, f64::max);
+    let least = all().map(|point| point.1).fold(f64::MAX, f64::min);
+    let most = all().map(|point| point.1).fold(1.0, f64::max);
+    let rates = 0.0..fastest * 1.03;
+    let times = (least * 0.8..most * 1.25).log_scale();
+    let rate = |rate: &f64| tick(*rate, fastest / 6.0);
+    lines(title, &curves, 10, (rates, &rate), (times, &|us| time(*us)))
 }
 
-/// A server's latency by its rate, as points of the picture.
-struct Curve {
-    server: String,
-    half: Vec<(f64, f64)>,
-    most: Vec<(f64, f64)>,
-}
-
+/// Each server's latency by its rate.
 fn curves_in(table: &Table) -> Vec<Curve> {
     let [server, rate, p50, p99] = ["server", "starts/s", "p50", "p99"].map(|title| column(table, title));
     let value = |row: &[Cell], at: usize| row[at].iter().find_map(Piece::figure).map(|figure| figure.value);
@@ -72,49 +71,15 @@ fn curves_in(table: &Table) -> Vec<Curve> {
                 .filter(|(rate, us)| DRAWN.contains(rate) && DRAWN.contains(us))
                 .collect()
         };
+        let name = plain(&rows[0][server]);
         Curve {
-            server: plain(&rows[0][server]),
-            half: line(p50),
-            most: line(p99),
+            colour: colour(&name),
+            name,
+            thick: line(p99),
+            thin: line(p50),
         }
     });
-    curves.filter(|curve| curve.most.len() >= 3).collect()
-}
-
-fn draw(svg: &mut String, curves: &[Curve], title: Option<&str>) -> Result<(), Box<dyn std::error::Error>> {
-    let all = || curves.iter().flat_map(|one| one.half.iter().chain(&one.most));
-    let fastest = all().map(|point| point.0).fold(1.0, f64::max);
-    let least = all().map(|point| point.1).fold(f64::MAX, f64::min);
-    let most = all().map(|point| point.1).fold(1.0, f64::max);
-    let keys = curves.iter().map(|one| (one.server.clone(), colour(&one.server)));
-    let area = lines(svg, title, keys.collect())?;
-    let mut chart = ChartBuilder::on(&area)
-        .margin_top(6)
-        .margin_right(10)
-        .x_label_area_size(22)
-        .y_label_area_size(52)
-        .build_cartesian_2d(0.0..fastest * 1.03, (least * 0.8..most * 1.25).log_scale())?;
-    chart
-        .configure_mesh()
-        .x_labels(6)
-        .x_label_formatter(&|rate| tick(*rate, fastest / 6.0))
-        .y_labels(6)
-        .y_label_formatter(&|us| time(*us))
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(Colour::Grid.rgb())
-        .axis_style(Colour::Grid.rgb())
-        .label_style(letters())
-        .draw()?;
-    for one in curves {
-        let colour = colour(&one.server).rgb();
-        let line = |points: &[(f64, f64)], width| PathElement::new(points.to_vec(), colour.stroke_width(width));
-        chart.draw_series([line(&one.half, 1), line(&one.most, 3)])?;
-        let dot = |&at: &(f64, f64)| Circle::new(at, 3, colour.filled());
-        chart.draw_series(one.most.iter().map(dot))?;
-    }
-    drop(chart);
-    area.present()?;
-    Ok(())
+    curves.filter(|curve| curve.thick.len() >= 3).collect()
 }
 
 /// Microseconds, short.
@@ -159,8 +124,8 @@ mod tests {
         let curves = of_condition("rsa-x25519");
         assert_eq!(curves.len(), 2);
         let drawn = &curves[0];
-        assert_eq!(drawn.most, [(500.0, 200.0), (2500.0, 1000.0), (3500.0, 1400.0)]);
-        assert_eq!(drawn.half[1], (2500.0, 100.0));
+        assert_eq!(drawn.thick, [(500.0, 200.0), (2500.0, 1000.0), (3500.0, 1400.0)]);
+        assert_eq!(drawn.thin[1], (2500.0, 100.0));
         assert!(of_condition("ecdsa-x25519").is_empty());
     }
 

@@ -92,13 +92,22 @@ pub fn report(inputs: &Inputs) -> Report {
         .map(|(profile, source)| (*profile, source))
         .map_err(|why| &why[..]);
     let simulator = source::of_program(SIMULATOR, inputs.commit.as_deref(), &made);
+    let section = |id, title, blocks| Section { id, title, blocks };
     let sections = vec![
-        answer::section(kept.ok(), inputs, &list),
-        profile::section(kept),
-        operations::section(&list),
-        handshakes::section(&list),
-        experiments::section(&list, &inputs.predictions, &simulator),
-        sources::section(&list, &inputs.faults),
+        section(
+            "answer",
+            "Do I have this problem?",
+            answer::blocks(kept.ok(), inputs, &list),
+        ),
+        section("machine", "This machine", profile::blocks(kept)),
+        section("operations", "Operations a second", operations::blocks(&list)),
+        section("handshakes", "Handshakes beside peers", handshakes::blocks(&list)),
+        section(
+            "experiments",
+            "Experiments",
+            experiments::blocks(&list, &inputs.predictions, &simulator),
+        ),
+        section("records", "Records", sources::blocks(&list, &inputs.faults)),
     ];
     Report {
         page: page::page(&inputs.machine, &made, &sections),

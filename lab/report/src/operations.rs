@@ -1,13 +1,13 @@
 //! Single operations a second, beside other libraries and beside what the ports can do.
 
-use crate::block::{Block, Section};
+use crate::block::Block;
 use crate::chart::{Bar, Colour, columns};
 use crate::order::{RecordList, folded};
 use std::rc::Rc;
 use widelane_samples::{Piece, Record, Source, TIMES, beside_peers, beside_the_ports, cell, kinds, plain};
 
-/// The section.
-pub(crate) fn section(list: &RecordList<'_>) -> Section {
+/// The section's blocks.
+pub(crate) fn blocks(list: &RecordList<'_>) -> Vec<Block> {
     let mut blocks = vec![Block::Text(cell(
         "One core. The other libraries do one operation at a time; Widelane has eight in flight, in \
          the preferred lanes of those that were measured. For ChaCha20-Poly1305 all do one record at a time. Intervals are of the \
@@ -22,11 +22,7 @@ pub(crate) fn section(list: &RecordList<'_>) -> Section {
             "No record has any. `widelane-lab handshakes speed` writes them (docs/bench.md).",
         )));
     }
-    Section {
-        id: "operations",
-        title: "Operations a second",
-        blocks,
-    }
+    blocks
 }
 
 fn tables(record: &Record, source: &Rc<Source>) -> Vec<Block> {

@@ -1,7 +1,7 @@
 //! Goodput against offered load: how many handshakes a second are finished for clients that are still there.
 
-use crate::chart::{Colour, letters, lines, tick};
-use plotters::prelude::*;
+use crate::chart::{Colour, Curve, lines, tick};
+use plotters::prelude::IntoLogRange;
 use widelane_samples::{Record, Source};
 
 /// The picture of the last of `records` that `lab/overload` has written, as SVG: each server's goodput by what is
@@ -17,19 +17,25 @@ pub fn goodput(records: &[Record]) -> Option<String> {
     };
     let title = format!("{name}; {}, {}", source.machine, source.date);
     let curves = curves(record, key);
-    let mut svg = String::new();
-    let ended = draw(&mut svg, &curves, &title);
-    (!curves.is_empty() && ended.is_ok()).then_some(svg)
+    let all = || curves.iter().flat_map(|one| &one.thick);
+    let least = all().map(|point| point.0).fold(1.0, f64::min);
+    let most = all().map(|point| point.0).fold(1.0, f64::max);
+    let highest = all().map(|point| point.1).fold(100.0, f64::max);
+    let loads = (least..most * 1.04).log_scale();
+    let shares = 0.0..highest * 1.04;
+    let share = |share: &f64| format!("{} %", tick(*share, 10.0));
+    lines(
+        Some(&title),
+        &curves,
+        14,
+        (loads, &|load| format!("{load} ×")),
+        (shares, &share),
+    )
 }
 
-/// A server's goodput by its load.
-struct Curve<'a> {
-    server: &'a str,
-    points: Vec<(f64, f64)>,
-}
-
-fn curves<'a>(record: &'a Record, key: Option<&str>) -> Vec<Curve<'a>> {
-    let mut curves: Vec<Curve<'a>> = Vec::new();
+/// Each server's goodput by its load.
+fn curves(record: &Record, key: Option<&str>) -> Vec<Curve> {
+    let mut curves: Vec<Curve> = Vec::new();
     for line in record.of(KIND).map(|line| &line.value) {
         let number = |pointer| line.pointer(pointer).and_then(serde_json::Value::as_f64);
         let point = || {
@@ -43,63 +49,29 @@ fn curves<'a>(record: &'a Record, key: Option<&str>) -> Vec<Curve<'a>> {
         if line["key"].as_str() != key || !LOADS.contains(&point.0) || !SHARES.contains(&point.1) {
             continue;
         }
+        let (name, colour) = look(server);
         match curves.last_mut() {
-            Some(last) if last.server == server => last.points.push(point),
+            Some(last) if last.name == name => last.thick.push(point),
             _ => curves.push(Curve {
-                server,
-                points: vec![point],
+                name: name.to_owned(),
+                colour,
+                thick: vec![point],
+                thin: Vec::new(),
             }),
         }
     }
     curves
 }
 
-fn draw(svg: &mut String, curves: &[Curve<'_>], title: &str) -> Result<(), Box<dyn std::error::Error>> {
-    let all = || curves.iter().flat_map(|one| &one.points);
-    let least = all().map(|point| point.0).fold(1.0, f64::min);
-    let most = all().map(|point| point.0).fold(1.0, f64::max);
-    let highest = all().map(|point| point.1).fold(100.0, f64::max);
-    let keys = curves.iter().map(|one| look(one.server));
-    let area = lines(svg, Some(title), keys.collect())?;
-    let mut chart = ChartBuilder::on(&area)
-        .margin_top(6)
-        .margin_right(14)
-        .x_label_area_size(22)
-        .y_label_area_size(52)
-        .build_cartesian_2d((least..most * 1.04).log_scale(), 0.0..highest * 1.04)?;
-    chart
-        .configure_mesh()
-        .x_labels(6)
-        .x_label_formatter(&|load| format!("{load} ×"))
-        .y_labels(6)
-        .y_label_formatter(&|share| format!("{} %", tick(*share, 10.0)))
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(Colour::Grid.rgb())
-        .axis_style(Colour::Grid.rgb())
-        .label_style(letters())
-        .draw()?;
-    for one in curves {
-        let colour = look(one.server).1.rgb();
-        let line = PathElement::new(one.points.clone(), colour.stroke_width(3));
-        chart.draw_series([line])?;
-        let dot = |&at: &(f64, f64)| Circle::new(at, 3, colour.filled());
-        chart.draw_series(one.points.iter().map(dot))?;
-    }
-    drop(chart);
-    area.present()?;
-    Ok(())
-}
-
 /// The name of a server for people, and its colour.
-fn look(server: &str) -> (String, Colour) {
-    let (name, colour) = match server {
+fn look(server: &str) -> (&str, Colour) {
+    match server {
         "serve" => ("widelane serve", Colour::Ours),
         "serve-unordered" => ("widelane serve, handshake_wait_seconds = 0", Colour::Middle),
         "nginx-widelane" => ("nginx with provider and shim", Colour::Wide),
         "haproxy" => ("HAProxy", Colour::Ink),
         other => (other, Colour::Peer),
-    };
-    (name.to_owned(), colour)
+    }
 }
 
 const KIND: &str = "overload";
@@ -142,13 +114,13 @@ mod tests {
         );
         let drawn: Vec<_> = curves(&one, Some("rsa"))
             .into_iter()
-            .map(|one| (one.server, one.points))
+            .map(|one| (one.name, one.thick))
             .collect();
         assert_eq!(
             drawn,
             [
-                ("serve", vec![(1.0, 95.0), (10.0, 90.0)]),
-                ("nginx", vec![(1.0, 75.0), (10.0, 0.0)])
+                ("widelane serve".to_owned(), vec![(1.0, 95.0), (10.0, 90.0)]),
+                ("nginx".to_owned(), vec![(1.0, 75.0), (10.0, 0.0)])
             ]
         );
         let other = record("other", &[json!({"kind": "speed"})]);

@@ -256,6 +256,6 @@ fn colours() -> String {
 const INTERVALS: &str = "Beside each number, here and below: its interval of 95\u{a0}%, which takes six \
                          measured values; of fewer, how many there are. p5 to p95: nine tenths of \
                          what was measured are in this range.";
-/// Nothing but the style sheet may do anything here.
+/// Policy that allows nothing but the style sheet.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 const STYLE: &str = include_str!("page.css");

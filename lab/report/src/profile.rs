@@ -1,14 +1,14 @@
 //! The profile of this machine: its clock by class of instructions, and how long a burst is felt.
 
-use crate::block::{Block, Section};
+use crate::block::Block;
 use crate::chart::{Bar, Colour, bars};
 use std::rc::Rc;
 use widelane_frequency::{Distribution, Estimate, Profile};
 use widelane_samples::{Figure, Interval, Origin, Piece, Source, Table, Unit, cell, figure_or, number, text};
 
 /// The section; without a profile it says how to make one, and why there is none.
-pub(crate) fn section(profile: Result<(&Profile, &Rc<Source>), &str>) -> Section {
-    let blocks = match profile {
+pub(crate) fn blocks(profile: Result<(&Profile, &Rc<Source>), &str>) -> Vec<Block> {
+    match profile {
         Ok((profile, source)) => vec![
             Block::Heading("The clock by class of instructions".to_owned()),
             Block::Text(cell(
@@ -36,11 +36,6 @@ pub(crate) fn section(profile: Result<(&Profile, &Rc<Source>), &str>) -> Section
             ]),
             Block::Text(cell(format!("What was looked for: {why}."))),
         ],
-    };
-    Section {
-        id: "machine",
-        title: "This machine",
-        blocks,
     }
 }
 
@@ -139,7 +134,7 @@ fn edges(profile: &Profile, source: &Rc<Source>) -> Block {
             edge.after,
             Unit::Share,
             Interval::None("no interval kept"),
-            Origin::of_profile(format!("/transitions/{at}/after")),
+            Origin::of_profile(&format!("/transitions/{at}/after")),
             source,
         );
         vec![
@@ -173,14 +168,14 @@ fn ghz(profile: &Profile, at: usize, source: &Rc<Source>) -> Option<Figure> {
 /// An estimate of a profile, at `field` of it.
 fn estimate(what: &str, unit: Unit, estimate: &Estimate, field: String, source: &Rc<Source>) -> Option<Figure> {
     let interval = Interval::Confidence(estimate.low, estimate.high);
-    let origin = Origin::of_profile(format!("{field}/value"));
+    let origin = Origin::of_profile(&format!("{field}/value"));
     Figure::new(what, estimate.value, unit, interval, origin, source)
 }
 
 /// The middle of a distribution of a profile, at `field` of it, in microseconds.
 fn middle_of(what: &str, distribution: &Distribution, field: String, source: &Rc<Source>) -> Option<Figure> {
     let interval = Interval::Spread(distribution.p5, distribution.p95);
-    let origin = Origin::of_profile(format!("{field}/p50"));
+    let origin = Origin::of_profile(&format!("{field}/p50"));
     Figure::new(what, distribution.p50, Unit::Microseconds, interval, origin, source)
 }
 

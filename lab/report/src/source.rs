@@ -84,7 +84,7 @@ fn link(page: &Path, file: &Path) -> String {
     parts.join("/")
 }
 
-/// Without `.` and `..`.
+/// The path without `.` and `..`.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for step in path.components() {

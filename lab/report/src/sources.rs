@@ -1,13 +1,13 @@
 //! The files behind the page, and what is wrong with them.
 
-use crate::block::{Block, Section};
+use crate::block::Block;
 use crate::order::RecordList;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use widelane_samples::{Fault, Piece, Table, cell, text};
 
-/// The section.
-pub(crate) fn section(list: &RecordList<'_>, faults: &[Fault]) -> Section {
+/// The section's blocks.
+pub(crate) fn blocks(list: &RecordList<'_>, faults: &[Fault]) -> Vec<Block> {
     let mut blocks = Vec::new();
     if !faults.is_empty() {
         blocks.push(Block::Text(cell("These files or lines were left out:")));
@@ -47,9 +47,5 @@ pub(crate) fn section(list: &RecordList<'_>, faults: &[Fault]) -> Section {
             Block::Table(Table::new(head, None).with(rows))
         }
     });
-    Section {
-        id: "records",
-        title: "Records",
-        blocks,
-    }
+    blocks
 }

@@ -14,11 +14,11 @@ pub struct Figure {
     pub what: String,
     /// The number.
     pub value: f64,
-    /// Its unit.
+    /// Unit of the number.
     pub unit: Unit,
-    /// Its certainty.
+    /// Certainty of the number.
     pub interval: Interval,
-    /// How it follows from its source.
+    /// Derivation of the number from its source.
     pub origin: Origin,
     /// The file with its numbers.
     pub source: Rc<Source>,
@@ -44,7 +44,7 @@ pub enum Interval {
 /// Derivation of a figure from its source.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// How one number was made of several.
+    /// Statistic by which one number was made of several.
     pub statistic: Statistic,
     /// Place of the numbers in each line, or in the profile: a JSON pointer.
     pub field: String,
@@ -81,7 +81,7 @@ pub struct Source {
     pub virtual_machine: bool,
     /// Commit of the measured programs' sources, if it is known.
     pub commit: Option<String>,
-    /// Like `2026-01-02`.
+    /// Day, like `2026-01-02`.
     pub date: String,
     /// Name of the file for people, or of the program that computed the figures.
     pub name: String,
@@ -232,7 +232,7 @@ impl Figure {
         }
     }
 
-    /// For programs.
+    /// The figure as JSON.
     pub fn json(&self, section: &str) -> Value {
         let source = &*self.source;
         let (interval, why) = match self.interval {
@@ -287,6 +287,16 @@ impl Figure {
     }
 }
 
+impl Interval {
+    /// The ends of an interval of 95 %; `None` of any other.
+    pub fn confidence(self) -> Option<(f64, f64)> {
+        match self {
+            Self::Confidence(low, high) => Some((low, high)),
+            _ => None,
+        }
+    }
+}
+
 impl Origin {
     fn new(statistic: Statistic, field: &str, lines: &[&Line]) -> Self {
         Self {
@@ -299,14 +309,8 @@ impl Origin {
     }
 
     /// Origin of a figure at `field` of a profile.
-    pub fn of_profile(field: String) -> Self {
-        Self {
-            statistic: Statistic::Value,
-            field,
-            lines: Vec::new(),
-            by: Vec::new(),
-            scale: 1.0,
-        }
+    pub fn of_profile(field: &str) -> Self {
+        Self::new(Statistic::Value, field, &[])
     }
 }
 

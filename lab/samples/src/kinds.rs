@@ -53,7 +53,7 @@ pub const WAYS_IN: Kind = Kind {
     ],
 };
 
-/// The same with more figures, in a row for each side.
+/// Unmodified servers with more figures, in a row for each side.
 pub const WAYS_IN_SIDES: Kind = Kind {
     kind: WAYS_IN.kind,
     keys: &[SOFTWARE, ("/condition", ""), IN_FLIGHT, ("/side", "OpenSSL")],

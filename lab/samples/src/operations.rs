@@ -110,7 +110,8 @@ pub fn beside_the_ports(record: &Record, source: &Rc<Source>) -> Table {
     table
 }
 
-fn find<'a>(record: &'a Record, operation: &str, backend: &str, in_flight: u64) -> Option<&'a Line> {
+/// The line of an operation with this backend and so many in flight.
+pub(crate) fn find<'a>(record: &'a Record, operation: &str, backend: &str, in_flight: u64) -> Option<&'a Line> {
     let mut lines = record.of(KIND).filter(|line| {
         let result = &line.value["result"];
         result["operation"] == operation && result["backend"] == backend && result["in_flight"] == in_flight

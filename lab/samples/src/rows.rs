@@ -115,7 +115,7 @@ pub enum Of {
     Words(&'static str),
     /// The median of what stands at a place.
     Median(Unit, &'static str),
-    /// That of one side.
+    /// The median of one side.
     MedianOf(&'static str, Unit, &'static str),
     /// The median with the smallest and the largest value.
     Range(Unit, &'static str),
@@ -123,7 +123,7 @@ pub enum Of {
     Sum(&'static str),
     /// The quotient by the row whose last key is this one instead.
     Times(&'static str, &'static str),
-    /// The same, with its interval.
+    /// The quotient by that row, with its interval.
     SureTimes(&'static str, &'static str),
     /// The quotient by the row of the peer that has least.
     TimesBestPeer(&'static str),

@@ -38,7 +38,7 @@ pub enum Piece {
     Strong(String),
     /// A day like `2026-01-02`.
     Date(String),
-    /// What is typed or printed by a machine.
+    /// Text that is typed, or printed by a machine.
     Code(String),
     /// A number.
     Figure(Figure),
@@ -203,7 +203,7 @@ mod tests {
     fn table() -> Table {
         let source = Rc::new(Source::default());
         let figure = |value: f64, interval| {
-            let origin = Origin::of_profile(String::new());
+            let origin = Origin::of_profile("");
             Figure::new("x", value, Unit::Times, interval, origin, &source)
         };
         let times = Column {

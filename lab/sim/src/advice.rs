@@ -83,8 +83,14 @@ impl Scenario {
             requests && !run.oracle && run.lanes.is_none()
         });
         // Uses the placement as it is first, so that a run with more vector cores than exist here does not fail.
-        let plans: Result<Vec<_>, _> = served.map(|run| self.plan(&run.as_it_is(), settings)).collect();
-        let plans = plans?;
+        let plans = served.map(|run| {
+            let as_it_is = RunText {
+                placement: Placement::AsIs.name().to_owned(),
+                ..run.clone()
+            };
+            self.plan(&as_it_is, settings)
+        });
+        let plans = plans.collect::<Result<Vec<_>, _>>()?;
         let simulated: Vec<RunFigures> = plans.par_iter().map(Plan::figures).collect();
         let of = |run: &RunFigures, figure| run.figures.get(&figure).copied().unwrap_or(0.0);
         let wide = |run: &RunFigures| of(run, Figure::Wide);
@@ -118,14 +124,5 @@ impl Scenario {
             as_is: base,
             options,
         })
-    }
-}
-
-impl RunText {
-    fn as_it_is(&self) -> Self {
-        Self {
-            placement: Placement::AsIs.name().to_owned(),
-            ..self.clone()
-        }
     }
 }

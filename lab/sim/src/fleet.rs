@@ -105,27 +105,28 @@ impl Scenario {
                 best.push(one);
             }
         }
-        let count = |index: usize| fleet.machines[index].count;
-        let most = best
-            .iter()
-            .map(|(index, _, rate)| rate * f64::from(count(*index)))
-            .sum();
+        let mut most = 0.0;
         let mut missing = rate;
-        let mut chosen = Vec::new();
+        let mut chosen: Vec<(&Plan, Chosen)> = Vec::new();
         for (index, plan, rate) in &best {
+            let all = fleet.machines[*index].count;
             let needed = (missing / (rate * TARGET)).ceil().max(0.0);
-            let machines = count(*index).min(needed as u32);
-            missing -= f64::from(machines) * rate * TARGET;
-            chosen.push((plan, machines, count(*index), *rate));
+            let taken = all.min(needed as u32);
+            most += rate * f64::from(all);
+            missing -= f64::from(taken) * rate * TARGET;
+            let machines = Chosen {
+                model: plan.model().to_owned(),
+                setting: plan.name().to_owned(),
+                machines: (taken, all),
+                rate: *rate,
+            };
+            chosen.push((plan, machines));
         }
-        let in_use: f64 = chosen
-            .iter()
-            .map(|(_, machines, _, rate)| f64::from(*machines) * rate)
-            .sum();
-        let share = (rate / in_use.max(1.0)).min(1.0);
+        let in_use = chosen.iter().map(|(_, one)| f64::from(one.machines.0) * one.rate);
+        let share = (rate / in_use.sum::<f64>().max(1.0)).min(1.0);
         let machines: Vec<Plan> = (chosen.iter())
-            .flat_map(|(plan, machines, _, rate)| {
-                (0..*machines).map(move |seed| at(plan, rate * share, u64::from(seed) + 1))
+            .flat_map(|(plan, one)| {
+                (0..one.machines.0).map(move |seed| at(plan, one.rate * share, u64::from(seed) + 1))
             })
             .collect();
         let outcomes: Vec<Outcome> = machines.par_iter().map(simulate).collect();
@@ -137,15 +138,7 @@ impl Scenario {
             most,
             served: sum(Figure::Throughput).sum(),
             slowest_p99_us: sum(Figure::P99).fold(0.0, f64::max),
-            chosen: chosen
-                .iter()
-                .map(|(plan, machines, of, rate)| Chosen {
-                    model: plan.model().to_owned(),
-                    setting: plan.name().to_owned(),
-                    machines: (*machines, *of),
-                    rate: *rate,
-                })
-                .collect(),
+            chosen: chosen.into_iter().map(|(_, machines)| machines).collect(),
             tried: tried
                 .iter()
                 .map(|(_, plan, rate)| Capacity {

@@ -28,7 +28,7 @@ pub(crate) struct Impatient {
     /// Time before the second attempt; doubled for each further one.
     pub(crate) backoff: u64,
     pub(crate) networks: usize,
-    /// How long handshakes may wait in calm; 0 for a server without the policy.
+    /// Time for which handshakes may wait in calm; 0 for a server without the policy.
     pub(crate) wait: u64,
     /// Connections that the worker accepts at once.
     pub(crate) accepts: usize,
@@ -110,18 +110,12 @@ struct Attempt {
     began: u64,
     /// Time at which the worker accepted it.
     accepted: u64,
-    /// Its place, if it is in the line.
+    /// Place of the attempt, if it is in the line.
     place: Option<Place>,
-    /// It has waited for so long that the worker watches whether the client leaves.
+    /// True if it has waited for so long that the worker watches whether the client leaves.
     is_late: bool,
-    client: Client,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Client {
-    Waits,
-    /// Has left, been refused or been served.
-    Gone,
+    /// True if its client has left, been refused or been served.
+    is_over: bool,
 }
 
 /// Clients of the time that counts.
@@ -166,7 +160,7 @@ impl<'a> World<'a> {
 
     // Clients.
 
-    /// What clients have done until now.
+    /// Lets clients act until now.
     fn catch_up(&mut self) {
         while self.events.next_time().is_some_and(|time| time <= self.now)
             && let Some((time, event)) = self.events.next()
@@ -194,7 +188,7 @@ impl<'a> World<'a> {
             accepted: 0,
             place: None,
             is_late: false,
-            client: Client::Waits,
+            is_over: false,
         });
         let over = time + self.impatient.patience;
         self.events.plan(over, Event::Over { attempt });
@@ -218,10 +212,10 @@ impl<'a> World<'a> {
         let Attempt {
             network,
             failed,
-            client,
+            is_over,
             ..
         } = &mut self.attempts[attempt];
-        if std::mem::replace(client, Client::Gone) == Client::Gone {
+        if std::mem::replace(is_over, true) {
             return false;
         }
         if *failed == self.impatient.retries {
@@ -313,7 +307,7 @@ impl<'a> World<'a> {
         self.line.age(since, |attempt| late.push(*attempt));
         for attempt in late {
             self.attempts[attempt].is_late = true;
-            if self.attempts[attempt].client == Client::Gone {
+            if self.attempts[attempt].is_over {
                 self.leave(attempt);
             }
         }
@@ -327,11 +321,11 @@ impl<'a> World<'a> {
             overload.served();
         }
         self.now += self.impatient.cost;
-        let Attempt { began, client, .. } = &mut self.attempts[attempt];
+        let Attempt { began, is_over, .. } = &mut self.attempts[attempt];
         let took = self.now - *began;
         // Its answer comes too late for a client that has left meanwhile.
-        if *client == Client::Waits && took <= self.impatient.patience {
-            *client = Client::Gone;
+        if !*is_over && took <= self.impatient.patience {
+            *is_over = true;
             if self.now >= self.counted.0 {
                 self.tally.served += 1;
                 self.tally.times.record(took);
@@ -366,7 +360,7 @@ impl<'a> World<'a> {
     fn is_known_to_be_gone(&self, attempt: usize) -> bool {
         let state = &self.attempts[attempt];
         let looks = self.overload.is_some() && self.now - state.accepted > self.late();
-        looks && state.client == Client::Gone
+        looks && state.is_over
     }
 
     fn is_overloaded(&self) -> bool {
@@ -396,7 +390,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// What a server takes for the patience of clients until one gives up: its own limit of a handshake.
+/// Patience of clients that a server assumes until one gives up: its own limit of a handshake.
 const MOST_PATIENT: u64 = 10_000_000_000;
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ impl Outcome {
             cycles_left: flow.left as f64 / CYCLE,
             passes: (flow.passes, flow.jobs),
             cores: accounts.iter().map(CoreOutcome::new).collect(),
-            wide_share: share(wide, busy),
+            wide_share: (busy > 0).then(|| wide as f64 / busy as f64),
             requests: times.requests,
             steps: times.steps,
         }
@@ -248,10 +248,6 @@ impl Latencies {
         let count = self.histogram.len();
         (count > 0).then(|| self.sum as f64 / count as f64 / 1e3)
     }
-}
-
-fn share(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
 }
 
 /// Nanoseconds: longer than anything that is simulated.

@@ -8,22 +8,22 @@ named! {
     /// Place and form in which wide work runs.
     #[derive(Hash)]
     pub enum Placement: "placement" {
-        /// In place, as wide as it is.
+        /// Unchanged: in place, as wide as it is.
         AsIs = "as-is",
-        /// In place, in 256-bit light code.
+        /// 256-bit light code in place.
         Light256 = "light-256",
-        /// In place, in scalar or 128-bit code.
+        /// Scalar or 128-bit code in place.
         AvxOff = "avx-off",
-        /// In marked regions: the thread migrates to a vector core for each, and back.
+        /// Marked regions: the thread migrates to a vector core for each, and back.
         MarkedMigration = "marked-migration",
-        /// In marked regions: a thread pool on the vector cores runs them.
+        /// Marked regions: a thread pool on the vector cores runs them.
         MarkedPool = "marked-pool",
         /// The first wide instruction traps and the thread migrates; it goes back at its next system
         /// call.
         FaultSystemCall = "fault-system-call",
-        /// The same; it goes back after a fixed time.
+        /// A trap in the same way; the thread goes back after a fixed time.
         FaultFixedTime = "fault-fixed-time",
-        /// The same; it goes back at once when its wide work is done.
+        /// A trap in the same way; the thread goes back at once when its wide work is done.
         FaultOracle = "fault-oracle",
         /// Widelane: requests are shipped to vector cores and share passes, if the policy of the engine finds that worth
         /// while on this processor, and the record cipher runs in the form that it chooses.

@@ -133,20 +133,14 @@ impl Scenario {
         if let (true, Some(rules)) = (run.oracle, &mut machine.rules) {
             rules.tail = Spread::exactly(0);
         }
-        let lanes = match &run.lanes {
-            None => None,
-            Some(name) => match Target::named(name) {
-                None => {
-                    let known = Target::ALL.map(Target::name).join(", ");
-                    return wrong(format!("lanes: {name:?} is no target; the targets are {known}"));
-                }
-                found => found,
-            },
+        let target = |name: &String| {
+            Target::named(name).ok_or_else(|| {
+                let known = Target::ALL.map(Target::name).join(", ");
+                ScenarioError::Wrong(format!("lanes: {name:?} is no target; the targets are {known}"))
+            })
         };
-        let operations = match lanes {
-            Some(target) => self.predicted_operations(&machine, target)?,
-            None => self.operations(&numbers)?,
-        };
+        let lanes = run.lanes.as_ref().map(target).transpose()?;
+        let operations = self.operations(&numbers, &machine, lanes)?;
         let mut kinds = self.kinds(&numbers)?;
         let mut transfer = numbers.transfer(&self.transfer)?;
         if let Some(vector_cores) = &run.vector_cores {
@@ -189,10 +183,9 @@ impl Scenario {
             ));
         }
         let load = &self.load;
-        let impatient = match &self.impatient {
-            None => None,
-            Some(text) => Some(numbers.impatient(text, &kinds, &operations, &machine)?),
-        };
+        let impatient = self.impatient.as_ref();
+        let impatient = impatient.map(|text| numbers.impatient(text, &kinds, &operations, &machine));
+        let impatient = impatient.transpose()?;
         let mut arrivals = match (&load.connections, &load.rate, &impatient) {
             (Some(connections), None, None) => Arrivals::Closed {
                 connections: numbers.at_least_one("connections", connections)?,
@@ -239,27 +232,26 @@ impl Scenario {
         Ok(plan)
     }
 
-    fn operations(&self, numbers: &Numbers) -> Result<Vec<Operation>, ScenarioError> {
+    /// Operations with their own costs, or predicted in the lanes of a target on a processor.
+    fn operations(
+        &self,
+        numbers: &Numbers,
+        machine: &Processor,
+        lanes: Option<Target>,
+    ) -> Result<Vec<Operation>, ScenarioError> {
         let ready = self.operations.iter().map(|one| {
+            let (class, costs) = match (lanes, &one.measured) {
+                (Some(target), _) => (
+                    target.class(),
+                    measured::predicted(&machine.model, machine.generation, target, &one.name)?,
+                ),
+                (None, Some(cpu)) => (class(&one.class)?, one.measured_costs(cpu)?),
+                (None, None) => (class(&one.class)?, one.written_costs(numbers)?),
+            };
             Ok(Operation {
-                class: class(&one.class)?,
+                class,
                 dense: one.dense,
-                costs: match &one.measured {
-                    Some(cpu) => one.measured_costs(cpu)?,
-                    None => one.written_costs(numbers)?,
-                },
-            })
-        });
-        ready.collect()
-    }
-
-    /// Operations predicted in the lanes of a target on a processor.
-    fn predicted_operations(&self, machine: &Processor, target: Target) -> Result<Vec<Operation>, ScenarioError> {
-        let ready = self.operations.iter().map(|one| {
-            Ok(Operation {
-                class: target.class(),
-                dense: one.dense,
-                costs: measured::predicted(&machine.model, machine.generation, target, &one.name)?,
+                costs,
             })
         });
         ready.collect()
@@ -287,14 +279,10 @@ impl Scenario {
     }
 
     fn step(&self, numbers: &Numbers, step: &StepText) -> Result<Step, ScenarioError> {
-        let operation = match &step.operation {
-            None => None,
-            Some(name) => {
-                let found = self.operations.iter().position(|one| one.name == *name);
-                Some(found.ok_or_else(|| {
-                    ScenarioError::Wrong(format!("a step names the operation {name:?}, which there is not"))
-                })?)
-            }
+        let operation = |name: &String| {
+            let found = self.operations.iter().position(|one| one.name == *name);
+            found
+                .ok_or_else(|| ScenarioError::Wrong(format!("a step names the operation {name:?}, which there is not")))
         };
         let optional =
             |name: &str, value: &Option<Value>| value.as_ref().map(|value| numbers.value(name, value)).transpose();
@@ -305,7 +293,7 @@ impl Scenario {
             random: step.random,
             light: optional("light-cycles", &step.light_cycles)?,
             scalar: optional("scalar-cycles", &step.scalar_cycles)?,
-            operation,
+            operation: step.operation.as_ref().map(operation).transpose()?,
             timed: step.timed,
         })
     }
@@ -488,7 +476,7 @@ impl Processor {
     }
 }
 
-/// Up to here, f64 has every whole number.
+/// Number up to which f64 has every whole number.
 const LARGEST_SEED: f64 = (1_u64 << 53) as f64;
 
 /// The numbers of a run.

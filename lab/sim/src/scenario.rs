@@ -16,7 +16,7 @@ use crate::error::ScenarioError;
 pub struct Scenario {
     /// Description of the scenario, in a line.
     pub title: String,
-    /// Whose experiment it is.
+    /// Publication of the experiment.
     pub source: String,
     /// Named numbers.
     #[serde(default, rename = "parameter")]
@@ -238,7 +238,7 @@ pub struct TransferText {
     pub fault_cycles: Value,
     /// Cycles between two system calls of the server.
     pub system_call_cycles: Value,
-    /// For how long a thread that trapped stays, with `fault-fixed-time`.
+    /// Time for which a thread that trapped stays, with `fault-fixed-time`.
     pub fixed_time_us: Value,
     /// Cycles of handing a request to a queue, and of taking its answer.
     pub queue_cycles: Value,
@@ -269,7 +269,7 @@ impl Default for TransferText {
 pub struct ImpatientText {
     /// Clients that come, at random, as a multiple of those that the worker can serve.
     pub load: Value,
-    /// How long a client waits for an answer.
+    /// Time for which a client waits for an answer.
     pub patience_ms: Value,
     /// Further attempts of a client.
     pub retries: Value,
@@ -277,7 +277,7 @@ pub struct ImpatientText {
     pub backoff_ms: Value,
     /// Networks that the clients come from, each with as many.
     pub networks: Value,
-    /// How long handshakes may wait for the worker in calm; 0: it begins them in the order in which they come.
+    /// Time for which handshakes may wait for the worker in calm; 0: it begins them in the order in which they come.
     pub wait_ms: Value,
     /// Connections that the worker accepts before it goes on with handshakes.
     pub accepts: Value,

@@ -348,7 +348,7 @@ fn a_workload_is_advised_with_fewer_cores_than_its_vector_cores() {
     assert_eq!(counts.max(), Some(1));
 }
 
-/// On the processors of the published experiments: a Gold 6130 gains most by 512-bit registers, a Silver 4116, which
+/// The processors of the published experiments: a Gold 6130 gains most by 512-bit registers, a Silver 4116, which
 /// has one unit for them, by those of 256 bits. Both gain less than passes do, whose clock the rest shares.
 #[test]
 fn lanes_are_predicted_net_of_the_clock_on_the_machines_of_the_experiments() {

@@ -1,4 +1,4 @@
-//! Does an operation's time depend on its secrets? A statistical test, as a tool of the laboratory.
+//! A statistical test of the laboratory: does an operation's time depend on its secrets?
 //!
 //! Two classes of secrets or inputs are measured in random order. If their times have different
 //! means, Welch's t grows with the square root of the number of measurements; if not, it stays

@@ -34,10 +34,10 @@ pub struct Finding {
 pub enum Verdict {
     /// |t| is below 4.5.
     NothingSeen,
-    /// From 4.5 on. One test of equal classes reaches it once in 100,000 times, the largest of a
+    /// A value from 4.5 on. One test of equal classes reaches it once in 100,000 times, the largest of a
     /// hundred tests and of disturbed machines more often: measure longer, and see whether it grows.
     Suspicious,
-    /// From 10 on: the time depends on the class.
+    /// A value from 10 on: the time depends on the class.
     Depends,
 }
 
@@ -53,7 +53,7 @@ impl Finding {
 }
 
 impl Test {
-    /// Without any time.
+    /// Statistics without any time.
     pub fn new() -> Self {
         Self::default()
     }

@@ -142,7 +142,7 @@ fn methods<const L: usize>(kernels: &Montgomery<L>) -> Vec<Method> {
 pub struct MethodSpeed {
     /// Bits of the moduli.
     pub bits: usize,
-    /// Whose registers it uses.
+    /// Target whose registers it uses.
     pub backend: &'static str,
     /// Exponentiations at once.
     pub lanes: usize,

@@ -273,7 +273,7 @@ mldsa65-sign     | ML-DSA-65 signature
 mldsa65-verify   | check of an ML-DSA-65 signature
 mldsa87-sign     | ML-DSA-87 signature
 mldsa87-verify   | check of an ML-DSA-87 signature";
-/// For an operation of the engine that is not described here. A test finds it.
+/// Text for an operation of the engine that is not described here. A test finds it.
 const UNDESCRIBED: &str = "an operation of the engine";
 
 #[cfg(test)]

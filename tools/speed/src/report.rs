@@ -162,7 +162,7 @@ pub(crate) struct Machine {
 }
 
 /// The raw measurements of one condition.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Series {
     operation: &'static str,
     /// Bytes that one operation encrypts.
@@ -192,13 +192,7 @@ impl Series {
             bytes: operation.bytes,
             backend: backend.to_owned(),
             in_flight,
-            rates: Vec::new(),
-            places: Vec::new(),
-            latencies: Vec::new(),
-            multiply_adds_per_ns: Vec::new(),
-            cpu_shares: Vec::new(),
-            reason: None,
-            version: None,
+            ..Self::default()
         }
     }
 
@@ -338,7 +332,7 @@ fn median(samples: &[f64]) -> Option<f64> {
     quantile_of(samples, 0.5)
 }
 
-/// To a tenth: further digits are noise.
+/// Rounds to a tenth: further digits are noise.
 fn round(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }

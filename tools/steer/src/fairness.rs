@@ -33,7 +33,7 @@ impl Groups {
     /// The weight of what was given none.
     pub const USUAL: f64 = 100.0;
 
-    /// Only the group that contains all others.
+    /// The group that contains all others, alone.
     pub fn new() -> Self {
         Self(vec![Group {
             parent: GroupId::ROOT,

@@ -72,7 +72,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// For a steerer of the whole machine; refused while there is another.
+    /// Makes one for a steerer of the whole machine; refused while there is another.
     pub(crate) fn of_machine(folder: &Folder, roots: &Folder) -> Result<Self, SteerError> {
         if let Some(pid) = overruled(roots) {
             return Err(SteerError::Busy { pid });

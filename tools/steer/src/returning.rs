@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Time that a thread stays on the vector cores after it was last seen wide.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Returning {
-    /// This time for all threads.
+    /// One time for all threads.
     Fixed(Duration),
     /// Time that would have been best for this thread's own pauses, given the cost of a wrong return.
     Measured {

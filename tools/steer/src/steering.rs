@@ -281,23 +281,18 @@ impl Steering {
     pub(crate) fn start<T>(&mut self, spawn: impl FnOnce() -> T) -> Result<T, SteerError> {
         let cores = widelane_affinity::cores().map_err(SteerError::system("the CPUs"))?;
         let mask = widelane_affinity::allowed(None).map_err(SteerError::system("the affinity of this thread"))?;
-        let wide = self.sensor.beforehand();
+        let Some(wide) = self.sensor.beforehand() else {
+            return Ok(spawn());
+        };
         let first = Thread {
             id: self.owner,
             allowed: mask,
-            wide: wide == Some(true),
+            wide,
             demand: 0.0,
             group: GroupId::ROOT,
         };
-        let to = match wide {
-            Some(_) => {
-                self.policy
-                    .clone()
-                    .decide(Duration::ZERO, &[first], &Groups::new(), &cores)
-                    .places[0]
-            }
-            None => return Ok(spawn()),
-        };
+        let mut policy = self.policy.clone();
+        let to = policy.decide(Duration::ZERO, &[first], &Groups::new(), &cores).places[0];
         if to.affinity == mask || self.options.dry_run {
             return Ok(spawn());
         }

@@ -59,7 +59,7 @@ pub(crate) fn start_of(tid: i32) -> Option<u64> {
     Some(stat.start)
 }
 
-/// This process.
+/// The calling process.
 pub(crate) fn own_id() -> io::Result<ThreadId> {
     let tid = std::process::id() as i32;
     let start = start_of(tid).ok_or_else(|| io::Error::other("/proc shows no process of ours"))?;
@@ -73,7 +73,7 @@ pub(crate) fn own_session() -> i32 {
     stat.map_or(0, |stat| stat.session)
 }
 
-/// This boot, by a number that no other boot has.
+/// Number of this boot, which no other boot has.
 pub(crate) fn boot() -> io::Result<String> {
     Ok(widelane_files::kernel_text("/proc/sys/kernel/random/boot_id")?
         .trim()

@@ -9,20 +9,20 @@ use std::time::Instant;
 use widelane_affinity::Cpus;
 use widelane_files::cpuinfo::{Cpu, cpus};
 
-/// Where clocks come from, the best first.
+/// Source of clocks, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// Cycles over ticks while the CPU was not halted: the mean clock of the interval.
     Aperf,
-    /// What the driver of the clock says now.
+    /// The clock that its driver reports now.
     Cpufreq,
-    /// What the kernel calls "cpu MHz".
+    /// The kernel's "cpu MHz".
     Cpuinfo,
 }
 
 impl Source {
-    /// What its figures are, in words.
+    /// Meaning of its figures, in words.
     pub fn meaning(self, virtual_machine: bool) -> &'static str {
         match self {
             Self::Aperf => "effective, by APERF/MPERF",
@@ -36,7 +36,7 @@ impl Source {
 /// The clock of a CPU.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Core {
-    /// Its number.
+    /// Number of the CPU.
     pub cpu: usize,
     /// GHz; `None` if it was halted all the time.
     pub ghz: Option<f64>,
@@ -45,11 +45,11 @@ pub struct Core {
 /// The clocks of all CPUs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Clocks {
-    /// Where they come from.
+    /// Source of the clocks.
     pub source: Source,
-    /// What that means, in words.
+    /// Meaning of the source, in words.
     pub meaning: &'static str,
-    /// Why it is not a better source.
+    /// Reasons why it is not a better source.
     pub why_not_better: Vec<String>,
     /// Each CPU that is online.
     pub cores: Vec<Core>,
@@ -57,7 +57,7 @@ pub struct Clocks {
 
 /// Reads clocks, again and again.
 pub(crate) struct Reader {
-    /// Where `dev`, `sys` and `proc` are.
+    /// Folder with `dev`, `sys` and `proc`.
     root: PathBuf,
     registers: Result<Vec<Registers>, String>,
 }

@@ -1,12 +1,12 @@
-//! Which licence level the cores may be at: from what is published of this generation, and from who
-//! runs wide code. Bounds, no guesses.
+//! Licence levels that the cores may be at: from the publications about this generation, and from the programs that
+//! run wide code. Bounds, no guesses.
 
 use crate::snapshot::Known;
 use crate::users::Users;
 use serde::Serialize;
 use widelane_cpu::licence::{Class, Generation, Level, Turbo};
 
-/// What can be said about licences.
+/// Licence levels, as far as they are known.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Licence {
     /// The generation of this processor.

@@ -1,4 +1,4 @@
-//! What a server tells about itself: the text at its metrics address, and how it is fetched.
+//! A server's metrics: fetches and parses the text at its metrics address.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -23,26 +23,26 @@ impl Sample {
     }
 }
 
-/// Why there are no metrics.
+/// Reason why there are no metrics.
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsError {
     /// The address means nothing.
     #[error("{address}: {cause}; an address is like 127.0.0.1:9464")]
     Address {
-        /// What was given.
+        /// Text that was given.
         address: String,
-        /// What is wrong with it.
+        /// Fault of the text.
         cause: io::Error,
     },
     /// No server answers there.
     #[error("{address}: {cause}; does a `widelane serve` run that offers its metrics there?")]
     Connection {
-        /// Where.
+        /// Address of the server.
         address: String,
-        /// What the system said.
+        /// Error of the system.
         cause: io::Error,
     },
-    /// It answers something else than metrics.
+    /// An answer that is not metrics.
     #[error("{0}; is this the metrics address of `widelane serve`?")]
     Response(&'static str),
     /// A line is none of the format.

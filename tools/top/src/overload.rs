@@ -21,7 +21,7 @@ pub struct Overload {
 }
 
 impl Overload {
-    /// What the page of a process says, `seconds` after it said `before`.
+    /// Overload since the page of a process said `before`, `seconds` ago.
     pub(crate) fn of_page(before: &Counted, after: &Counted, seconds: f64) -> Self {
         let since = after.since(before);
         let wait = |percent| Some(since.wait(percent)? as f64);

@@ -80,7 +80,7 @@ fn cut(text: &str, width: usize) -> String {
     text.chars().take(width).collect()
 }
 
-/// From this width on there are two columns.
+/// Width from which on there are two columns.
 const TWO_COLUMNS: usize = 160;
 const GAP: u16 = 2;
 

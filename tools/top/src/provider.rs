@@ -1,6 +1,7 @@
-//! What processes with the OpenSSL provider did between two looks.
+//! Rates of processes with the OpenSSL provider between two looks.
 
 use crate::overload::Overload;
+use crate::snapshot::Known;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
@@ -8,12 +9,12 @@ use std::time::Instant;
 use widelane_status_tool::proof::noted;
 use widelane_status_tool::{Asked, Process, Report, State, Totals, now, survey};
 
-/// What processes with the OpenSSL provider did.
+/// Rates of processes with the OpenSSL provider.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Providers {
-    /// Those that have loaded it, by their numbers.
+    /// Processes that have loaded the provider, by their numbers.
     pub processes: Vec<Provider>,
-    /// How many processes this user may not look at.
+    /// Number of processes that this user may not look at.
     pub hidden: usize,
     /// Proofs of servers, also of `serve`.
     pub proofs: Vec<ProofSeen>,
@@ -24,7 +25,7 @@ pub struct Providers {
 pub struct ProofSeen {
     /// The number of the first of its processes.
     pub pid: u32,
-    /// Its name.
+    /// Name of the process.
     pub name: String,
     /// Text that the proof is at work, or its result.
     pub said: String,
@@ -33,45 +34,36 @@ pub struct ProofSeen {
 /// A process with the OpenSSL provider.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Provider {
-    /// Its number.
+    /// Number of the process.
     pub pid: u32,
-    /// Its name.
+    /// Name of the process.
     pub name: String,
     /// The code that does the arithmetic; `None` if it is not known.
     pub backend: Option<String>,
-    /// Whether an operator has switched its lanes off, or a proof has for a moment.
+    /// True if an operator has switched its lanes off, or a proof has for a moment.
     pub lanes_off: bool,
-    /// What it did, or why that is not known.
+    /// Its rates, or why they are not known.
     #[serde(flatten)]
-    pub work: Work,
+    pub work: Known<Work>,
 }
 
-/// What a process did, or why that is not known.
+/// Rates of a process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Work {
-    /// Its rates.
-    Counted {
-        /// Operations that had jobs, the one with the most first.
-        operations: Vec<ProviderOperation>,
-        /// How often in a second OpenSSL did something by itself.
-        fallbacks: f64,
-        /// Ways in which handshakes have waited.
-        ways: Vec<&'static str>,
-        /// Connections that came faster than they could be served.
-        overload: Overload,
-    },
-    /// It does not count, or its figures cannot be read.
-    Unknown {
-        /// Why.
-        why_not: String,
-    },
+pub struct Work {
+    /// Operations that had jobs, the one with the most first.
+    pub operations: Vec<ProviderOperation>,
+    /// Operations a second that OpenSSL did by itself.
+    pub fallbacks: f64,
+    /// Ways in which handshakes have waited.
+    pub ways: Vec<&'static str>,
+    /// Connections that came faster than they could be served.
+    pub overload: Overload,
 }
 
 /// Rates of one operation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ProviderOperation {
-    /// Its name, such as `rsa2048-sign`.
+    /// Name of the operation, such as `rsa2048-sign`.
     pub name: String,
     /// Jobs a second.
     pub jobs: f64,
@@ -92,19 +84,20 @@ pub struct ProviderOperation {
 impl Providers {
     /// The sum of a rate over all operations of all processes.
     pub(crate) fn sum(&self, rate: impl Fn(&ProviderOperation) -> f64) -> f64 {
-        let operations = self.processes.iter().filter_map(|one| match &one.work {
-            Work::Counted { operations, .. } => Some(operations),
-            Work::Unknown { .. } => None,
-        });
+        let operations = self.works().flat_map(|work| &work.operations);
         // Not sum(), which makes -0 of nothing.
-        operations.flatten().fold(0.0, |sum, one| sum + rate(one))
+        operations.fold(0.0, |sum, one| sum + rate(one))
     }
 
-    /// How often in a second OpenSSL did something by itself.
+    /// Operations a second that OpenSSL did by itself.
     pub(crate) fn fallbacks(&self) -> f64 {
-        self.processes.iter().fold(0.0, |sum, one| match one.work {
-            Work::Counted { fallbacks, .. } => sum + fallbacks,
-            Work::Unknown { .. } => sum,
+        self.works().fold(0.0, |sum, work| sum + work.fallbacks)
+    }
+
+    fn works(&self) -> impl Iterator<Item = &Work> {
+        self.processes.iter().filter_map(|one| match &one.work {
+            Known::Known(work) => Some(work),
+            Known::Missing { .. } => None,
         })
     }
 }
@@ -116,7 +109,7 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// What is counted from.
+    /// Begins to count.
     pub(crate) fn new() -> Self {
         let processes = survey().map(|found| found.processes).unwrap_or_default();
         Self {
@@ -125,7 +118,7 @@ impl Looks {
         }
     }
 
-    /// What happened since the last look.
+    /// Rates since the last look.
     pub(crate) fn read(&mut self) -> io::Result<Providers> {
         let found = survey()?;
         let now = Instant::now();
@@ -172,7 +165,7 @@ fn reports(processes: &[Process]) -> BTreeMap<u32, Report> {
     counting.collect()
 }
 
-/// What the processes did in the `seconds` since `before`. A process that was not there then, or
+/// Rates of the processes in the `seconds` since `before`. A process that was not there then, or
 /// counts less than then, began at 0 since.
 fn rates(before: &BTreeMap<u32, Report>, after: &[Process], seconds: f64) -> Vec<Provider> {
     let seconds = seconds.max(f64::MIN_POSITIVE);
@@ -187,12 +180,12 @@ fn rates(before: &BTreeMap<u32, Report>, after: &[Process], seconds: f64) -> Vec
                 State::Counts(report) => {
                     let earlier = before.get(&process.pid);
                     let earlier = earlier.filter(|earlier| !began_anew(earlier, report));
-                    (Some(&report.facts), counted(earlier, report, seconds))
+                    (Some(&report.facts), Known::Known(counted(earlier, report, seconds)))
                 }
-                State::Inherited(report) => (Some(&report.facts), unknown("nothing done yet".to_owned())),
-                State::NotAllowed => (None, unknown("its figures take root".to_owned())),
-                State::Damaged(bad) => (None, unknown(format!("its page cannot be read: {bad}"))),
-                _ => (None, unknown("it does not count".to_owned())),
+                State::Inherited(report) => (Some(&report.facts), Known::missing("nothing done yet")),
+                State::NotAllowed => (None, Known::missing("its figures take root")),
+                State::Damaged(bad) => (None, Known::missing(format!("its page cannot be read: {bad}"))),
+                _ => (None, Known::missing("it does not count")),
             };
             let backend = facts.map(|facts| facts.backend.clone());
             Provider {
@@ -209,11 +202,7 @@ fn rates(before: &BTreeMap<u32, Report>, after: &[Process], seconds: f64) -> Vec
         .collect()
 }
 
-fn unknown(why_not: String) -> Work {
-    Work::Unknown { why_not }
-}
-
-/// Whether a counter fell: the number is that of another process now, or its program was replaced.
+/// Returns whether a counter fell: the number is that of another process now, or its program was replaced.
 fn began_anew(before: &Report, after: &Report) -> bool {
     let fell = |name: &str, earlier: &Totals| {
         let now = totals(after, name);
@@ -235,7 +224,7 @@ fn counted(before: Option<&Report>, after: &Report, seconds: f64) -> Work {
         .collect();
     operations.sort_by(|a, b| b.jobs.total_cmp(&a.jobs));
     let fallbacks = left(after).saturating_sub(before.map_or(0, left));
-    Work::Counted {
+    Work {
         operations,
         fallbacks: as_figure(fallbacks) / seconds,
         ways: after
@@ -274,7 +263,7 @@ fn totals(report: &Report, name: &str) -> Totals {
     found.map_or_else(Totals::default, |one| one.totals)
 }
 
-/// How often OpenSSL did something by itself.
+/// Number of operations that OpenSSL did by itself.
 fn left(report: &Report) -> u64 {
     let listed = report.reasons.iter().map(|reason| reason.count);
     listed.fold(report.unlisted, u64::saturating_add)
@@ -339,12 +328,10 @@ mod tests {
         match &found[..] {
             [
                 Provider {
-                    work: Work::Counted {
-                        operations, fallbacks, ..
-                    },
+                    work: Known::Known(work),
                     ..
                 },
-            ] => (operations[0].clone(), *fallbacks),
+            ] => (work.operations[0].clone(), work.fallbacks),
             other => panic!("{other:?}"),
         }
     }
@@ -385,7 +372,7 @@ mod tests {
             let found = rates(&BTreeMap::new(), &[process(state)], 1.0);
             let [
                 Provider {
-                    work: Work::Unknown { why_not },
+                    work: Known::Missing { why_not },
                     ..
                 },
             ] = &found[..]
@@ -408,10 +395,10 @@ mod tests {
         assert_eq!(providers.sum(|one| one.jobs).to_bits(), 0);
         assert_eq!(providers.fallbacks(), 0.0);
         assert_eq!(providers.processes[0].backend.as_deref(), Some("avx512ifma"));
-        let Work::Counted { operations, .. } = &providers.processes[0].work else {
+        let Known::Known(work) = &providers.processes[0].work else {
             panic!("{providers:?}");
         };
-        assert!(operations.is_empty());
+        assert!(work.operations.is_empty());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A terminal that is ours: other contents are put aside, keys come one by one. It is given back
 /// when this is dropped, and before the message of a panic.
 pub struct Screen {
-    /// There until this is dropped.
+    /// The terminal, until this is dropped.
     terminal: Option<DefaultTerminal>,
     colour: bool,
     /// Columns and rows when last looked at.
@@ -82,12 +82,12 @@ impl Screen {
     }
 }
 
-/// What came from the terminal.
+/// News from the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// Nothing that matters.
     Nothing,
-    /// It has another size: show the picture again.
+    /// Another size: the picture must be shown again.
     Resized,
     /// The user wants the end.
     End,
@@ -102,13 +102,13 @@ impl Drop for Screen {
     }
 }
 
-/// Whether keys say so: q, ^C, or Esc by itself, with which other keys' sequences only begin.
+/// Returns whether keys ask for the end: q, ^C, or Esc by itself, with which other keys' sequences only begin.
 fn ends(keys: &[u8]) -> bool {
     let ending = |key: &u8| matches!(*key, b'q' | b'Q' | CONTROL_C);
     keys == b"\x1b" || keys.iter().any(ending)
 }
 
-/// As the terminal sends it while keys come one by one.
+/// Byte that the terminal sends for ^C while keys come one by one.
 const CONTROL_C: u8 = 3;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a server did between two scrapes.
+//! Rates of a server between two scrapes.
 
 use crate::metrics::Sample;
 use crate::overload::Overload;
@@ -12,20 +12,20 @@ pub struct Server {
     pub handshakes: f64,
     /// Handshakes a second that did not come to their end.
     pub failures: f64,
-    /// Whether public-key operations are batched; `None` if it does not say.
+    /// True if public-key operations are batched; `None` if the server does not say.
     pub batching: Option<bool>,
     /// Handshakes that came faster than they could be served.
     pub overload: Overload,
     /// All operations together.
     pub all: Operation,
-    /// Those that ran, the one with the most jobs first.
+    /// Operations that ran, the one with the most jobs first.
     pub operations: Vec<Operation>,
 }
 
 /// Rates of a public-key operation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Operation {
-    /// Its name.
+    /// Name of the operation.
     pub name: String,
     /// Jobs a second.
     pub jobs: f64,
@@ -39,7 +39,7 @@ pub struct Operation {
     pub busy: f64,
 }
 
-/// What happened in the `seconds` from one scrape to the other. `None` if a counter fell: the
+/// Rates in the `seconds` from one scrape to the other. `None` if a counter fell: the
 /// server was started anew in between, and from when on the new one counted is not known.
 pub fn rates(before: &[Sample], after: &[Sample], seconds: f64) -> Option<Server> {
     // The only one that may fall.
@@ -48,64 +48,53 @@ pub fn rates(before: &[Sample], after: &[Sample], seconds: f64) -> Option<Server
         .filter(|sample| sample.name == "widelane_overloaded_workers")
         .map(|sample| sample.value)
         .sum::<f64>();
-    let sums = |samples: &[Sample]| {
-        let mut sums = BTreeMap::new();
-        for sample in samples {
-            if let Some(counter) = counter(sample) {
-                *sums.entry(counter).or_insert(0.0) += sample.value;
-            }
-        }
-        sums
-    };
-    let (before, after) = (sums(before), sums(after));
+    let (before, after) = (counters(before), counters(after));
     // Also refuses what is not a number, and a time that has not passed.
-    let rose = |(counter, sum): (&Counter, &f64)| after.get(counter).is_some_and(|now| now >= sum);
+    let rose = |(counter, sum): (&Counter<'_>, &f64)| after.get(counter).is_some_and(|now| now >= sum);
     if !before.iter().all(rose) || !after.values().all(|sum| sum.is_finite()) || seconds <= 0.0 {
         return None;
     }
-    let increase = |counter: Counter| {
-        let sum = |sums: &BTreeMap<Counter, f64>| sums.get(&counter).copied().unwrap_or(0.0);
+    let increase = |metric: &str, label: &str| {
+        let sum = |sums: &BTreeMap<Counter<'_>, f64>| sums.get(&(metric, label)).copied().unwrap_or(0.0);
         sum(&after) - sum(&before)
     };
+    let labels = |metric: &str| -> Vec<&str> {
+        let own = after.keys().filter(|counter| counter.0 == metric);
+        own.map(|counter| counter.1).collect()
+    };
+    // Not sum(), which makes -0 of nothing.
+    let sum = |metric: &str, labels: &[&str]| labels.iter().fold(0.0, |sum, label| sum + increase(metric, label));
     let operation = |name: &str, of: &[&str]| {
-        let sum =
-            |what: fn(String) -> Counter| -> f64 { of.iter().map(|name| increase(what((*name).to_owned()))).sum() };
-        let (jobs, passes) = (sum(Counter::Jobs), sum(Counter::Passes));
+        let (jobs, passes) = (sum(JOBS, of), sum(PASSES, of));
         let mean = |sum: f64, of: f64| (of > 0.0).then(|| sum / of);
         Operation {
             name: name.to_owned(),
             jobs: jobs / seconds,
             passes: passes / seconds,
-            lanes: mean(sum(Counter::Lanes), passes),
-            queue_us: mean(sum(Counter::Queued) / 1e3, jobs),
-            busy: sum(Counter::Kernel) / 1e9 / seconds,
+            lanes: mean(sum(LANES, of), passes),
+            queue_us: mean(sum(QUEUED, of) / 1e3, jobs),
+            busy: sum(KERNEL, of) / 1e9 / seconds,
         }
     };
-    let names: Vec<&str> = after
-        .keys()
-        .filter_map(|counter| match counter {
-            Counter::Jobs(name) => Some(name.as_str()),
-            _ => None,
-        })
-        .collect();
+    let names = labels(JOBS);
     let mut operations: Vec<_> = names.iter().map(|name| operation(name, &[name])).collect();
     operations.retain(|operation| operation.jobs > 0.0);
     operations.sort_by(|a, b| b.jobs.total_cmp(&a.jobs));
-    let waits = after.keys().filter_map(|counter| match counter {
-        Counter::Waits(below) => Some((below.parse().ok()?, increase(counter.clone()))),
-        _ => None,
-    });
-    let waits: Vec<(f64, f64)> = waits.collect();
-    let [gone, refused] = [Counter::Gone, Counter::Refused].map(&increase);
+    let mut failures = labels(HANDSHAKES);
+    failures.retain(|result| *result != "ok");
+    let waits = labels(WAITS).into_iter();
+    let waits: Vec<(f64, f64)> = waits
+        .filter_map(|below| Some((below.parse().ok()?, increase(WAITS, below))))
+        .collect();
     Some(Server {
-        handshakes: increase(Counter::Handshakes) / seconds,
-        failures: (increase(Counter::Failures) + gone + refused) / seconds,
-        batching: after.get(&Counter::Batching).map(|&on| on > 0.0),
+        handshakes: increase(HANDSHAKES, "ok") / seconds,
+        failures: sum(HANDSHAKES, &failures) / seconds,
+        batching: after.get(&(BATCHING, "")).map(|&on| on > 0.0),
         overload: Overload {
             now: overloaded as u64,
-            begun: increase(Counter::Overloads) as u64,
-            gone: gone / seconds,
-            refused: refused / seconds,
+            begun: increase(OVERLOADS, "") as u64,
+            gone: increase(HANDSHAKES, "gave_up") / seconds,
+            refused: increase(HANDSHAKES, "overload") / seconds,
             p50_below_ms: wait(&waits, 0.5),
             p99_below_ms: wait(&waits, 0.99),
         },
@@ -123,44 +112,37 @@ fn wait(waits: &[(f64, f64)], share: f64) -> Option<f64> {
     (all > 0.0 && least.is_finite()).then(|| (least * 1e6).round() / 1e3)
 }
 
-/// What of a scrape is shown. The order is that in which it is kept, no more.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Counter {
-    Handshakes,
-    Failures,
-    Gone,
-    Refused,
-    Overloads,
-    /// Those that waited for at most so many seconds.
-    Waits(String),
-    Batching,
-    Jobs(String),
-    Passes(String),
-    Lanes(String),
-    Queued(String),
-    Kernel(String),
+/// A metric that is shown, and the label by which its samples are kept apart.
+type Counter<'a> = (&'a str, &'a str);
+
+/// The sums of all samples that are shown.
+fn counters(samples: &[Sample]) -> BTreeMap<Counter<'_>, f64> {
+    let mut sums = BTreeMap::new();
+    for sample in samples {
+        let label = match sample.name.as_str() {
+            HANDSHAKES => Some(sample.label("result").unwrap_or_default()),
+            OVERLOADS | BATCHING => Some(""),
+            WAITS => sample.label("le"),
+            JOBS | PASSES | LANES | QUEUED | KERNEL => sample.label("operation"),
+            _ => None,
+        };
+        if let Some(label) = label {
+            *sums.entry((&sample.name[..], label)).or_insert(0.0) += sample.value;
+        }
+    }
+    sums
 }
 
-fn counter(sample: &Sample) -> Option<Counter> {
-    let operation = || sample.label("operation").map(str::to_owned);
-    match sample.name.as_str() {
-        "widelane_handshakes_total" => Some(match sample.label("result") {
-            Some("ok") => Counter::Handshakes,
-            Some("gave_up") => Counter::Gone,
-            Some("overload") => Counter::Refused,
-            _ => Counter::Failures,
-        }),
-        "widelane_overloads_total" => Some(Counter::Overloads),
-        "widelane_handshake_wait_seconds_bucket" => sample.label("le").map(str::to_owned).map(Counter::Waits),
-        "widelane_batching" => Some(Counter::Batching),
-        "widelane_engine_jobs_total" => operation().map(Counter::Jobs),
-        "widelane_engine_passes_total" => operation().map(Counter::Passes),
-        "widelane_engine_lanes_filled_total" => operation().map(Counter::Lanes),
-        "widelane_engine_queued_nanoseconds_total" => operation().map(Counter::Queued),
-        "widelane_engine_kernel_nanoseconds_total" => operation().map(Counter::Kernel),
-        _ => None,
-    }
-}
+const HANDSHAKES: &str = "widelane_handshakes_total";
+const OVERLOADS: &str = "widelane_overloads_total";
+/// Handshakes that waited for at most so many seconds.
+const WAITS: &str = "widelane_handshake_wait_seconds_bucket";
+const BATCHING: &str = "widelane_batching";
+const JOBS: &str = "widelane_engine_jobs_total";
+const PASSES: &str = "widelane_engine_passes_total";
+const LANES: &str = "widelane_engine_lanes_filled_total";
+const QUEUED: &str = "widelane_engine_queued_nanoseconds_total";
+const KERNEL: &str = "widelane_engine_kernel_nanoseconds_total";
 
 #[cfg(test)]
 mod tests {

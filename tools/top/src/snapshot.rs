@@ -16,17 +16,17 @@ use widelane_frequency::{Machine, Profile};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Known<T> {
-    /// It is known.
+    /// Something that is known.
     Known(T),
-    /// It is not.
+    /// Something that is not known.
     Missing {
-        /// Why.
+        /// Reason for that.
         why_not: String,
     },
 }
 
 impl<T> Known<T> {
-    /// It is not known, and why.
+    /// Makes one that is not known, with the reason.
     pub fn missing(why_not: impl ToString) -> Self {
         let why_not = why_not.to_string();
         Self::Missing { why_not }
@@ -39,16 +39,16 @@ impl<T, E: ToString> From<Result<T, E>> for Known<T> {
     }
 }
 
-/// What is shown.
+/// State of the machine at one time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Snapshot {
     /// The name of the processor.
     pub processor: String,
     /// The length of the interval that rates and means are of.
     pub seconds: f64,
-    /// What a server did.
+    /// Rates of a server.
     pub server: Known<Server>,
-    /// What processes with the OpenSSL provider did.
+    /// Rates of processes with the OpenSSL provider.
     pub providers: Known<Providers>,
     /// The clock of each CPU now.
     pub clocks: Known<Clocks>,
@@ -56,7 +56,7 @@ pub struct Snapshot {
     pub classes: Known<Vec<ClassClock>>,
     /// Licence levels.
     pub licence: Known<Licence>,
-    /// Who uses wide registers.
+    /// Users of wide registers.
     pub users: Known<Users>,
     /// TLS handshakes of any process; `None`: they were not asked for.
     pub tls: Option<Known<Tls>>,
@@ -71,22 +71,22 @@ pub struct ClassClock {
     pub cores: usize,
     /// GHz.
     pub ghz: f64,
-    /// The same as a share of that of scalar code.
+    /// The clock as a share of that of scalar code.
     pub of_scalar: f64,
 }
 
-/// What to look at.
+/// Choice of what is shown.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The metrics address of a `widelane serve`, or why there is none.
     pub metrics: Result<String, String>,
-    /// To find out who uses wide registers, or why not.
+    /// Permission to find out who uses wide registers, or the reason why there is none.
     pub users: Result<(), String>,
-    /// To trace the TLS handshakes of all processes.
+    /// True if the TLS handshakes of all processes are traced.
     pub handshakes: bool,
     /// The profile of this machine, or why there is none.
     pub profile: Result<Profile, String>,
-    /// How long a snapshot waits for what is not yet known of the code of processes. Without it, a
+    /// Time that a snapshot waits for what is not yet known of the code of processes. Without it, a
     /// snapshot says so, and a later one knows.
     pub patience: Duration,
 }
@@ -135,7 +135,7 @@ impl Monitor {
         monitor
     }
 
-    /// What happened since the last snapshot.
+    /// Takes a snapshot, with rates since the last one.
     pub fn snapshot(&mut self) -> Snapshot {
         let now = Instant::now();
         let since = std::mem::replace(&mut self.since, now);

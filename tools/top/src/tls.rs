@@ -25,7 +25,7 @@ pub struct Tls {
 /// A process that has ended handshakes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TlsProcess {
-    /// Its number.
+    /// Number of the process.
     pub pid: u32,
     /// The name of the thread that ended one last.
     pub name: String,
@@ -33,9 +33,9 @@ pub struct TlsProcess {
     pub library: String,
     /// Complete handshakes a second.
     pub handshakes: f64,
-    /// Those that failed, a second.
+    /// Failed handshakes a second.
     pub failed: f64,
-    /// From the first call of a complete one to its last return, in microseconds: the median, exact to 6 %.
+    /// Median time from the first call of a complete handshake to its last return, in microseconds, exact to 6 %.
     pub p50_us: Option<f64>,
     /// The time that 99 of 100 do not exceed.
     pub p99_us: Option<f64>,
@@ -46,7 +46,7 @@ pub struct TlsProcess {
 /// Calls of a cryptographic function.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TlsFunction {
-    /// What it does, as `rsa-2048 sign`.
+    /// Name of its operation, such as `rsa-2048 sign`.
     pub name: String,
     /// Calls a second.
     pub calls: f64,
@@ -57,18 +57,18 @@ pub struct TlsFunction {
 /// Traces on a thread of its own until it is dropped.
 pub(crate) struct Tracing {
     shared: Arc<Mutex<Shared>>,
-    /// What is written to it ends the thread.
+    /// A socket that ends the thread when something is written to it.
     end: UnixStream,
     thread: Option<JoinHandle<()>>,
     since: Instant,
 }
 
-/// What the thread has seen since it was asked.
+/// Handshakes that the thread has seen since the last question.
 #[derive(Default)]
 struct Shared {
     sums: BTreeMap<u32, Sums>,
     lost: u64,
-    /// Why it has ended.
+    /// Reason why the thread has ended.
     error: Option<String>,
 }
 
@@ -107,7 +107,7 @@ impl Tracing {
         })
     }
 
-    /// Since the last call.
+    /// Rates since the last call.
     pub(crate) fn read(&mut self) -> Result<Tls, String> {
         let now = Instant::now();
         let elapsed = now.duration_since(std::mem::replace(&mut self.since, now));
@@ -151,7 +151,7 @@ impl Sums {
     }
 }
 
-/// What the thread does.
+/// Traces until it is stopped, on the thread of its own.
 fn trace(shared: &Mutex<Shared>, ended: &UnixStream, sender: &SyncSender<Result<(), String>>) {
     let (filter, table) = (Filter::default(), Table::builtin());
     let mut tracer = match Tracer::start(filter, table, Want::handshakes()) {

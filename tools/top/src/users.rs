@@ -1,19 +1,19 @@
-//! Who uses wide registers, as far as one can find out here.
+//! Users of wide registers, as far as they can be found out here.
 
 use serde::Serialize;
 use std::time::Duration;
 use widelane_usage::{By, Collector, Evidence, Key, Method, Row, UsageError, Verdict, grouped};
 
-/// Who used wide registers in an interval.
+/// Users of wide registers in an interval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Users {
-    /// How it was found out.
+    /// Method by which they were found out.
     pub method: &'static str,
-    /// Why it was not by a better method.
+    /// Reason why it was not a better method.
     pub why_not_better: Option<String>,
     /// CPU time of those that work with 512-bit registers for certain, in CPUs.
     pub wide: f64,
-    /// The same with those that possibly do, or whose code could not be looked at. Never more than
+    /// CPU time of these and of those that possibly do, or whose code could not be looked at. Never more than
     /// there are CPUs.
     pub at_most: f64,
     /// Processes, the strongest verdict first. Those that only copy memory are left out.
@@ -23,9 +23,9 @@ pub struct Users {
 /// A process that uses wide registers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct User {
-    /// Its number.
+    /// Number of the process.
     pub pid: u32,
-    /// Its name.
+    /// Name of the process.
     pub name: String,
     /// CPU time in slices with wide registers in use, in CPUs.
     pub cpus: f64,
@@ -41,7 +41,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// By eBPF where that is allowed, else by polling.
+    /// Opens the watch: by eBPF where that is allowed, else by polling.
     pub(crate) fn open() -> Result<Self, UsageError> {
         let (collector, fallback) = match Collector::open(Method::Ebpf, true) {
             Ok(collector) => (collector, None),
@@ -56,7 +56,7 @@ impl Watch {
         })
     }
 
-    /// Since the last call, on a machine with so many CPUs. Waits at most so long for what is still
+    /// Users since the last call, on a machine with so many CPUs. Waits at most so long for what is still
     /// to be found out about the code of processes.
     pub(crate) fn read(&mut self, cpus: usize, patience: Duration) -> Result<Users, UsageError> {
         let mut interval = self.collector.interval()?;
@@ -85,7 +85,7 @@ impl Watch {
     }
 }
 
-/// Those that use wide registers, or may. A time slice that began before the interval is counted in
+/// Processes that use wide registers, or may. A time slice that began before the interval is counted in
 /// it, and polling charges a thread that is new with all that it ever did: no user is said to have
 /// had more than its threads can have had.
 fn users(rows: Vec<Row>, elapsed: Duration, cpus: usize) -> Vec<User> {

@@ -1,7 +1,12 @@
 //! A snapshot as lines of text in sections: pure functions. `picture` lays them out for a terminal.
 
-use crate::provider::Work;
-use crate::snapshot::{Known, Snapshot};
+use crate::clock::Clocks;
+use crate::licence::Licence;
+use crate::provider::Providers;
+use crate::server::Server;
+use crate::snapshot::{ClassClock, Known, Snapshot};
+use crate::tls::Tls;
+use crate::users::Users;
 use widelane_text::escaped;
 
 /// All of it, uncut, for a pipe.
@@ -26,21 +31,22 @@ pub(crate) enum Kind {
     Head,
     /// More about it.
     Detail,
-    /// Why something is not known.
+    /// Reason why something is not known.
     Missing,
 }
 
-/// What there is to say, the most important section first; in each, the summary first. A picture,
+/// The sections, the most important first; in each, the summary first. A picture,
 /// with a `width`, puts several CPUs into a line, and breaks reasons that are too long for one.
 pub(crate) fn sections(snapshot: &Snapshot, width: Option<usize>) -> Vec<Vec<Line>> {
+    let tls = snapshot.tls.as_ref();
     let sections = vec![
-        server(snapshot),
-        providers(snapshot),
-        tls(snapshot),
-        users(snapshot),
-        licence(snapshot),
-        clocks(snapshot, width.is_some()),
-        classes(snapshot),
+        known("handshakes", &snapshot.server, server),
+        known("provider", &snapshot.providers, providers),
+        tls.map_or_else(Vec::new, |of_all| known("TLS", of_all, self::tls)),
+        known("AVX users", &snapshot.users, users),
+        known("licence", &snapshot.licence, licence),
+        known("clock", &snapshot.clocks, |all| clocks(all, width.is_some())),
+        known("by class", &snapshot.classes, |all| classes(all)),
         machine(snapshot, width.is_some()),
     ];
     let Some(width) = width.filter(|width| *width >= LEAST_TO_BREAK) else {
@@ -50,11 +56,18 @@ pub(crate) fn sections(snapshot: &Snapshot, width: Option<usize>) -> Vec<Vec<Lin
     sections.into_iter().map(|section| broken(section).collect()).collect()
 }
 
-fn server(snapshot: &Snapshot) -> Vec<Line> {
-    let server = match &snapshot.server {
-        Known::Known(server) => server,
-        Known::Missing { why_not } => return missing("handshakes", why_not),
-    };
+/// The lines of something that is known, or why it is not.
+fn known<T>(name: &str, part: &Known<T>, lines: impl FnOnce(&T) -> Vec<Line>) -> Vec<Line> {
+    match part {
+        Known::Known(part) => lines(part),
+        Known::Missing { why_not } => vec![Line {
+            kind: Kind::Missing,
+            ..head(name, &format!("n/a: {why_not}"))
+        }],
+    }
+}
+
+fn server(server: &Server) -> Vec<Line> {
     let all = &server.all;
     let mean = |value: Option<f64>| value.map_or("n/a".to_owned(), |value| format!("{value:.1}"));
     let mut lines = vec![head(
@@ -92,11 +105,7 @@ fn server(snapshot: &Snapshot) -> Vec<Line> {
     lines
 }
 
-fn providers(snapshot: &Snapshot) -> Vec<Line> {
-    let providers = match &snapshot.providers {
-        Known::Known(providers) => providers,
-        Known::Missing { why_not } => return missing("provider", why_not),
-    };
+fn providers(providers: &Providers) -> Vec<Line> {
     let hidden = providers.hidden;
     let mut lines = vec![head(
         "provider",
@@ -119,20 +128,15 @@ fn providers(snapshot: &Snapshot) -> Vec<Line> {
     for process in &providers.processes {
         let backend = process.backend.as_deref().unwrap_or("n/a");
         let (operations, told, overload) = match &process.work {
-            Work::Unknown { why_not } => (&[][..], why_not.clone(), None),
-            Work::Counted {
-                operations,
-                fallbacks,
-                ways,
-                overload,
-            } => (
-                &operations[..],
-                match &ways[..] {
-                    [] => format!("left to OpenSSL {fallbacks:.0}/s"),
-                    ways => format!("waits: {}, left to OpenSSL {fallbacks:.0}/s", ways.join(" ")),
-                },
-                overload.words(),
-            ),
+            Known::Missing { why_not } => (&[][..], why_not.clone(), None),
+            Known::Known(work) => {
+                let left = format!("left to OpenSSL {:.0}/s", work.fallbacks);
+                let told = match &work.ways[..] {
+                    [] => left,
+                    ways => format!("waits: {}, {left}", ways.join(" ")),
+                };
+                (&work.operations[..], told, work.overload.words())
+            }
         };
         lines.push(detail(format!(
             "{:>8}  {:<16} {backend}{}, {told}",
@@ -170,12 +174,7 @@ fn providers(snapshot: &Snapshot) -> Vec<Line> {
     lines
 }
 
-fn tls(snapshot: &Snapshot) -> Vec<Line> {
-    let tls = match &snapshot.tls {
-        None => return Vec::new(),
-        Some(Known::Known(tls)) => tls,
-        Some(Known::Missing { why_not }) => return missing("TLS", why_not),
-    };
+fn tls(tls: &Tls) -> Vec<Line> {
     let sum: f64 = tls.processes.iter().map(|one| one.handshakes).sum();
     let failed: f64 = tls.processes.iter().map(|one| one.failed).sum();
     let mut lines = vec![head(
@@ -216,11 +215,7 @@ fn tls(snapshot: &Snapshot) -> Vec<Line> {
     lines
 }
 
-fn users(snapshot: &Snapshot) -> Vec<Line> {
-    let users = match &snapshot.users {
-        Known::Known(users) => users,
-        Known::Missing { why_not } => return missing("AVX users", why_not),
-    };
+fn users(users: &Users) -> Vec<Line> {
     let mut lines = vec![head(
         "AVX users",
         &match users.processes.first() {
@@ -251,11 +246,7 @@ fn users(snapshot: &Snapshot) -> Vec<Line> {
     lines
 }
 
-fn licence(snapshot: &Snapshot) -> Vec<Line> {
-    let licence = match &snapshot.licence {
-        Known::Known(licence) => licence,
-        Known::Missing { why_not } => return missing("licence", why_not),
-    };
+fn licence(licence: &Licence) -> Vec<Line> {
     let mut lines = vec![head("licence", &licence.words)];
     if let Some(clocks) = licence.published_ghz {
         let clock = |clock: Option<f64>| clock.map_or("n/a".to_owned(), |ghz| format!("{ghz:.1}"));
@@ -267,11 +258,7 @@ fn licence(snapshot: &Snapshot) -> Vec<Line> {
     lines
 }
 
-fn clocks(snapshot: &Snapshot, short: bool) -> Vec<Line> {
-    let clocks = match &snapshot.clocks {
-        Known::Known(clocks) => clocks,
-        Known::Missing { why_not } => return missing("clock", why_not),
-    };
+fn clocks(clocks: &Clocks, short: bool) -> Vec<Line> {
     let awake = || clocks.cores.iter().filter_map(|core| core.ghz);
     let (low, high) = (awake().fold(f64::INFINITY, f64::min), awake().fold(0.0, f64::max));
     let range = match awake().next() {
@@ -296,11 +283,7 @@ fn clocks(snapshot: &Snapshot, short: bool) -> Vec<Line> {
     lines
 }
 
-fn classes(snapshot: &Snapshot) -> Vec<Line> {
-    let classes = match &snapshot.classes {
-        Known::Known(classes) => classes,
-        Known::Missing { why_not } => return missing("by class", why_not),
-    };
+fn classes(classes: &[ClassClock]) -> Vec<Line> {
     let most = classes.iter().map(|clock| clock.cores).max().unwrap_or(0);
     let on_all = || classes.iter().filter(|clock| clock.cores == most);
     let lowest = on_all().min_by(|a, b| a.of_scalar.total_cmp(&b.of_scalar));
@@ -373,15 +356,9 @@ fn broken(line: Line, width: usize) -> Vec<Line> {
     parts.into_iter().map(line).collect()
 }
 
-fn missing(name: &str, why: &str) -> Vec<Line> {
-    let mut line = head(name, &format!("n/a: {why}"));
-    line.kind = Kind::Missing;
-    vec![line]
-}
-
-/// Where the second line of a reason begins.
+/// Column at which the second line of a reason begins.
 const INDENT: usize = 4;
-/// In narrower pictures reasons are cut, for they would push everything else out.
+/// Narrowest picture in which reasons are broken. In others they are cut, since they would push everything else out.
 pub(crate) const LEAST_TO_BREAK: usize = 40;
 const CPUS_IN_A_LINE: usize = 4;
 
@@ -420,7 +397,7 @@ pub(crate) mod specimens {
             pid: 812,
             name: "nginx\n".to_owned(),
             backend: Some("avx512ifma".to_owned()),
-            lanes_off: matches!(work, Work::Unknown { .. }),
+            lanes_off: matches!(work, Known::Missing { .. }),
             work,
         };
         let core = |cpu| Core {
@@ -440,7 +417,7 @@ pub(crate) mod specimens {
             }),
             providers: Known::Known(Providers {
                 processes: vec![
-                    provider(Work::Counted {
+                    provider(Known::Known(Work {
                         operations: vec![ProviderOperation {
                             name: "rsa2048-sign".to_owned(),
                             jobs: 900.0,
@@ -454,10 +431,8 @@ pub(crate) mod specimens {
                         fallbacks: 5.0,
                         ways: vec!["epoll", "threads"],
                         overload: overload(),
-                    }),
-                    provider(Work::Unknown {
-                        why_not: "nothing done yet".to_owned(),
-                    }),
+                    })),
+                    provider(Known::missing("nothing done yet")),
                 ],
                 hidden: 0,
                 proofs: vec![ProofSeen {

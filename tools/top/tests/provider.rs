@@ -32,7 +32,7 @@ fn a_server_with_the_provider_is_shown_with_its_rates() {
     sleep(Duration::from_millis(50));
     let snapshot = monitor.snapshot();
     let Provider { work, backend, .. } = provider(&snapshot, pid);
-    let Work::Counted { operations, .. } = work else {
+    let Known::Known(Work { operations, .. }) = work else {
         println!("SKIP: this user may not read the memory of other processes: {work:?}");
         return;
     };
@@ -49,7 +49,7 @@ fn a_server_with_the_provider_is_shown_with_its_rates() {
     assert!(plain(&snapshot).contains("\n  rsa2048-sign "));
 
     let idle = monitor.snapshot();
-    let Work::Counted { operations, .. } = &provider(&idle, pid).work else {
+    let Known::Known(Work { operations, .. }) = &provider(&idle, pid).work else {
         panic!("{idle:?}");
     };
     assert!(operations.is_empty(), "it did nothing since: {operations:?}");

@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use serde::Serialize;
-
+use serde_json::json;
 use widelane_probes::operations;
 use widelane_text::named;
 
 use crate::event::{Call, Event, Reached};
 use crate::functions::Role;
 use crate::marks::{Argument, Tells};
-use crate::text::{duration, escaped, json_line, micros};
+use crate::text::{Members, duration, escaped, json_line, micros};
 
 /// Lanes of a 512-bit register.
 const LANES: usize = 8;
@@ -235,20 +234,20 @@ impl Batches {
     /// A line for each row, of what was counted in `elapsed`.
     pub fn json(&self, elapsed: Duration) -> String {
         let lines = self.rows().map(|(library, function, passes)| {
-            json_line(&Line {
-                library,
-                function,
-                kind: passes.kind.name(),
-                calls: passes.calls,
-                calls_per_second: rate(passes.calls, elapsed),
-                operations: passes.operations,
-                operations_per_pass: passes.mean(),
-                one_lane_share: passes.alone(),
-                lanes_filled: passes.lanes(),
-                passes_by_size: passes.by_size,
-                total_us: micros(passes.time),
-                queued_us: passes.queued.map(micros),
-            })
+            json_line(&Members([
+                ("library", json!(library)),
+                ("function", json!(function)),
+                ("kind", json!(passes.kind.name())),
+                ("calls", json!(passes.calls)),
+                ("calls_per_second", json!(rate(passes.calls, elapsed))),
+                ("operations", json!(passes.operations)),
+                ("operations_per_pass", json!(passes.mean())),
+                ("one_lane_share", json!(passes.alone())),
+                ("lanes_filled", json!(passes.lanes())),
+                ("passes_by_size", json!(passes.by_size)),
+                ("total_us", json!(micros(passes.time))),
+                ("queued_us", json!(passes.queued.map(micros))),
+            ]))
         });
         lines.collect()
     }
@@ -257,22 +256,6 @@ impl Batches {
 fn rate(count: u64, elapsed: Duration) -> Option<f64> {
     let seconds = elapsed.as_secs_f64();
     (seconds > 0.0).then(|| count as f64 / seconds)
-}
-
-#[derive(Serialize)]
-struct Line<'a> {
-    library: &'a str,
-    function: &'a str,
-    kind: &'static str,
-    calls: u64,
-    calls_per_second: Option<f64>,
-    operations: u64,
-    operations_per_pass: Option<f64>,
-    one_lane_share: Option<f64>,
-    lanes_filled: Option<f64>,
-    passes_by_size: [u64; LANES],
-    total_us: f64,
-    queued_us: Option<f64>,
 }
 
 /// Threads in a pass at the same time, of all processes.

@@ -94,17 +94,9 @@ impl Role {
     ];
 
     /// Roles of the parts, and of functions that report how handshakes end.
-    pub const OF_HANDSHAKES: [Self; 9] = [
-        Self::Error,
-        Self::Free,
-        Self::Handshake,
-        Self::Sign,
-        Self::Verify,
-        Self::Generate,
-        Self::Derive,
-        Self::Encapsulate,
-        Self::Decapsulate,
-    ];
+    pub fn of_handshakes() -> Vec<Self> {
+        [&[Self::Error, Self::Free][..], &Self::PARTS].concat()
+    }
 
     /// Returns whether a call that has not succeeded is repeated when the peer has answered.
     pub fn is_called_again(self) -> bool {

@@ -23,7 +23,7 @@ use widelane_text::named;
 use crate::clock::Clock;
 use crate::event::{Call, Event};
 use crate::functions::{Returns, Role, Side};
-use crate::nesting::{Child, ChildKind, Nesting, Place};
+use crate::nesting::{Child, ChildKind, InnerCall, Nesting, Place};
 use crate::outcome::{Meaning, explained};
 use crate::text::{as_micros, known_as_micros};
 use connection::{Connection, OpenCall};
@@ -141,7 +141,7 @@ pub struct Handshakes {
 }
 
 impl Handshakes {
-    /// Without connections.
+    /// Makes one that knows no connections yet.
     pub fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -222,9 +222,8 @@ impl Handshakes {
                 let Some(meaning) = explained(call.result) else {
                     return Vec::new();
                 };
-                let clock = self.clock;
                 let connection = self.connections.get_mut(&key);
-                let ended = connection.and_then(|one| one.explain(meaning, clock));
+                let ended = connection.and_then(|one| one.explain(meaning, self.clock));
                 ended.into_iter().collect()
             }
             Role::Free => {
@@ -237,11 +236,11 @@ impl Handshakes {
                 if call.function.returns == Returns::Pointer && call.result == 0 {
                     return Vec::new();
                 }
-                let what = ChildKind::Call {
+                let what = ChildKind::Call(InnerCall {
                     function: call.function.clone(),
                     size: call.size,
                     innermost: call.cpu.unwrap_or(call.wall),
-                };
+                });
                 let place = Place::of(call);
                 self.nesting.add(call.pid, Child { place, what });
                 Vec::new()

@@ -12,9 +12,9 @@ use crate::tls::HANDSHAKE;
 /// Way in which a process does its handshakes, as far as is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandshakesInIo {
-    /// Not known: reads and writes are probed until then.
+    /// A socket that is not known: reads and writes are probed until then.
     Watched(Instant),
-    /// Not known: no handshake came while they were probed.
+    /// A socket that is not known, because no handshake came while they were probed.
     Idle,
     /// The program calls functions that do nothing else.
     Apart,

@@ -12,31 +12,17 @@ pub use histogram::{BUCKETS, Histogram, beginning_of, bucket_of};
 
 use crate::outcome::Outcome;
 
-/// Key of a row.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    /// The family of libraries.
-    pub library: String,
-    /// The symbol of the function.
-    pub function: String,
-    /// Result of the calls.
-    pub outcome: Outcome,
-}
-
 /// Times from entry to return, by function and outcome. The table of functions bounds their number.
 #[derive(Debug, Default)]
 pub struct Latencies {
-    rows: BTreeMap<Key, Histogram>,
+    /// Rows by the family of libraries, the symbol of the function, and the result of the calls.
+    rows: BTreeMap<(String, String, Outcome), Histogram>,
 }
 
 impl Latencies {
     /// The row of a function and an outcome, to be filled.
     pub fn row(&mut self, library: &str, function: &str, outcome: Outcome) -> &mut Histogram {
-        let key = Key {
-            library: library.to_owned(),
-            function: function.to_owned(),
-            outcome,
-        };
+        let key = (library.to_owned(), function.to_owned(), outcome);
         self.rows.entry(key).or_default()
     }
 }

@@ -162,44 +162,42 @@ pub(crate) struct Child {
 #[derive(Clone, Debug)]
 pub(crate) enum ChildKind {
     /// A call of a function.
-    Call {
-        /// The function.
-        function: Arc<Function>,
-        /// The size of what it returned.
-        size: Option<u64>,
-        /// CPU time of the innermost call inside it that does the same: its own if there is none.
-        innermost: u64,
-    },
+    Call(InnerCall),
     /// Bytes that were read or written.
     Bytes(Bytes),
 }
 
+/// A call of a function inside another call.
+#[derive(Clone, Debug)]
+pub(crate) struct InnerCall {
+    /// The function.
+    pub(crate) function: Arc<Function>,
+    /// The size of what it returned.
+    pub(crate) size: Option<u64>,
+    /// CPU time of the innermost call inside it that does the same: its own if there is none.
+    pub(crate) innermost: u64,
+}
+
 impl Child {
-    /// A call that is inside this one.
+    /// Notes a call that is inside this one.
     pub(crate) fn contain(&mut self, inner: &Self) {
-        let (
-            ChildKind::Call {
-                function, innermost, ..
-            },
-            ChildKind::Call {
-                function: of_inner,
-                innermost: least,
-                ..
-            },
-        ) = (&mut self.what, &inner.what)
-        else {
-            return;
-        };
-        if function.role == of_inner.role {
-            *innermost = (*innermost).min(*least);
+        if let (ChildKind::Call(outer), ChildKind::Call(inner)) = (&mut self.what, &inner.what)
+            && outer.function.role == inner.function.role
+        {
+            outer.innermost = outer.innermost.min(inner.innermost);
+        }
+    }
+
+    /// Bytes that the child is, if it is no call.
+    pub(crate) fn bytes(&self) -> Option<&Bytes> {
+        match &self.what {
+            ChildKind::Call(_) => None,
+            ChildKind::Bytes(bytes) => Some(bytes),
         }
     }
 
     fn weight(&self) -> usize {
-        match &self.what {
-            ChildKind::Call { .. } => 0,
-            ChildKind::Bytes(bytes) => bytes.bytes.len(),
-        }
+        self.bytes().map_or(0, |bytes| bytes.bytes.len())
     }
 }
 
@@ -272,18 +270,11 @@ impl Nesting {
     /// that was a moment ago. A program that moves the bytes of its connections by itself does so right before
     /// it calls the library.
     pub(crate) fn socket_before(&self, pid: u32, call: &Place) -> Option<u32> {
-        let waiting = self.waiting.get(&pid)?;
-        let of_thread = |child: &&Child| child.place.tid == call.tid && matches!(child.what, ChildKind::Bytes(_));
-        let last = waiting
-            .children
-            .iter()
-            .rev()
-            .find(|child| of_thread(child) && child.place.end <= call.start)?;
-        let recent = last.place.end.saturating_add(MOMENT) >= call.start;
-        match &last.what {
-            ChildKind::Bytes(bytes) if recent && matches!(call.stack, Stack::Pointer(_)) => Some(bytes.descriptor),
-            _ => None,
-        }
+        let children = self.waiting.get(&pid)?.children.iter().rev();
+        let mut before = children.filter(|child| child.place.tid == call.tid && child.place.end <= call.start);
+        let (end, bytes) = before.find_map(|child| Some((child.place.end, child.bytes()?)))?;
+        let recent = end.saturating_add(MOMENT) >= call.start;
+        (recent && matches!(call.stack, Stack::Pointer(_))).then_some(bytes.descriptor)
     }
 
     /// Takes out the bytes that a thread read from a socket or wrote to it, outside of all calls, before a
@@ -309,10 +300,7 @@ impl Nesting {
         socket: u32,
         begin: impl Fn(&Bytes) -> bool,
     ) -> Option<Vec<Child>> {
-        let begins = |child: &Child| match &child.what {
-            ChildKind::Bytes(bytes) => is_of_socket(child, call, socket) && begin(bytes),
-            ChildKind::Call { .. } => false,
-        };
+        let begins = |child: &Child| is_of_socket(child, call, socket) && child.bytes().is_some_and(&begin);
         if !self.waiting.get(&pid)?.children.iter().any(begins) {
             return None;
         }
@@ -356,12 +344,8 @@ impl Nesting {
 
 /// Returns whether the thread of a call read this from a socket or wrote it there before the call.
 fn is_of_socket(child: &Child, call: &Place, socket: u32) -> bool {
-    match &child.what {
-        ChildKind::Bytes(bytes) => {
-            bytes.descriptor == socket && child.place.tid == call.tid && child.place.end <= call.start
-        }
-        ChildKind::Call { .. } => false,
-    }
+    let before = child.place.tid == call.tid && child.place.end <= call.start;
+    before && child.bytes().is_some_and(|bytes| bytes.descriptor == socket)
 }
 
 #[cfg(test)]
@@ -376,11 +360,11 @@ mod tests {
     }
 
     fn child(place: Place) -> Child {
-        let what = ChildKind::Call {
+        let what = ChildKind::Call(InnerCall {
             function: function("SSL_sign", Role::Sign),
             size: None,
             innermost: 0,
-        };
+        });
         Child { place, what }
     }
 

@@ -22,7 +22,7 @@ pub(crate) struct Note<'a> {
 /// Place of an argument when the probe is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// Not understood, such as beside a symbol.
+    /// A place that is not understood, such as beside a symbol.
     Unknown,
     /// Constant value.
     Constant(i64),
@@ -148,20 +148,14 @@ fn place(word: &str) -> Option<Place> {
 }
 
 fn form_of(text: &str) -> Option<Form> {
-    let (signed, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, text),
-    };
+    let (signed, digits) = without_sign(text);
     // Numbers that are no integers ("8f") are unknown here.
     let bytes = digits.parse().ok()?;
     matches!(bytes, 1 | 2 | 4 | 8).then_some(Form { bytes, signed })
 }
 
 fn number(text: &str) -> Option<i64> {
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, text),
-    };
+    let (negative, digits) = without_sign(text);
     let number = match digits.strip_prefix("0x") {
         Some(hexadecimal) => u64::from_str_radix(hexadecimal, 16).ok()?.cast_signed(),
         // Also what only fits without a sign.
@@ -171,6 +165,11 @@ fn number(text: &str) -> Option<i64> {
         true => number.wrapping_neg(),
         false => number,
     })
+}
+
+/// Returns whether a number has a minus sign, and its digits.
+fn without_sign(text: &str) -> (bool, &str) {
+    text.strip_prefix('-').map_or((false, text), |digits| (true, digits))
 }
 
 /// A register by one of its names, and how many bytes that name means.

@@ -189,7 +189,7 @@ const ENHANCED_PACKET: u32 = 6;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 const LINKTYPE_RAW: u16 = 101;
 const TCP: u8 = 6;
-/// So that a packet's length fits its 16 bits.
+/// Greatest length of a packet that fits its 16 bits.
 const MOST_DATA: usize = 32_768;
 /// Most bytes of one call: as many as a call of OpenSSL can carry, and fewer than a window of TCP.
 const MOST_CARRIED: u64 = 1 << 30;

@@ -19,13 +19,13 @@ pub(crate) enum Record {
 /// Change of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It was forked.
+    /// A process that was forked.
     Forked { parent: u32 },
-    /// It has executed another program.
+    /// A process that has executed another program.
     Executed,
-    /// It has loaded a library, or unloaded one.
+    /// A process that has loaded a library, or unloaded one.
     Loaded,
-    /// It has ended.
+    /// A process that has ended.
     Ended,
 }
 

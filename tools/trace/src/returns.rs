@@ -190,9 +190,9 @@ impl Search<'_, '_> {
 
 /// Target of an indirect jump.
 enum Indirect {
-    /// To a place in its own function, by a table.
+    /// Jump to a place in its own function, by a table.
     Table,
-    /// To a function.
+    /// Jump to a function.
     To(u64),
 }
 

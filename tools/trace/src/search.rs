@@ -45,7 +45,7 @@ pub(crate) struct Found<'t> {
 }
 
 impl<'t> Search<'t> {
-    /// Nothing is found yet.
+    /// Makes one that has found nothing yet.
     pub(crate) fn new(table: &'t Table) -> Self {
         let mut search = Self {
             table,

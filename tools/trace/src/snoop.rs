@@ -7,14 +7,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
-use serde::Serialize;
+use serde_json::json;
 
 use crate::clock::Clock;
 use crate::event::{Call, Stack};
 use crate::functions::Role;
 use crate::nesting::{Place, Stacks};
 use crate::outcome::{Meaning, error_name, explained, meaning};
-use crate::text::{duration, escaped, json_line, micros, thread_name, time_of_day};
+use crate::text::{Members, duration, escaped, json_line, micros, thread_name, time_of_day};
 
 /// Longest time that a call is held for those that were entered before it, in nanoseconds.
 const HELD: u64 = 200_000_000;
@@ -57,7 +57,7 @@ pub struct Snoop {
 }
 
 impl Snoop {
-    /// Without calls.
+    /// Makes one that holds no calls yet.
     pub fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -208,21 +208,21 @@ impl Snooped {
     /// A line for programs.
     pub fn json(&self) -> String {
         let call = &self.call;
-        json_line(&Line {
-            time_s: self.time_s,
-            pid: call.pid,
-            tid: call.tid,
-            comm: &thread_name(&call.comm),
-            library: &call.function.library,
-            function: &call.function.symbol,
-            depth: self.depth,
-            object: format!("{:#x}", call.object),
-            wall_us: micros(call.wall),
-            cpu_us: call.cpu.map(micros),
-            size: call.size,
-            result: call.result,
-            error: self.error,
-        })
+        json_line(&Members([
+            ("time_s", json!(self.time_s)),
+            ("pid", json!(call.pid)),
+            ("tid", json!(call.tid)),
+            ("comm", json!(thread_name(&call.comm))),
+            ("library", json!(call.function.library)),
+            ("function", json!(call.function.symbol)),
+            ("depth", json!(self.depth)),
+            ("object", json!(format!("{:#x}", call.object))),
+            ("wall_us", json!(micros(call.wall))),
+            ("cpu_us", json!(call.cpu.map(micros))),
+            ("size", json!(call.size)),
+            ("result", json!(call.result)),
+            ("error", json!(self.error)),
+        ]))
     }
 }
 
@@ -232,23 +232,6 @@ fn result(call: &Call) -> String {
         small @ -0xffff_ffff..=0xffff_ffff => small.to_string(),
         address => format!("{address:#x}"),
     }
-}
-
-#[derive(Serialize)]
-struct Line<'a> {
-    time_s: f64,
-    pid: u32,
-    tid: u32,
-    comm: &'a str,
-    library: &'a str,
-    function: &'a str,
-    depth: usize,
-    object: String,
-    wall_us: f64,
-    cpu_us: Option<f64>,
-    size: Option<u64>,
-    result: i64,
-    error: Option<&'static str>,
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ impl Table {
         rows.expect("the table that is built in is valid")
     }
 
-    /// These rows and those of a file. A row of the file replaces one that has the same library and
+    /// Adds the rows of a file. A row of the file replaces one that has the same library and
     /// symbol.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Table {
         self.with_rows(text, path)
     }
 
-    /// These rows and those of a text; `path` is for messages.
+    /// Adds the rows of a text; `path` is for messages.
     ///
     /// # Errors
     ///
@@ -178,11 +178,11 @@ impl Table {
 /// A symbol with at most one `*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern<'a> {
-    /// This symbol.
+    /// One symbol.
     Whole(&'a str),
     /// Symbols with this beginning and this end.
     Around(&'a str, &'a str),
-    /// This symbol, alone or after a prefix that ends in `_`.
+    /// One symbol, alone or after a prefix that ends in `_`.
     Prefixed(&'a str),
 }
 

@@ -90,7 +90,7 @@ pub enum Exits {
     /// Probe at each of these places in the file. All of them are `ret` instructions, where the stack pointer is what
     /// it was at the entry. If there are none, only the entry is seen.
     At(Vec<u64>),
-    /// By a probe after each call of it, in the files that call it: it has no `ret` of its own for
+    /// A probe after each call of it, in the files that call it: it has no `ret` of its own for
     /// every way out, or the places after its calls cost less. There the stack pointer is 8 more than at
     /// the entry, since the return address has been taken off, and rax has the result. A call by way of
     /// a pointer is not among them: it seems never to return.
@@ -129,7 +129,7 @@ pub enum TargetError {
         /// Number of the process.
         pid: u32,
     },
-    /// This user may not look at the process.
+    /// A process that this user may not look at.
     #[error("process {pid} may not be looked at: that takes root with CAP_SYS_PTRACE")]
     NotAllowed {
         /// Number of the process.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 pub(crate) use widelane_text::{escaped, json_line, thousands};
 
@@ -46,6 +47,15 @@ pub(crate) fn label(text: &mut String, name: &str, value: &str) {
         }
     }
     text.push('"');
+}
+
+/// Members of a JSON object, in the order in which they are printed: a map of `serde_json` would sort them.
+pub(crate) struct Members<const N: usize>(pub(crate) [(&'static str, Value); N]);
+
+impl<const N: usize> Serialize for Members<N> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
 }
 
 /// Microseconds, for JSON.

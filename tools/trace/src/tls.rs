@@ -74,15 +74,11 @@ pub struct Flights {
 impl Flights {
     /// Takes what a call of the system has read or written.
     pub fn take(&mut self, bytes: &Bytes) {
-        let stream = match bytes.direction {
-            Direction::Read => &mut self.read,
-            Direction::Written => &mut self.written,
-        };
-        let cut = bytes.length > bytes.bytes.len() as u64;
+        let stream = self.stream(bytes.direction);
         let missing = bytes.length.saturating_sub(bytes.bytes.len() as u64);
         let mut parts = Vec::new();
         stream.take(&bytes.bytes, &mut parts);
-        if cut {
+        if missing > 0 {
             stream.skip(missing, &mut parts);
         }
         for part in parts {
@@ -93,15 +89,18 @@ impl Flights {
     /// Facts so far. Reads messages of which only a part has come.
     pub fn facts(&mut self) -> &Facts {
         for direction in [Direction::Read, Direction::Written] {
-            let stream = match direction {
-                Direction::Read => &mut self.read,
-                Direction::Written => &mut self.written,
-            };
-            if let Some(message) = stream.abandoned() {
+            if let Some(message) = self.stream(direction).abandoned() {
                 self.learn(direction, message);
             }
         }
         &self.facts
+    }
+
+    fn stream(&mut self, direction: Direction) -> &mut Stream {
+        match direction {
+            Direction::Read => &mut self.read,
+            Direction::Written => &mut self.written,
+        }
     }
 
     fn learn(&mut self, direction: Direction, part: Part) {
@@ -109,16 +108,10 @@ impl Flights {
         match part {
             Part::Alert(plain) => facts.alert = Some(Alert { direction, plain }),
             // The server goes on without a certificate.
-            Part::ChangeCipherSpec => {
-                let server = match facts.side {
-                    Some(Side::Server) => Direction::Written,
-                    Some(Side::Client) => Direction::Read,
-                    None => return,
-                };
-                if direction == server {
-                    self.without_certificate(true);
-                }
+            Part::ChangeCipherSpec if facts.side == Some(side_of_answers(direction)) => {
+                self.without_certificate(true);
             }
+            Part::ChangeCipherSpec => {}
             Part::Message(kind, body) => self.learn_message(direction, kind, &body),
         }
     }
@@ -137,10 +130,7 @@ impl Flights {
                 self.asked = hello.session;
             }
             SERVER_HELLO => {
-                facts.side.get_or_insert(match direction {
-                    Direction::Read => Side::Client,
-                    Direction::Written => Side::Server,
-                });
+                facts.side.get_or_insert(side_of_answers(direction));
                 let hello = messages::server_hello(body);
                 self.learn_server_hello(&hello);
             }
@@ -183,6 +173,14 @@ impl Flights {
         if facts.server_hello && facts.version != Some(TLS13) {
             facts.resumed.get_or_insert(resumed);
         }
+    }
+}
+
+/// Side of a process that reads or writes what servers send.
+fn side_of_answers(direction: Direction) -> Side {
+    match direction {
+        Direction::Read => Side::Client,
+        Direction::Written => Side::Server,
     }
 }
 

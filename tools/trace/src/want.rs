@@ -46,7 +46,7 @@ impl Want {
     /// Events that [`Handshakes`](crate::Handshakes) takes, from as few probes as report all of them.
     pub fn handshakes() -> Self {
         Self {
-            roles: Role::OF_HANDSHAKES.to_vec(),
+            roles: Role::of_handshakes(),
             tells: Tells::HANDSHAKES.to_vec(),
             handshakes_only: true,
             calls: true,

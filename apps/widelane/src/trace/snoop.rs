@@ -23,7 +23,7 @@ pub(crate) struct Args {
 
 /// Runs it.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let mut roles = Role::OF_HANDSHAKES.to_vec();
+    let mut roles = Role::of_handshakes();
     roles.push(Role::Around);
     if args.data {
         roles.extend([Role::Read, Role::Write]);

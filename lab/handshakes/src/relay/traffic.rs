@@ -5,7 +5,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ClientConnection, Resumption};
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::{CipherSuite, ClientConfig, DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use std::io::{self, ErrorKind, Read, Write};
@@ -47,16 +47,9 @@ impl<'a> Client<'a> {
     ) -> io::Result<Self> {
         let mut provider = aws_lc_rs::default_provider();
         provider.cipher_suites.retain(|one| one.suite() == suite);
-        let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(io::Error::other)?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyCertificate))
-            .with_no_client_auth();
-        config.resumption = Resumption::disabled();
         Ok(Self {
             address,
-            config: Arc::new(config),
+            config: config(provider).map_err(io::Error::other)?,
             server_cpu,
             interrupted,
         })
@@ -104,15 +97,12 @@ impl<'a> Client<'a> {
         crowd.latencies.clear();
         let before = (self.server_cpu)();
         let seconds = crowd.run(self, duration)?;
-        let spent = (self.server_cpu)().zip(before);
+        let server_cpu = self.spent_since(before);
         crowd.latencies.sort_unstable();
-        let at = |share: f64| {
-            let index = (crowd.latencies.len() as f64 * share) as usize;
-            crowd.latencies.get(index).map_or(0.0, |ns| f64::from(*ns) / 1e3)
-        };
+        let at = |share| us_at(&crowd.latencies, share).unwrap_or(0.0);
         Ok(Turn {
             seconds,
-            server_cpu: spent.and_then(|(after, before)| after.checked_sub(before)),
+            server_cpu,
             requests: crowd.latencies.len() as u64,
             p50_us: at(0.5),
             p99_us: at(0.99),
@@ -123,14 +113,17 @@ impl<'a> Client<'a> {
         let (start, before) = (Instant::now(), (self.server_cpu)());
         run()?;
         let seconds = start.elapsed().as_secs_f64();
-        let spent = (self.server_cpu)().zip(before);
         Ok(Turn {
             seconds,
-            server_cpu: spent.and_then(|(after, before)| after.checked_sub(before)),
+            server_cpu: self.spent_since(before),
             requests: 1,
             p50_us: seconds * 1e6,
             p99_us: seconds * 1e6,
         })
+    }
+
+    fn spent_since(&self, before: Option<Duration>) -> Option<Duration> {
+        (self.server_cpu)()?.checked_sub(before?)
     }
 
     /// A connection past its handshake.
@@ -160,6 +153,12 @@ impl<'a> Client<'a> {
             false => Ok(()),
         }
     }
+}
+
+/// Microseconds in which this share of requests was answered, by their nanoseconds in ascending order.
+pub(crate) fn us_at(sorted: &[u32], share: f64) -> Option<f64> {
+    let index = (sorted.len() as f64 * share) as usize;
+    sorted.get(index).map(|&ns| f64::from(ns) / 1e3)
 }
 
 /// A connection past its handshake.
@@ -275,9 +274,20 @@ impl Crowd {
     }
 }
 
+/// Configuration of a client of TLS 1.3 that resumes no session and takes every certificate.
+pub(crate) fn config(provider: CryptoProvider) -> Result<Arc<ClientConfig>, rustls::Error> {
+    let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate))
+        .with_no_client_auth();
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
 /// Certificates are not what is measured.
 #[derive(Debug)]
-pub(crate) struct AnyCertificate;
+struct AnyCertificate;
 
 impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(

@@ -35,7 +35,7 @@ pub(super) fn holds(model: &Model, cpus: &Cpus, times: usize, json: bool) -> Res
         let rows = compare(model, cpus)?;
         all &= rows.iter().all(Row::holds);
         output::print(&match json {
-            true => lines(model, repetition, &rows)?,
+            true => lines(model, repetition, &rows),
             false => table(model, repetition, times, &rows),
         })?;
     }
@@ -191,7 +191,7 @@ fn table(model: &Model, repetition: usize, times: usize, rows: &[Row]) -> String
     Table::new(head, None).with(rows).text()
 }
 
-fn lines(model: &Model, repetition: usize, rows: &[Row]) -> Result<String, Failure> {
+fn lines(model: &Model, repetition: usize, rows: &[Row]) -> String {
     let line = |row: &Row| {
         serde_json::json!({
             "model": model.name, "repetition": repetition, "what": row.what, "told": row.expected,
@@ -199,10 +199,10 @@ fn lines(model: &Model, repetition: usize, rows: &[Row]) -> Result<String, Failu
             "holds": row.holds(), "not_judged": row.exempt,
         })
     };
-    Ok(rows.iter().map(|row| format!("{}\n", line(row))).collect())
+    rows.iter().map(|row| format!("{}\n", line(row))).collect()
 }
 
-/// In microseconds: until every level is reached, and as long as the bursts of `probe`.
+/// Microseconds until every level is reached, and of the bursts of `probe`.
 const LONG: u64 = 20_000;
 const BURST: u64 = 600;
 /// Priority before other programs, and after the brake.

@@ -15,7 +15,7 @@
 use crate::figure::{Figure, Source, Unit};
 use crate::kinds::{CLOSED, CPU_TIME, CURVE, ERRORS, FIELDS, Field, MEMORY, OPEN, Pair, RATE, TIMING, WAYS_IN};
 use crate::names;
-use crate::operations::{TIMES, beside_peers};
+use crate::operations::{TIMES, beside_peers, find};
 use crate::record::Record;
 use crate::rows::{Kind, pairs};
 use crate::table::{Cell, Table, cell, number, plain, text};
@@ -271,25 +271,15 @@ fn speed(record: &Record, source: &Rc<Source>) -> Table {
     table
 }
 
-/// Multiple of AWS-LC's rate.
+/// Multiple of AWS-LC's rate: of our operation with eight in flight in 512-bit registers, or of the widest form where
+/// one message fills the lanes.
 fn times(record: &Record, operation: &str) -> Option<String> {
-    let times = ours(record, operation)?["times_aws_lc"].as_f64()?;
+    let of = |backend, in_flight| find(record, operation, backend, in_flight);
+    let ours = &of("avx512ifma", 8).or_else(|| of("512-ifma", 1))?.value["result"];
+    let times = ours["times_aws_lc"]
+        .as_f64()
+        .filter(|_| ours["ops_per_s"].is_number())?;
     Some(Unit::Tenths.shown(times))
-}
-
-/// Our figure for an operation: with eight in flight in 512-bit registers; the widest form where one
-/// message fills the lanes.
-fn ours<'a>(record: &'a Record, operation: &str) -> Option<&'a Value> {
-    let of = |backend: &str, in_flight: u64| {
-        let results = record.of("speed").map(|line| &line.value["result"]);
-        let mut wanted = results.filter(|result| {
-            result["operation"] == operation && result["backend"] == backend && result["in_flight"] == in_flight
-        });
-        wanted.next()
-    };
-    of("avx512ifma", 8)
-        .or_else(|| of("512-ifma", 1))
-        .filter(|row| row["ops_per_s"].is_number())
 }
 
 /// A field of a report.

@@ -96,51 +96,24 @@ impl<'a> Server<'a> {
 
     /// A step in the form that the placement gives it.
     pub(super) fn formed(&self, step: &Step) -> Formed {
+        let formed = |class, dense, cycles| Formed { class, dense, cycles };
         if let Some(operation) = step.operation {
             // For one request alone; passes have their own cost.
             let operation = &self.plan.operations[operation];
             return match self.plan.placement {
-                Placement::AvxOff | Placement::Light256 => Formed {
-                    class: Class::Scalar,
-                    dense: false,
-                    cycles: operation.costs.alone as f64,
-                },
-                _ => Formed {
-                    class: operation.class,
-                    dense: operation.dense,
-                    cycles: operation.costs.first as f64,
-                },
+                Placement::AvxOff | Placement::Light256 => formed(Class::Scalar, false, operation.costs.alone as f64),
+                _ => formed(operation.class, operation.dense, operation.costs.first as f64),
             };
         }
-        let own = Formed {
-            class: step.class,
-            dense: step.dense,
-            cycles: step.cycles,
+        let own = formed(step.class, step.dense, step.cycles);
+        let (class, cycles) = match self.plan.placement {
+            _ if !is_wide(step.class) => return own,
+            Placement::AvxOff => (Class::Scalar, step.scalar),
+            Placement::Light256 => (Class::Light256, step.light),
+            Placement::Widelane if self.policy.records != Records::Widest => (Class::Light256, step.light),
+            _ => return own,
         };
-        if !is_wide(step.class) {
-            return own;
-        }
-        let light = || {
-            step.light.map(|cycles| Formed {
-                class: Class::Light256,
-                dense: false,
-                cycles,
-            })
-        };
-        let scalar = || {
-            step.scalar.map(|cycles| Formed {
-                class: Class::Scalar,
-                dense: false,
-                cycles,
-            })
-        };
-        let formed = match self.plan.placement {
-            Placement::AvxOff => scalar(),
-            Placement::Light256 => light(),
-            Placement::Widelane if self.policy.records != Records::Widest => light(),
-            _ => None,
-        };
-        formed.unwrap_or(own)
+        cycles.map_or(own, |cycles| formed(class, false, cycles))
     }
 
     pub(super) fn is_wide_step(&self, task: u32) -> bool {

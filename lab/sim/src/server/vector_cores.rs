@@ -55,7 +55,7 @@ impl Server<'_> {
         (cycles * CYCLE) as u64
     }
 
-    /// For how many units a thread stays on a vector core after its wide work.
+    /// Units for which a thread stays on a vector core after its wide work.
     pub(super) fn stay(&mut self) -> u64 {
         let transfer = &self.plan.transfer;
         match self.plan.placement {

@@ -12,14 +12,14 @@ use crate::functions::Role;
 /// Costs of this machine's lanes.
 #[derive(Clone, Debug)]
 pub enum Lanes {
-    /// This machine has lanes.
+    /// A machine with lanes.
     Costs {
         /// Costs of passes here, in nanoseconds, by the engine's names of operations.
         passes: BTreeMap<String, Costs>,
         /// Cost in nanoseconds of a thread that sleeps until a pass has ended: [`hand_over`](super::hand_over).
         hand_over: f64,
     },
-    /// This CPU has no lanes that Widelane uses, for this reason.
+    /// A CPU without lanes that Widelane uses, and the reason.
     None(widelane_cpu::Lanes),
 }
 
@@ -30,7 +30,7 @@ pub enum Unestimated {
     NoHandshakes,
     /// The handshakes used too little CPU time.
     NoTime,
-    /// This CPU has no lanes that Widelane uses.
+    /// A CPU without lanes that Widelane uses.
     NoLanes(widelane_cpu::Lanes),
     /// The costs of passes are not known.
     NoCosts,

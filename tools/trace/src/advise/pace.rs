@@ -60,7 +60,7 @@ impl Paced {
 }
 
 impl Pace {
-    /// Nothing has been seen yet.
+    /// Makes one that has seen nothing yet.
     pub fn new(proc: Proc) -> Self {
         Self {
             proc,

@@ -56,35 +56,24 @@ impl Tls {
     }
 }
 
-/// Way to put Widelane into a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WayIn {
-    /// The provider is there already.
-    Loaded,
-    /// `widelane setup`.
-    Setup,
-    /// The provider crate for rustls.
-    Rustls,
-    /// `widelane serve` in front.
-    Terminator,
-}
-
-impl WayIn {
-    /// For programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Loaded => "loaded",
-            Self::Setup => "setup",
-            Self::Rustls => "rustls",
-            Self::Terminator => "terminator",
-        }
+named! {
+    /// Way to put Widelane into a server.
+    pub enum WayIn {
+        /// The provider is there already.
+        Loaded = "loaded",
+        /// `widelane setup`.
+        Setup = "setup",
+        /// The provider crate for rustls.
+        Rustls = "rustls",
+        /// `widelane serve` in front.
+        Terminator = "terminator",
     }
 }
 
 /// A program that serves TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Its name, and its row of the table of `setup`.
+    /// Name of the program, and its row of the table of `setup`.
     pub running: Running,
     /// TLS library of the program.
     pub tls: Tls,

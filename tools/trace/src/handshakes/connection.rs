@@ -1,14 +1,13 @@
 //! One connection: the calls on its object.
 
 use std::cmp::Reverse;
-use std::sync::Arc;
 
 use super::{Ending, Handshake, Operations};
 use crate::clock::Clock;
 use crate::event::{Bytes, Call, Direction, Stack};
-use crate::functions::{Function, Side};
+use crate::functions::Side;
 use crate::names::operation;
-use crate::nesting::{Child, ChildKind, DEEPEST_OF_COROUTINES, Job, Nesting, Place, Stacks};
+use crate::nesting::{Child, ChildKind, DEEPEST_OF_COROUTINES, InnerCall, Job, Nesting, Place, Stacks};
 use crate::outcome::{Meaning, meaning};
 use crate::text::thread_name;
 use crate::tls::{Alert, CLIENT_HELLO, Facts, Flights, HANDSHAKE, HEADER, names};
@@ -66,11 +65,10 @@ pub(super) struct OpenCall {
 /// Calls of one function with the same size.
 #[derive(Debug)]
 struct Row {
-    function: Arc<Function>,
-    size: Option<u64>,
+    /// The first of them, with the sum of the times of the innermost.
+    call: InnerCall,
     count: u64,
     ns: u64,
-    innermost: u64,
 }
 
 /// A handshake under way.
@@ -126,11 +124,8 @@ impl OpenCall {
     /// Facts that the call's own bytes show.
     fn facts(&self) -> Facts {
         let mut flights = Flights::default();
-        for child in self.beside.iter().chain(&self.children) {
-            if let ChildKind::Bytes(bytes) = &child.what {
-                flights.take(bytes);
-            }
-        }
+        let children = self.beside.iter().chain(&self.children);
+        children.filter_map(Child::bytes).for_each(|bytes| flights.take(bytes));
         flights.facts().clone()
     }
 }
@@ -155,30 +150,23 @@ impl Connection {
     pub(super) fn beside(&mut self, nesting: &mut Nesting, pid: u32, call: &Place, inside: &[Child]) -> Vec<Child> {
         // A program that moves the bytes may do so in functions that the library calls, too: Node.js, when
         // the handshake is done. Bytes of another descriptor show that the library does it.
-        let socket = self.socket;
-        let shows_library = |child: &Child| match &child.what {
-            ChildKind::Bytes(bytes) => socket != Socket::Beside(bytes.descriptor),
-            ChildKind::Call { .. } => false,
-        };
-        if inside.iter().any(shows_library) {
+        let mut moved = inside.iter().filter_map(Child::bytes);
+        if moved.any(|bytes| self.socket != Socket::Beside(bytes.descriptor)) {
             self.socket = Socket::Inside;
         }
         match self.socket {
             Socket::Inside => Vec::new(),
             Socket::Beside(socket) => nesting.take_of_socket(pid, call, socket),
             Socket::Unknown => {
-                let Some(socket) = nesting.socket_before(pid, call) else {
-                    return Vec::new();
-                };
                 // asyncio calls a server's handshake before it has read anything. Then the last bytes are of
                 // another connection.
-                match nesting.take_handshake_of_socket(pid, call, socket, is_client_hello) {
-                    Some(taken) => {
-                        self.socket = Socket::Beside(socket);
-                        taken
-                    }
-                    None => Vec::new(),
-                }
+                let socket = nesting.socket_before(pid, call);
+                let taken = socket.and_then(|socket| {
+                    let taken = nesting.take_handshake_of_socket(pid, call, socket, is_client_hello)?;
+                    self.socket = Socket::Beside(socket);
+                    Some(taken)
+                });
+                taken.unwrap_or_default()
             }
         }
     }
@@ -237,7 +225,7 @@ impl Connection {
         }
     }
 
-    /// Nothing more comes that tells about the call that is held; if nothing has, it means `otherwise`.
+    /// Ends the wait for what tells about the call that is held; a call that nothing has explained means `otherwise`.
     pub(super) fn apply(&mut self, otherwise: Option<Meaning>, clock: Clock) -> Option<Handshake> {
         let held = self.held.take()?;
         let mut meaning = held.meaning;
@@ -263,10 +251,9 @@ impl Connection {
         (!nothing).then(|| progress.handshake(ending, clock))
     }
 
-    /// The object was freed, or the process has ended.
+    /// Ends the handshake, because the object was freed or the process has ended.
     pub(super) fn close(mut self, clock: Clock) -> Option<Handshake> {
-        let otherwise = Some(Meaning::Closed);
-        if let Some(ended) = self.apply(otherwise, clock) {
+        if let Some(ended) = self.apply(Some(Meaning::Closed), clock) {
             return Some(ended);
         }
         match self.state {
@@ -292,7 +279,7 @@ fn outermost(children: Vec<Child>, pid: u32, stacks: &Stacks) -> Vec<Child> {
     let mut around: Vec<(Place, usize)> = Vec::new();
     for child in children {
         let place = child.place;
-        if matches!(child.what, ChildKind::Call { .. }) {
+        if child.bytes().is_none() {
             around.retain(|(outer, _)| outer.end >= place.start);
             let is_around = |(outer, _): &&(Place, usize)| stacks.is_inside(pid, &place, outer);
             if let Some((_, at)) = around.iter().find(is_around) {
@@ -359,33 +346,20 @@ impl Progress {
                         self.socket.get_or_insert(bytes.descriptor);
                     }
                 }
-                ChildKind::Call {
-                    function,
-                    size,
-                    innermost,
-                } => {
-                    let ns = child.place.end.saturating_sub(child.place.start);
-                    self.count(function, size, ns, innermost);
-                }
+                ChildKind::Call(call) => self.count(call, child.place.end.saturating_sub(child.place.start)),
             }
         }
     }
 
-    fn count(&mut self, function: Arc<Function>, size: Option<u64>, ns: u64, innermost: u64) {
+    fn count(&mut self, call: InnerCall, ns: u64) {
         let mut rows = self.functions.iter_mut();
-        let row = rows.find(|row| row.function == function && row.size == size);
-        if let Some(row) = row {
+        let same = |row: &&mut Row| row.call.function == call.function && row.call.size == call.size;
+        if let Some(row) = rows.find(same) {
             row.count += 1;
             row.ns = row.ns.saturating_add(ns);
-            row.innermost = row.innermost.saturating_add(innermost);
+            row.call.innermost = row.call.innermost.saturating_add(call.innermost);
         } else if self.functions.len() < MOST_FUNCTIONS {
-            self.functions.push(Row {
-                function,
-                size,
-                count: 1,
-                ns,
-                innermost,
-            });
+            self.functions.push(Row { call, count: 1, ns });
         }
     }
 
@@ -403,10 +377,9 @@ impl Progress {
 
     /// Result of a handshake whose connection was closed.
     fn closed(&mut self) -> Ending {
-        let alert = self.flights.facts().alert;
-        match alert.is_some_and(|alert| alert.is_fatal()) {
-            true => Ending::Alert,
-            false => Ending::Closed,
+        match self.flights.facts().alert {
+            Some(alert) if alert.is_fatal() => Ending::Alert,
+            _ => Ending::Closed,
         }
     }
 
@@ -421,38 +394,31 @@ impl Progress {
     fn handshake(&mut self, result: Ending, clock: Clock) -> Handshake {
         let facts = self.flights.facts().clone();
         let mut functions: Vec<Operations> = Vec::new();
-        for row in &self.functions {
-            let Row {
-                function,
-                count,
-                ns,
-                innermost,
-                ..
-            } = row;
-            let name = operation(function, row.size, &facts);
-            let of = |known: &&mut Operations| known.name == name && known.role == function.role;
-            match functions.iter_mut().find(of) {
+        for Row { call, count, ns } in &self.functions {
+            let (name, role) = (operation(&call.function, call.size, &facts), call.function.role);
+            match functions
+                .iter_mut()
+                .find(|known| known.name == name && known.role == role)
+            {
                 Some(known) => {
                     known.count += count;
                     known.ns = known.ns.saturating_add(*ns);
-                    known.innermost_ns = known.innermost_ns.saturating_add(*innermost);
+                    known.innermost_ns = known.innermost_ns.saturating_add(call.innermost);
                 }
                 None => functions.push(Operations {
                     name,
-                    role: function.role,
+                    role,
                     count: *count,
                     ns: *ns,
-                    innermost_ns: *innermost,
+                    innermost_ns: call.innermost,
                 }),
             }
         }
         let wall = self.end.saturating_sub(self.first.start);
         // A read that ended the handshake may also have read that the client says farewell.
         let of_handshake = |alert: &Alert| result != Ending::Ok || alert.plain.is_some();
-        let alert = facts.alert.filter(of_handshake).map(|alert| {
-            let name = alert.name();
-            name.unwrap_or_else(|| "encrypted".to_owned())
-        });
+        let alert = facts.alert.filter(of_handshake);
+        let alert = alert.map(|alert| alert.name().unwrap_or_else(|| "encrypted".to_owned()));
         Handshake {
             time: self.first.start,
             time_s: clock.seconds(self.first.start),

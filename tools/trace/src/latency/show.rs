@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
+use serde_json::json;
 
-use super::{Histogram, Key, Latencies};
-use crate::text::{duration, escaped, json_line, label, micros};
+use super::{Histogram, Latencies};
+use crate::text::{Members, duration, escaped, json_line, label, micros};
 
 /// Columns of the longest bar.
 const LONGEST: u64 = 40;
@@ -20,15 +20,15 @@ impl Latencies {
             "{:<10} {:<32} {:<7} {:>10} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7}\n",
             "LIBRARY", "FUNCTION", "OUTCOME", "COUNT", "MEAN", "TOTAL", "P50", "P99", "MAX", "CPU"
         );
-        for (key, times) in &self.rows {
+        for ((library, function, outcome), times) in &self.rows {
             let share = cpu.and_then(|cpu| share(times, cpu));
             let share = share.map_or("-".to_owned(), |share| format!("{:.1} %", 100.0 * share));
             let _ = writeln!(
                 text,
                 "{:<10} {:<32} {:<7} {:>10} {:>8} {:>8} {:>8} {:>8} {:>8} {share:>7}",
-                escaped(&key.library),
-                escaped(&key.function),
-                key.outcome.name(),
+                escaped(library),
+                escaped(function),
+                outcome.name(),
                 times.count(),
                 duration(times.mean()),
                 duration(times.total()),
@@ -46,10 +46,21 @@ impl Latencies {
     /// A line for each row; `time_s` is when the calls had been counted, in seconds since 1970, and `cpu` as
     /// for [`Latencies::table`].
     pub fn json(&self, time_s: f64, cpu: Option<u64>) -> String {
-        let lines = self
-            .rows
-            .iter()
-            .map(|(key, times)| json_line(&Line::new(time_s, key, times, cpu)));
+        let lines = self.rows.iter().map(|((library, function, outcome), times)| {
+            json_line(&Members([
+                ("time_s", json!(time_s)),
+                ("library", json!(library)),
+                ("function", json!(function)),
+                ("outcome", json!(outcome.name())),
+                ("count", json!(times.count())),
+                ("mean_us", json!(micros(times.mean()))),
+                ("total_us", json!(micros(times.total()))),
+                ("p50_us", json!(micros(times.quantile(0.5)))),
+                ("p99_us", json!(micros(times.quantile(0.99)))),
+                ("max_us", json!(micros(times.max()))),
+                ("cpu_share", json!(cpu.and_then(|cpu| share(times, cpu)))),
+            ]))
+        });
         lines.collect()
     }
 
@@ -57,13 +68,13 @@ impl Latencies {
     pub fn prometheus(&self) -> String {
         const NAME: &str = "widelane_trace_call_seconds";
         let mut text = format!("# HELP {NAME} Time of calls from entry to return.\n# TYPE {NAME} histogram\n");
-        for (key, times) in &self.rows {
+        for ((library, function, outcome), times) in &self.rows {
             let mut labels = String::new();
-            label(&mut labels, "library", &key.library);
+            label(&mut labels, "library", library);
             labels.push(',');
-            label(&mut labels, "function", &key.function);
+            label(&mut labels, "function", function);
             labels.push(',');
-            label(&mut labels, "outcome", key.outcome.name());
+            label(&mut labels, "outcome", outcome.name());
             for power in POWERS {
                 // Times are whole nanoseconds: shorter than the power is no longer than this.
                 let bound = ((1u64 << power) - 1) as f64 / 1e9;
@@ -110,39 +121,6 @@ fn draw(text: &mut String, times: &Histogram) {
         let bar = "█".repeat(columns as usize);
         let from = duration(*from);
         let _ = writeln!(text, "  {from:>7} to {to:>7} |{bar:<40}| {count}");
-    }
-}
-
-#[derive(Serialize)]
-struct Line<'a> {
-    time_s: f64,
-    library: &'a str,
-    function: &'a str,
-    outcome: &'static str,
-    count: u64,
-    mean_us: f64,
-    total_us: f64,
-    p50_us: f64,
-    p99_us: f64,
-    max_us: f64,
-    cpu_share: Option<f64>,
-}
-
-impl<'a> Line<'a> {
-    fn new(time_s: f64, key: &'a Key, times: &Histogram, cpu: Option<u64>) -> Self {
-        Self {
-            time_s,
-            library: &key.library,
-            function: &key.function,
-            outcome: key.outcome.name(),
-            count: times.count(),
-            mean_us: micros(times.mean()),
-            total_us: micros(times.total()),
-            p50_us: micros(times.quantile(0.5)),
-            p99_us: micros(times.quantile(0.99)),
-            max_us: micros(times.max()),
-            cpu_share: cpu.and_then(|cpu| share(times, cpu)),
-        }
     }
 }
 

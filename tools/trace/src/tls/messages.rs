@@ -3,6 +3,8 @@
 //! Each function takes the beginning of a message's body, reads as far as it goes, and leaves the rest
 //! unknown.
 
+use crate::reader::Reader;
+
 /// Fields of a ClientHello.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ClientHello {
@@ -40,8 +42,8 @@ pub(super) fn client_hello(body: &[u8]) -> ClientHello {
     let mut hello = ClientHello::default();
     let mut reader = Reader(body);
     let mut read = || {
-        let _version = reader.u16()?;
-        let _random = reader.take(32)?;
+        let _version = reader.big_u16()?;
+        let _random = reader.bytes(32)?;
         hello.session = reader.vector8()?.to_vec();
         let _ciphers = reader.vector16()?;
         let _compressions = reader.vector8()?;
@@ -75,16 +77,16 @@ pub(super) fn server_hello(body: &[u8]) -> ServerHello {
     let mut hello = ServerHello::default();
     let mut reader = Reader(body);
     let mut read = || {
-        hello.version = Some(reader.u16()?);
-        hello.retry = reader.take(32)? == RETRY;
+        hello.version = Some(reader.big_u16()?);
+        hello.retry = reader.bytes(32)? == RETRY;
         hello.session = reader.vector8()?.to_vec();
-        hello.cipher = Some(reader.u16()?);
+        hello.cipher = Some(reader.big_u16()?);
         let _compression = reader.u8()?;
         let mut extensions = Reader(reader.beginning16()?);
         while let Some((kind, content)) = extensions.extension() {
             match kind {
-                SUPPORTED_VERSIONS => hello.version = Reader(content).u16().or(hello.version),
-                KEY_SHARE => hello.group = Reader(content).u16(),
+                SUPPORTED_VERSIONS => hello.version = Reader(content).big_u16().or(hello.version),
+                KEY_SHARE => hello.group = Reader(content).big_u16(),
                 PRE_SHARED_KEY => hello.preshared = true,
                 _ => {}
             }
@@ -102,46 +104,33 @@ pub(super) fn named_curve(body: &[u8], hint: bool) -> Option<u16> {
     if hint {
         reader.vector16()?;
     }
-    (reader.u8()? == NAMED_CURVE).then(|| reader.u16())?
+    (reader.u8()? == NAMED_CURVE).then(|| reader.big_u16())?
 }
 
-struct Reader<'a>(&'a [u8]);
-
 impl<'a> Reader<'a> {
-    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        let (&first, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(first)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        Some(u16::from(self.u8()?) << 8 | u16::from(self.u8()?))
+    /// A number of the network: its higher byte comes first.
+    fn big_u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_be_bytes)
     }
 
     fn vector8(&mut self) -> Option<&'a [u8]> {
         let length = self.u8()?;
-        self.take(length.into())
+        self.bytes(length.into())
     }
 
     fn vector16(&mut self) -> Option<&'a [u8]> {
-        let length = self.u16()?;
-        self.take(length.into())
+        let length = self.big_u16()?;
+        self.bytes(length.into())
     }
 
     /// Reads as much of a vector as is there.
     fn beginning16(&mut self) -> Option<&'a [u8]> {
-        let length = usize::from(self.u16()?);
-        self.take(length.min(self.0.len()))
+        let length = usize::from(self.big_u16()?);
+        self.bytes(length.min(self.0.len()))
     }
 
     /// Type and content of an extension; of a content that is cut, what is there.
     fn extension(&mut self) -> Option<(u16, &'a [u8])> {
-        Some((self.u16()?, self.beginning16()?))
+        Some((self.big_u16()?, self.beginning16()?))
     }
 }
