@@ -25,6 +25,8 @@ mod kernels;
 mod load;
 mod log;
 #[cfg(feature = "instruments")]
+mod object;
+#[cfg(feature = "instruments")]
 mod probe;
 #[cfg(feature = "instruments")]
 mod run;
