@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod as_inside;
 mod back;
 mod buffer;
 mod config;

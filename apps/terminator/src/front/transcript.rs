@@ -12,6 +12,7 @@
 
 use rustls::crypto::hash::{Context, Hash, HashAlgorithm, Output};
 
+use crate::as_inside::as_inside;
 use crate::material::resumption::with_changed;
 
 /// The beginning of a ClientHello in two forms of the same length.
@@ -41,11 +42,7 @@ impl Changed {
 }
 
 /// The hash function of a suite, for transcripts of servers.
-pub(crate) fn hash(inner: &'static dyn Hash) -> &'static dyn Hash {
-    Box::leak(Box::new(Restoring(inner)))
-}
-
-struct Restoring(&'static dyn Hash);
+pub(crate) struct Restoring(pub(crate) &'static dyn Hash);
 
 impl Hash for Restoring {
     /// Most connections need nothing of this.
@@ -57,29 +54,18 @@ impl Hash for Restoring {
         }
     }
 
-    fn hash(&self, data: &[u8]) -> Output {
-        self.0.hash(data)
-    }
-
-    fn output_len(&self) -> usize {
-        self.0.output_len()
-    }
-
-    fn algorithm(&self) -> HashAlgorithm {
-        self.0.algorithm()
-    }
-
-    fn fips(&self) -> bool {
-        self.0.fips()
+    as_inside! { 0:
+        fn hash(data: &[u8]) -> Output;
+        fn output_len() -> usize;
+        fn algorithm() -> HashAlgorithm;
+        fn fips() -> bool;
     }
 }
 
 struct Transcript(Box<dyn Context>);
 
 impl Context for Transcript {
-    fn fork_finish(&self) -> Output {
-        self.0.fork_finish()
-    }
+    as_inside! { 0: fn fork_finish() -> Output; }
 
     fn fork(&self) -> Box<dyn Context> {
         Box::new(Self(self.0.fork()))
