@@ -36,7 +36,7 @@ impl ServerError {
     /// Whether it may be over in a while, with nothing corrected.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
-            Self::Config(error) => error.is_passing(),
+            Self::Config(error) => error.fault.passing,
             Self::Machine { .. } => true,
         }
     }

@@ -34,7 +34,7 @@ impl Fault {
 
 /// Whether the system may give another answer in a while: it lacks memory or descriptors, or a disk or a
 /// server of files has failed.
-pub(crate) fn is_passing(error: &io::Error) -> bool {
+fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind::{AddrInUse, AddrNotAvailable, InvalidData, NotFound, PermissionDenied};
     !matches!(
         error.kind(),
