@@ -293,6 +293,19 @@ impl Listener {
     }
 }
 
+impl Listener {
+    /// TLS to its backend, and then to those of its routes, each at its key. `key`: the listener's own.
+    pub(crate) fn backend_tls(&self, key: &str) -> impl Iterator<Item = (String, Option<&BackendTls>)> {
+        let own = (format!("{key}.backend_tls"), self.backend_tls.as_ref());
+        let routes = self.routes.iter().enumerate();
+        let routes = routes.map(move |(index, route)| {
+            let key = format!("{key}.route[{index}].backend_tls");
+            (key, route.backend_tls.as_ref())
+        });
+        std::iter::once(own).chain(routes)
+    }
+}
+
 impl Route {
     /// For these host names, with all application protocols.
     pub fn new(server_name: Vec<String>, backend: Vec<Backend>) -> Self {

@@ -78,7 +78,7 @@ impl TicketKeyFile {
     pub(crate) fn all(keys: &[Arc<TicketKey>]) -> Vec<Self> {
         let roles = std::iter::once("encrypts").chain(std::iter::repeat("decrypts"));
         let files = keys.iter().zip(roles).filter_map(|(key, role)| {
-            let source = key.source()?;
+            let source = key.source.as_ref()?;
             let written = source.written.duration_since(SystemTime::UNIX_EPOCH);
             Some(Self {
                 file: source.file.display().to_string(),

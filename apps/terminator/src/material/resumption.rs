@@ -34,6 +34,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
+use crate::as_inside::as_inside;
 use crate::config::ClientAuthMode;
 use crate::front::transcript::Changed;
 use crate::material::ticket_key::{NoKey, TicketKey};
@@ -199,7 +200,7 @@ impl ProducesTickets for Tickets {
 
     /// For the ticket that was just made. A client need not keep it for longer than it is good.
     fn lifetime(&self) -> u32 {
-        let keys = self.keys.longest_life().as_secs();
+        let keys = self.keys.rotation.map_or(u64::MAX, |rotation| (2 * rotation).as_secs());
         let session = self.clock.current_time().and_then(|now| {
             let now = now.as_secs();
             current(|session| self.seconds_left(session.origin(now).0, now))
@@ -238,8 +239,12 @@ impl Tickets {
         let kept = kept.ok_or(TicketRefusal::Key)?;
         let kept = Kept::decode(&kept).ok_or(TicketRefusal::Key)?;
         let now = self.clock.current_time().ok_or(TicketRefusal::Age)?;
+        let skew = match self.keys.rotation {
+            Some(_) => Duration::ZERO,
+            None => CLOCK_SKEW,
+        };
         let ahead = kept.began.saturating_sub(now.as_secs());
-        if ahead > self.keys.clock_skew().as_secs() || self.seconds_left(kept.began, now.as_secs()) == 0 {
+        if ahead > skew.as_secs() || self.seconds_left(kept.began, now.as_secs()) == 0 {
             return Err(TicketRefusal::Age);
         }
         if !self.verify(&kept.chain, now) {
@@ -319,16 +324,15 @@ impl<'a> Kept<'a> {
 pub(crate) struct Noting(pub(crate) Arc<dyn ClientCertVerifier>);
 
 impl ClientCertVerifier for Noting {
-    fn offer_client_auth(&self) -> bool {
-        self.0.offer_client_auth()
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        self.0.client_auth_mandatory()
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.0.root_hint_subjects()
+    as_inside! { 0:
+        fn offer_client_auth() -> bool;
+        fn client_auth_mandatory() -> bool;
+        fn root_hint_subjects() -> &[DistinguishedName];
+        fn verify_tls13_signature(
+            message: &[u8], certificate: &CertificateDer<'_>, signed: &DigitallySignedStruct
+        ) -> Result<HandshakeSignatureValid, rustls::Error>;
+        fn supported_verify_schemes() -> Vec<SignatureScheme>;
+        fn requires_raw_public_keys() -> bool;
     }
 
     fn verify_client_cert(
@@ -355,23 +359,6 @@ impl ClientCertVerifier for Noting {
             Some(message) => self.0.verify_tls12_signature(&message, certificate, signed),
             None => self.0.verify_tls12_signature(message, certificate, signed),
         }
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls13_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        self.0.requires_raw_public_keys()
     }
 }
 
@@ -405,11 +392,7 @@ impl Keys {
         Ok(Self::with(client_auth, Some(rotation), now, vec![first]))
     }
 
-    /// Keys from files, which other processes have as well.
-    fn shared(client_auth: Option<ClientAuthMode>, keys: Vec<Arc<TicketKey>>) -> Self {
-        Self::with(client_auth, None, Instant::now(), keys)
-    }
-
+    /// Keys of which the first encrypts since then.
     fn with(
         client_auth: Option<ClientAuthMode>,
         rotation: Option<Duration>,
@@ -474,19 +457,6 @@ impl Keys {
     fn retire(&self) {
         let _one_at_a_time = self.rolling.lock().unwrap_or_else(PoisonError::into_inner);
         self.generation.store(None);
-    }
-
-    /// How long a ticket can be decrypted at most.
-    fn longest_life(&self) -> Duration {
-        self.rotation.map_or(Duration::MAX, |rotation| 2 * rotation)
-    }
-
-    /// How far the clock of the machine that made a ticket may be ahead of this one's.
-    fn clock_skew(&self) -> Duration {
-        match self.rotation {
-            Some(_) => Duration::ZERO,
-            None => CLOCK_SKEW,
-        }
     }
 
     fn encrypt(&self, plain: &[u8], now: Instant) -> Option<Vec<u8>> {
@@ -565,7 +535,7 @@ impl TicketKeys {
                 keys.clone()
             }
             (None, Some(rotation)) => Arc::new(Keys::new(scope.client_auth, rotation, Instant::now())?),
-            (None, None) => Arc::new(Keys::shared(scope.client_auth, files.to_vec())),
+            (None, None) => Arc::new(Keys::with(scope.client_auth, None, Instant::now(), files.to_vec())),
         };
         self.scopes.insert(scope, keys.clone());
         Ok(keys)

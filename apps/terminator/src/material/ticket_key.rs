@@ -27,7 +27,8 @@ pub(crate) struct TicketKey {
     encrypting: PaddedBlockEncryptingKey,
     decrypting: PaddedBlockDecryptingKey,
     mac: hmac::Key,
-    source: Option<KeySource>,
+    /// The file that it comes from. `None`: it was made in this process.
+    pub(crate) source: Option<KeySource>,
 }
 
 /// The file that a key comes from.
@@ -77,11 +78,6 @@ impl TicketKey {
     /// The name, which each ticket carries in plain.
     pub(crate) fn name(&self) -> String {
         hex(&self.name)
-    }
-
-    /// The file that it comes from. `None`: it was made in this process.
-    pub(crate) fn source(&self) -> Option<&KeySource> {
-        self.source.as_ref()
     }
 
     /// A ticket of `plain`, for listeners of this `rule` alone.

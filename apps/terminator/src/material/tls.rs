@@ -244,13 +244,10 @@ fn is_tls13(suite: CipherSuite) -> bool {
     suite.as_str().is_some_and(|name| name.starts_with("TLS13_"))
 }
 
-fn suite_rank(suite: CipherSuite) -> u8 {
+fn suite_rank(suite: CipherSuite) -> usize {
     let name = suite.as_str().unwrap_or("?");
-    match () {
-        () if name.contains("AES_128_GCM") => 0,
-        () if name.contains("AES_256_GCM") => 1,
-        () => 2,
-    }
+    let order = ["AES_128_GCM", "AES_256_GCM"];
+    order.iter().position(|one| name.contains(one)).unwrap_or(order.len())
 }
 
 /// The verifier of client certificates. It verifies signatures with the provider, which may batch

@@ -283,8 +283,7 @@ fn paths(config: &Config) -> Vec<PathBuf> {
             paths.extend(client_auth.crl.clone());
         }
         paths.extend(listener.tickets.keys.iter().cloned());
-        let routes = listener.routes.iter().map(|route| &route.backend_tls);
-        for tls in routes.chain([&listener.backend_tls]).flatten() {
+        for tls in listener.backend_tls("").filter_map(|(_, tls)| tls) {
             let files = [&tls.ca, &tls.cert, &tls.key].into_iter().flatten();
             paths.extend(files.cloned());
         }

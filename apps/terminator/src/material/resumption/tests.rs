@@ -85,8 +85,7 @@ impl World {
         let mut client_ca = Authorities::none();
         client_ca.roots.add(self.authority.der().clone()).unwrap();
         let files = Files {
-            backend_tls: None,
-            route_tls: Vec::new(),
+            backend_tls: Vec::new(),
             certificates: vec![Pair {
                 files: self.listener.certificates[0].clone(),
                 identity: Identity::made(vec![self.server.0.clone()], key),
@@ -174,7 +173,7 @@ fn shake(server: &Arc<ServerConfig>, client: &Arc<ClientConfig>) -> Result<Hands
     let mut tls = Box::new(ServerConnection::new(server.clone()).unwrap());
     let name = "a.example".try_into().unwrap();
     let mut client = ClientConnection::new(client.clone(), name).unwrap();
-    let mut handshake = Handshaker::Plain.handshake();
+    let mut handshake = Handshaker::default().handshake();
     while client.wants_write() {
         let mut bytes = Vec::new();
         while client.wants_write() {
@@ -592,7 +591,7 @@ fn the_reason_of_a_refusal_is_known_unless_another_ticket_was_good() {
     let clock = Arc::new(Clock(AtomicU64::new(START)));
     let [key] = ticket_keys();
     let tickets = Tickets {
-        keys: Arc::new(Keys::shared(None, vec![key])),
+        keys: Arc::new(Keys::with(None, None, Instant::now(), vec![key])),
         verifier: None,
         clock: clock.clone(),
         longest: Duration::from_secs(1000),
