@@ -1,6 +1,5 @@
 //! Memory through which the bytes of a worker's connections pass.
 
-use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 /// Bytes at a chosen place within their page.
@@ -49,14 +48,6 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.from..][..self.bytes]
-    }
-}
-
-impl fmt::Debug for Buffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffer")
-            .field("bytes", &self.bytes)
-            .finish_non_exhaustive()
     }
 }
 

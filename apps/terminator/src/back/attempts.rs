@@ -145,10 +145,10 @@ impl ConnectAttempt {
 
     fn failed_at(self, now: u64, why: &Missed) {
         let upstream = &self.counted.0;
-        let is_late = match why {
-            Missed::Late => true,
-            Missed::Tls(failure) => failure.is_late(),
-            Missed::Socket(_) => false,
+        let (is_late, is_ours) = match why {
+            Missed::Late => (true, false),
+            Missed::Tls(failure) => (failure.is_late(), failure.reason == Reason::Internal),
+            Missed::Socket(error) => (false, is_ours(error)),
         };
         let counter = match is_late {
             false => &upstream.refused,
@@ -158,11 +158,6 @@ impl ConnectAttempt {
         if let Missed::Tls(failure) = why {
             upstream.handshakes.failed(failure.reason);
         }
-        let is_ours = match why {
-            Missed::Socket(error) => is_ours(error),
-            Missed::Tls(failure) => failure.reason == Reason::Internal,
-            Missed::Late => false,
-        };
         if is_ours || (is_late && self.is_cut) {
             return;
         }
@@ -186,21 +181,14 @@ impl ConnectAttempt {
             return;
         };
         let (backend, reason) = (&upstream.address, why.to_string());
-        let seconds = pause.as_secs();
-        match self.is_only {
-            true => tracing::warn!(
-                %backend,
-                %reason,
-                untold,
-                "cannot connect; each new connection tries again, since there is no other address"
+        let what = match self.is_only {
+            true => "cannot connect; each new connection tries again, since there is no other address".into(),
+            false => format!(
+                "cannot connect; tried again in {} s, or at once if no other address is left",
+                pause.as_secs()
             ),
-            false => tracing::warn!(
-                %backend,
-                %reason,
-                untold,
-                "cannot connect; tried again in {seconds} s, or at once if no other address is left"
-            ),
-        }
+        };
+        tracing::warn!(%backend, %reason, untold, "{what}");
     }
 }
 

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use rustls_pki_types::ServerName;
 use tokio::sync::watch;
 use widelane_names::NoAnswer;
 
@@ -76,15 +75,11 @@ impl Upstreams {
         let mut all = Vec::new();
         for pool in &pools {
             let Some(check) = &pool.check else { continue };
-            let subjects = pool.upstreams.load();
-            let subjects = subjects.iter().map(|member| Subject {
-                upstream: member.upstream.clone(),
+            all.extend(pool.upstreams.load().iter().map(|member| Subject {
+                member: member.clone(),
                 check: check.clone(),
                 tls_config: pool.tls_config.clone(),
-                name: member.name.clone(),
-                host: member.host.clone(),
-            });
-            all.extend(subjects);
+            }));
         }
         all
     }
@@ -364,12 +359,9 @@ pub(crate) struct Check {
 /// An address that is to be checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
-    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) member: Member,
     pub(crate) check: Check,
     pub(crate) tls_config: Option<Arc<BackendTlsConfig>>,
-    pub(crate) name: Option<ServerName<'static>>,
-    /// The host name of which it is an address.
-    pub(crate) host: Option<String>,
 }
 
 #[cfg(test)]

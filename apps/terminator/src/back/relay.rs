@@ -234,7 +234,7 @@ async fn open(
         let shaken = shake(&mut socket, announced, config, name).await;
         let shaken = shaken.and_then(|shaken| tls_config.agreed(shaken, alpn));
         let mut shaken = shaken.map_err(|failure| Missed::Tls(failure.behind(header)))?;
-        attempt.counted.shaken(&shaken);
+        attempt.counted.0.handshakes.succeeded(&shaken);
         // What waits in it is bounded by the size of a read.
         shaken.set_buffer_limit(None);
         tls = Some(shaken);
@@ -303,16 +303,7 @@ impl Unsent {
     }
 }
 
-impl From<&[u8]> for Unsent {
-    fn from(bytes: &[u8]) -> Self {
-        Self {
-            bytes: bytes.to_vec(),
-            taken: 0,
-        }
-    }
-}
-
-/// Why no more can be decrypted.
+/// Reason why no more can be decrypted.
 #[derive(PartialEq, Eq, Debug)]
 enum Stop {
     /// The client has sent close_notify.
@@ -416,7 +407,7 @@ impl Relay<'_> {
         self.sent_up(worker, taken);
         if taken < bytes.len() {
             self.up_pace.hold_back();
-            self.unsent = Unsent::from(&bytes[taken..]);
+            self.unsent.bytes = bytes[taken..].to_vec();
         }
     }
 

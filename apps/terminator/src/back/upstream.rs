@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use rustls::ClientConnection;
 use rustls_pki_types::ServerName;
 
 use crate::back::health::{Health, State};
@@ -94,7 +93,7 @@ impl Upstream {
 }
 
 /// An address of a pool.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(super) upstream: Arc<Upstream>,
     /// What its certificate must name, if it has one.
@@ -152,10 +151,6 @@ impl ConnectionCount {
             );
         }
         true
-    }
-
-    pub(crate) fn shaken(&self, tls: &ClientConnection) {
-        self.0.handshakes.succeeded(tls);
     }
 
     pub(crate) fn address(&self) -> &Backend {

@@ -71,7 +71,7 @@ impl Admission {
 
     /// A number for the source: most sources have others.
     pub(crate) fn source(&self) -> u16 {
-        self.places.handshake.as_ref().map_or(0, Place::cell)
+        self.places.handshake.as_ref().map_or(0, |place| place.cell)
     }
 
     /// Ends the handshake's share; the connection's remains.

@@ -126,6 +126,7 @@ pub(super) async fn begin(
         rest.unwrap_or(Err(NotBegun::Failed(Failure::Timeout)))?;
     }
     let admission = pending.leave()?;
+    drop(pending);
     let permit = worker.gate.enter(admission.source(), client, ends).await?;
     Ok((admission, permit, start_tls(site, opening)?))
 }

@@ -60,13 +60,14 @@ pub(crate) struct Gate {
 }
 
 /// A place among the handshakes that are under way, given back when dropped.
+#[derive(Default)]
 pub(crate) struct Permit {
     /// `None`: from a gate that is always open.
     gate: Option<Rc<Gate>>,
     /// Whether there was a handshake, and not a client that had gone: then it says what handshakes cost.
     is_used: bool,
     /// Time for which the handshake waited for it.
-    waited: Duration,
+    pub(crate) waited: Duration,
 }
 
 /// One that waits.
@@ -136,11 +137,7 @@ impl Gate {
         ends: Instant,
     ) -> Result<Permit, Failure> {
         let Some(defence) = &self.defence else {
-            return Ok(Permit {
-                gate: None,
-                is_used: false,
-                waited: Duration::ZERO,
-            });
+            return Ok(Permit::default());
         };
         defence.borrow_mut().arrived();
         if self.line.borrow().is_empty() && self.has_place() {
@@ -167,6 +164,7 @@ impl Gate {
         let answer = poll_fn(|cx| waiting.waiter.poll(cx, client)).await;
         let wait = self.now().saturating_sub(since);
         let permit = waiting.leave();
+        drop(waiting);
         if answer == Answer::Gone || client.has_gone() {
             return Err(self.gave_up(defence, wait));
         }
@@ -261,10 +259,10 @@ impl Gate {
 
     /// How many connections the kernel is to queue for a listening socket.
     pub(crate) fn backlog(&self) -> i32 {
-        let most = match self.is_overloaded.get() {
-            true => batching::worth_queueing(self.cost(), self.target.saturating_mul(Overload::QUEUED_TARGETS)),
-            false => return BACKLOG,
-        };
+        if !self.is_overloaded.get() {
+            return BACKLOG;
+        }
+        let most = batching::worth_queueing(self.cost(), self.target.saturating_mul(Overload::QUEUED_TARGETS));
         i32::try_from(most).unwrap_or(BACKLOG).min(BACKLOG)
     }
 
@@ -319,15 +317,14 @@ impl Gate {
         let turn = overload.look(now, oldest.map(|since| now.saturating_sub(since)));
         if let Some(turn) = turn {
             self.is_overloaded.set(overload.is_on());
-            self.told(turn, line.len(), worker);
+            self.note(turn, line.len(), worker);
         }
         if overload.is_on() {
             line.age(now.saturating_sub(self.late()), |waiter| waiter.turn(State::Late));
             let lost = now.saturating_sub(overload.patience());
-            while line.oldest().is_some_and(|since| since < lost) {
-                let Some((_, waiter)) = line.pop_oldest() else {
-                    break;
-                };
+            while line.oldest().is_some_and(|since| since < lost)
+                && let Some((_, waiter)) = line.pop_oldest()
+            {
                 waiter.turn(State::Refused);
             }
         }
@@ -347,7 +344,7 @@ impl Gate {
         }
     }
 
-    fn told(&self, turn: Turn, waiting: usize, worker: usize) {
+    fn note(&self, turn: Turn, waiting: usize, worker: usize) {
         let is_on = turn == Turn::Begins;
         self.stats.overloaded.store(is_on, Relaxed);
         if is_on {
@@ -369,7 +366,7 @@ impl Gate {
         Permit {
             gate: Some(self.clone()),
             is_used: true,
-            waited: Duration::ZERO,
+            ..Permit::default()
         }
     }
 
@@ -469,13 +466,6 @@ impl Pace {
     }
 }
 
-impl Permit {
-    /// Returns how long the handshake waited for it.
-    pub(crate) fn waited(&self) -> Duration {
-        self.waited
-    }
-}
-
 impl Drop for Permit {
     fn drop(&mut self) {
         let Some(gate) = &self.gate else { return };
@@ -506,24 +496,19 @@ impl<'a> Waiting<'a> {
     }
 
     /// Leaves the line, with the place that was granted.
-    fn leave(self) -> Option<Permit> {
-        self.take()
-    }
-
-    fn take(&self) -> Option<Permit> {
+    fn leave(&self) -> Option<Permit> {
         self.gate.line.borrow_mut().remove(self.place);
         let state = self.waiter.state.replace(State::Refused);
         (state == State::Granted).then(|| Permit {
             gate: Some(self.gate.clone()),
-            is_used: false,
-            waited: Duration::ZERO,
+            ..Permit::default()
         })
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        drop(self.take());
+        drop(self.leave());
     }
 }
 

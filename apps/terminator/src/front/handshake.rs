@@ -47,7 +47,7 @@ pub(super) async fn handshake(
     worker: &WorkerState,
     log: &mut LogEntry,
 ) -> Result<(Box<ServerConnection>, Presence), HandshakeError> {
-    announced.waited(permit.waited());
+    announced.took += permit.waited;
     let mut permit = Some(permit);
     let closed = |_: io::Error| HandshakeError::from(Failure::Closed);
     let mut spoken = false;

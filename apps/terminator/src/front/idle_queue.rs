@@ -92,9 +92,10 @@ impl PendingClient {
         Ok(waiting.admission.attribute(site, source))
     }
 
-    /// The connection needs to make room no more.
-    pub(crate) fn leave(self) -> Result<Admission, Evicted> {
-        self.take().ok_or(Evicted)
+    /// Ends the need to make room.
+    pub(crate) fn leave(&self) -> Result<Admission, Evicted> {
+        let waiting = self.list.waiting.borrow_mut().remove(&self.place);
+        waiting.map(|waiting| waiting.admission).ok_or(Evicted)
     }
 
     fn poll_evicted(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -109,15 +110,10 @@ impl PendingClient {
             }
         }
     }
-
-    fn take(&self) -> Option<Admission> {
-        let waiting = self.list.waiting.borrow_mut().remove(&self.place);
-        waiting.map(|waiting| waiting.admission)
-    }
 }
 
 impl Drop for PendingClient {
     fn drop(&mut self) {
-        drop(self.take());
+        drop(self.leave());
     }
 }

@@ -70,7 +70,7 @@ pub(crate) struct Source {
 #[derive(Debug)]
 pub(crate) struct Place {
     of: PlaceOf,
-    cell: u16,
+    pub(crate) cell: u16,
 }
 
 /// What a place is for.
@@ -78,13 +78,6 @@ pub(crate) struct Place {
 pub(crate) enum PlaceOf {
     Handshake,
     Connection,
-}
-
-impl Place {
-    /// The cell's number.
-    pub(crate) fn cell(&self) -> u16 {
-        self.cell
-    }
 }
 
 impl Sources {
