@@ -103,12 +103,8 @@ impl Server {
         let prepared = Prepared::new(document, files, log, &Kept::default(), &shared)?;
         let housekeeping = start_housekeeping()?;
         let names = host_names::look_up(&housekeeping, shared.upstreams.clone(), resolver);
-        let state = State::new(document, fingerprint, inherited, names);
         let run_on = |index: usize| match (&cores.workers, &borrowers) {
-            (Workers::Pinned(cpus), _) => {
-                let cpu = cpus.iter().cycle().nth(index);
-                cpu.map_or(RunOn::Any, RunOn::Cpu)
-            }
+            (Workers::Pinned(cpus), _) => cpus.iter().cycle().nth(index).map_or(RunOn::Any, RunOn::Cpu),
             (_, Some(borrowers)) => {
                 let rank = index.checked_sub(accepting.regular);
                 let lent = borrowers.lent();
@@ -123,7 +119,18 @@ impl Server {
             shared,
             workers: workers.map_err(ServerError::no_thread("start a worker thread"))?,
             accepting,
-            state: Mutex::new(state),
+            state: Mutex::new(State {
+                names,
+                checks: None,
+                kept: Kept::default(),
+                renewal: Renewal::default(),
+                document: document.clone(),
+                files: fingerprint,
+                refused: Refused::default(),
+                slots: HashMap::new(),
+                next_slot: 0,
+                inherited,
+            }),
             metrics_address: metrics.as_ref().and_then(|socket| socket.local_addr().ok()),
             housekeeping,
             started: config.clone(),
@@ -175,8 +182,7 @@ impl Server {
     /// chose.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         let state = self.state();
-        let slots = state.slots.values();
-        let mut open: Vec<_> = slots.map(|slot| (slot.number, slot.address)).collect();
+        let mut open: Vec<_> = state.slots.values().map(|slot| (slot.number, slot.address)).collect();
         open.sort_unstable();
         open.into_iter().map(|(_, address)| address).collect()
     }
@@ -188,7 +194,7 @@ impl Server {
 
     /// Live connections, over all workers.
     pub fn connections(&self) -> usize {
-        self.shared.live_connections()
+        self.shared.connections.load(Relaxed)
     }
 
     /// Has each worker call `give_back` when half of its connections, and many, have gone. Memory
@@ -260,14 +266,12 @@ impl Server {
 
     /// The configuration in use.
     pub(crate) fn document(&self) -> Document {
-        let state = self.state();
-        state.document.clone()
+        self.state().document.clone()
     }
 
     /// Whether a new configuration was refused, so that the one in use is not what the operator wants.
     pub(crate) fn has_refused_configuration(&self) -> bool {
-        let state = self.state();
-        state.refused.configuration
+        self.state().refused.configuration
     }
 
     /// What the files of the configuration in use are like now, if they have changed since they were
@@ -282,12 +286,8 @@ impl Server {
     /// sockets, and cuts the connections that have not ended after `timeout`. Returns how many it
     /// cut.
     pub fn stop(mut self, timeout: Duration) -> usize {
-        self.begin_drain();
-        let deadline = Instant::now() + timeout;
-        while !self.drained() && Instant::now() < deadline {
-            std::thread::sleep(DRAIN_LOOK);
-        }
-        let left = self.shared.live_connections();
+        self.drain(timeout, || false);
+        let left = self.shared.connections.load(Relaxed);
         self.abort();
         left
     }
@@ -301,12 +301,8 @@ impl Server {
         whole: Option<&mut dyn FnMut() -> bool>,
     ) -> Result<(), ServerError> {
         let is_whole = whole.is_some();
-        let learned = match whole {
-            Some(is_cut_off) => self.learn_names(state, document, is_cut_off),
-            None => Ok(()),
-        };
-        let replaced = |()| self.replace(state, document, is_whole);
-        let reloaded = learned.and_then(replaced);
+        let learned = whole.map_or(Ok(()), |is_cut_off| self.learn_names(state, document, is_cut_off));
+        let reloaded = learned.and_then(|()| self.replace(state, document, is_whole));
         // The new ones, or those from before if it was refused.
         let wanted = host_names::all(state.document.config());
         state.follow_names(&self.shared.upstreams, wanted, false);
@@ -451,7 +447,9 @@ impl Server {
         self.shared.is_current.store(refused == Refused::default(), Relaxed);
     }
 
-    pub(crate) fn begin_drain(&self) {
+    /// Accepts the connections that already wait in the sockets, closes the sockets, and waits until all connections
+    /// have ended, `timeout` is over, or `is_to_end` says so.
+    pub(crate) fn drain(&self, timeout: Duration, mut is_to_end: impl FnMut() -> bool) {
         self.shared.draining.store(true, Relaxed);
         let mut state = self.state();
         state.end_checks();
@@ -461,10 +459,11 @@ impl Server {
         for worker in &self.workers {
             let _ = worker.commands.send(Command::Drain);
         }
-    }
-
-    pub(crate) fn drained(&self) -> bool {
-        self.workers.iter().all(|worker| worker.thread.is_finished())
+        let deadline = Instant::now() + timeout;
+        let has_ended = || self.workers.iter().all(|worker| worker.thread.is_finished());
+        while !has_ended() && Instant::now() < deadline && !is_to_end() {
+            std::thread::sleep(DRAIN_LOOK);
+        }
     }
 
     pub(crate) fn abort(&mut self) {
@@ -515,22 +514,6 @@ struct Refused {
 }
 
 impl State {
-    /// The state before the first configuration, `document`, is in use.
-    fn new(document: &Document, files: Fingerprint, inherited: Inherited, names: Names) -> Self {
-        Self {
-            names,
-            checks: None,
-            kept: Kept::default(),
-            renewal: Renewal::default(),
-            document: document.clone(),
-            files,
-            refused: Refused::default(),
-            slots: HashMap::new(),
-            next_slot: 0,
-            inherited,
-        }
-    }
-
     /// Has these names looked up from now on, and no others.
     fn follow_names(&mut self, upstreams: &Upstreams, hosts: BTreeSet<String>, anew: bool) {
         upstreams.follow(&hosts);
@@ -603,7 +586,7 @@ fn start_housekeeping() -> Result<Housekeeping, ServerError> {
 }
 
 /// Time between two looks of a server that stops at whether all connections have ended.
-pub(crate) const DRAIN_LOOK: Duration = Duration::from_millis(20);
+const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {
