@@ -62,7 +62,7 @@ pub use error::LoadError;
 pub use names::{Group, SignatureAlgorithm, Suite, UnknownName, Version};
 pub use offer::Offer;
 pub use plan::{After, Arrivals, Close, Plan, Spacing, Storm};
-pub use report::{Negotiated, Percentiles, Report, Stormy};
+pub use report::{Negotiated, Percentiles, Report};
 pub use run::{Snapshot, Watch, run, run_watched};
 pub use starttls::StartTls;
 pub use trust::{Identity, Trust};
