@@ -319,11 +319,8 @@ fn welcome(client: Client, peer: SocketAddr, slot: &Slot, shared: &Arc<Shared>, 
 /// How long to wait after a failed accept. `None`: only one connection was lost.
 fn pause_after(error: &io::Error) -> Option<Duration> {
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-    let code = error.raw_os_error()?;
-    exhausted
-        .iter()
-        .any(|errno| errno.raw_os_error() == code)
-        .then_some(EXHAUSTED_PAUSE)
+    let errno = Errno::from_io_error(error)?;
+    exhausted.contains(&errno).then_some(EXHAUSTED_PAUSE)
 }
 
 /// Also the shortest time between two times that memory is given back.

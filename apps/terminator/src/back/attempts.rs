@@ -196,17 +196,15 @@ impl ConnectAttempt {
 /// backend is down.
 fn is_ours(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
-    let code = error.raw_os_error();
-    [
+    let shortages = [
         Errno::MFILE,
         Errno::NFILE,
         Errno::NOBUFS,
         Errno::NOMEM,
         Errno::ADDRNOTAVAIL,
         Errno::AGAIN,
-    ]
-    .iter()
-    .any(|errno| code == Some(errno.raw_os_error()))
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| shortages.contains(&errno))
 }
 
 /// A configuration has at most [`Backend::MOST`] addresses in a pool.

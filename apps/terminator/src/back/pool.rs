@@ -122,61 +122,22 @@ impl Upstreams {
 
     /// A lookup has ended.
     pub(crate) fn looked_up(&self, host: &str, answer: Result<Vec<IpAddr>, NoAnswer>) {
+        let mut known = self.lock();
+        let Some(name) = known.names.get_mut(host) else {
+            return;
+        };
         match answer {
-            Ok(addresses) => self.learned(host, addresses),
-            Err(fault) => self.not_learned(host, fault),
-        }
-    }
-
-    /// The addresses that a name has now.
-    fn learned(&self, host: &str, mut addresses: Vec<IpAddr>) {
-        let mut known = self.lock();
-        let Some(name) = known.names.get_mut(host) else {
-            return;
-        };
-        let found = addresses.len();
-        addresses.truncate(Backend::MOST);
-        let used = addresses.len();
-        if found > used && addresses != name.addresses {
-            tracing::warn!(
-                name = host,
-                found,
-                used,
-                "too many addresses, and the last are not used"
-            );
-        }
-        name.succeeded += 1;
-        let failed = name.fault.take().is_some();
-        let differ = name.addresses != addresses;
-        if differ || failed {
-            tracing::info!(name = host, ?addresses, "looked up");
-        }
-        name.addresses = addresses;
-        if differ {
-            known.renew(host, self.began);
-        }
-    }
-
-    /// A lookup has failed: the name keeps the addresses that it has.
-    fn not_learned(&self, host: &str, fault: NoAnswer) {
-        let mut known = self.lock();
-        let Some(name) = known.names.get_mut(host) else {
-            return;
-        };
-        let kept = name.addresses.len();
-        match kept {
-            0 => {
-                tracing::warn!(name = host, %fault, "cannot look up a backend, and has no address of it")
+            Ok(addresses) => {
+                if name.learns(host, addresses) {
+                    known.renew(host, self.began);
+                }
             }
-            _ => {
-                tracing::warn!(name = host, %fault, kept, "cannot look up a backend; goes on with the \
-                                addresses that it had")
+            Err(fault) => {
+                name.keeps(host, fault);
+                for pool in known.pools.iter().filter_map(Weak::upgrade) {
+                    known.note_waiting(&pool);
+                }
             }
-        }
-        name.failed += 1;
-        name.fault = Some(fault);
-        for pool in known.pools.iter().filter_map(Weak::upgrade) {
-            known.note_waiting(&pool);
         }
     }
 
@@ -290,7 +251,45 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    /// Whether its first lookup has not ended.
+    /// Takes the addresses that the name has now. Returns whether they are others.
+    fn learns(&mut self, host: &str, mut addresses: Vec<IpAddr>) -> bool {
+        let found = addresses.len();
+        addresses.truncate(Backend::MOST);
+        let used = addresses.len();
+        if found > used && addresses != self.addresses {
+            tracing::warn!(
+                name = host,
+                found,
+                used,
+                "too many addresses, and the last are not used"
+            );
+        }
+        self.succeeded += 1;
+        let failed = self.fault.take().is_some();
+        let differ = self.addresses != addresses;
+        if differ || failed {
+            tracing::info!(name = host, ?addresses, "looked up");
+        }
+        self.addresses = addresses;
+        differ
+    }
+
+    /// Takes note of a failed lookup. The name keeps the addresses that it has.
+    fn keeps(&mut self, host: &str, fault: NoAnswer) {
+        match self.addresses.len() {
+            0 => tracing::warn!(name = host, %fault, "cannot look up a backend, and has no address of it"),
+            kept => tracing::warn!(
+                name = host,
+                %fault,
+                kept,
+                "cannot look up a backend; goes on with the addresses that it had"
+            ),
+        }
+        self.failed += 1;
+        self.fault = Some(fault);
+    }
+
+    /// Returns whether its first lookup has not ended.
     fn is_open(&self) -> bool {
         self.addresses.is_empty() && self.fault.is_none()
     }

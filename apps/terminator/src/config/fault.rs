@@ -44,8 +44,9 @@ fn is_passing(error: &io::Error) -> bool {
 
 /// Whether it is this process or the machine that lacks memory or descriptors, whatever the file is like.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
-    let known = [Errno::NOMEM, Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
-    error.kind() == io::ErrorKind::OutOfMemory || error.raw_os_error().is_some_and(|code| known.contains(&code))
+    let known = [Errno::NOMEM, Errno::MFILE, Errno::NFILE];
+    error.kind() == io::ErrorKind::OutOfMemory
+        || Errno::from_io_error(error).is_some_and(|errno| known.contains(&errno))
 }
 
 #[cfg(test)]

@@ -152,11 +152,7 @@ impl<'de> Visitor<'de> for Addresses {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<SocketAddr>, A::Error> {
-        let mut all = Vec::new();
-        while let Some(one) = list.next_element_seed(self.0)? {
-            all.push(one);
-        }
-        Ok(all)
+        std::iter::from_fn(|| list.next_element_seed(self.0).transpose()).collect()
     }
 }
 
@@ -185,11 +181,7 @@ where
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
-            let mut all = Vec::new();
-            while let Some(one) = list.next_element()? {
-                all.push(one);
-            }
-            Ok(all)
+            std::iter::from_fn(|| list.next_element().transpose()).collect()
         }
     }
 

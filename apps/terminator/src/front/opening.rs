@@ -260,12 +260,9 @@ impl Opening {
 
     /// Hands rustls some of what it may have.
     pub(crate) fn give(&mut self, tls: &mut ServerConnection) -> io::Result<usize> {
-        let Some(buffered) = &mut self.buffered else {
+        let Some(buffered) = self.buffered.as_mut().filter(|one| one.is_ready()) else {
             return Ok(0);
         };
-        if !buffered.is_ready() {
-            return Ok(0);
-        }
         let given = tls.read_tls(&mut &buffered.ready[buffered.taken..])?;
         buffered.taken += given;
         if !buffered.is_ready() {
