@@ -15,13 +15,13 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// For bytes that the kernel writes and rustls copies, behind a header of 5 bytes, into memory
+    /// Makes a buffer for bytes that the kernel writes and rustls copies, behind a header of 5 bytes, into memory
     /// that begins at a multiple of 16: the distance is then a multiple of 16 as well.
     pub(crate) fn for_plaintext(bytes: usize) -> Self {
         Self::new(bytes, PAGE / 2 + RECORD_HEADER)
     }
 
-    /// For bytes that are copied from the start of allocated memory, and that the kernel reads.
+    /// Makes a buffer for bytes that are copied from the start of allocated memory, and that the kernel reads.
     pub(crate) fn for_decrypted(bytes: usize) -> Self {
         Self::new(bytes, PAGE / 2)
     }

@@ -71,7 +71,8 @@ impl Handshaker {
         }
     }
 
-    /// Counts a handshake that has come to its end, and the time that it took of the server, where `widelane status` looks.
+    /// Counts a handshake that has come to its end, and the time that it took of the server, where `widelane status`
+    /// looks.
     pub(crate) fn count(&self, is_resumed: bool, took: Duration) {
         if let Some(driver) = &self.0 {
             page::count(driver.engine(), is_resumed, took);

@@ -42,7 +42,7 @@ pub(crate) fn lookup(config: &Config) -> Result<Option<Account>, Fault> {
     }
 }
 
-/// The same for a process that may be root.
+/// Looks up the account for a process that may be root.
 pub(crate) fn find(config: &Config) -> Result<Option<Account>, Fault> {
     let Some(user) = &config.user else {
         return Ok(None);
@@ -76,7 +76,7 @@ fn found<T>(key: &str, name: &str, entry: Result<Option<T>, Errno>, create: &str
 }
 
 impl Account {
-    /// Whether this process has its user already.
+    /// Returns whether this process has its user already.
     pub(crate) fn is_current(&self) -> bool {
         geteuid() == self.uid
     }

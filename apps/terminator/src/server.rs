@@ -52,8 +52,8 @@ impl Server {
         Self::start_with(document, Resolver::system())
     }
 
-    /// As [`Self::start`], but `look_up` finds the addresses of host names, not the system. An error of the kind
-    /// `NotFound` says that waiting does not help.
+    /// Starts a server as [`Self::start`] does, but `look_up` finds the addresses of host names, not the system. An
+    /// error of the kind `NotFound` says that waiting does not help.
     #[doc(hidden)]
     pub fn start_looking_up(
         document: &Document,
@@ -214,7 +214,8 @@ impl Server {
         self.reload_unless(document, &mut || false)
     }
 
-    /// As [`Self::reload`], but the wait for names, without which the reload fails, ends when `is_cut_off` says so.
+    /// Reloads as [`Self::reload`] does, but the wait for names, without which the reload fails, ends when `is_cut_off`
+    /// says so.
     pub(crate) fn reload_unless(
         &self,
         document: &Document,
@@ -269,12 +270,12 @@ impl Server {
         self.state().document.clone()
     }
 
-    /// Whether a new configuration was refused, so that the one in use is not what the operator wants.
+    /// Returns whether a new configuration was refused, so that the one in use is not what the operator wants.
     pub(crate) fn has_refused_configuration(&self) -> bool {
         self.state().refused.configuration
     }
 
-    /// What the files of the configuration in use are like now, if they have changed since they were
+    /// State of the files of the configuration in use now, if they have changed since they were
     /// read last.
     pub(crate) fn changed_files(&self) -> Option<Fingerprint> {
         let state = self.state();
@@ -496,7 +497,7 @@ struct State {
     renewal: Renewal,
     /// The configuration in use.
     document: Document,
-    /// Its files, as they were before they were read last, with success or without.
+    /// State of its files, as they were before they were read last, with success or without.
     files: Fingerprint,
     refused: Refused,
     slots: HashMap<SlotName, Arc<Slot>>,

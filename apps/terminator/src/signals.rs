@@ -25,7 +25,7 @@ pub struct Signals {
     asked: Asked,
 }
 
-/// What signals have asked for that is not done yet.
+/// Requests of signals that are not done yet.
 #[derive(Debug, Default)]
 struct Asked {
     reopen: bool,
@@ -189,27 +189,27 @@ enum Event {
     Hangup,
     /// Files may have changed.
     Look,
-    /// What failed for a passing reason is to be tried again.
+    /// Something that failed for a passing reason is to be tried again.
     Again,
 }
 
-/// What failed for a passing reason.
+/// Retries of what failed for a passing reason.
 #[derive(Debug, Default)]
 struct Again {
     configuration: Retry,
-    /// Those of the configuration in use.
+    /// Files of the configuration in use.
     files: Retry,
 }
 
 impl Again {
-    /// When to try something again.
+    /// Time at which to try something again.
     fn due(&self) -> Option<Instant> {
         let due = [self.configuration.due, self.files.due];
         due.into_iter().flatten().min()
     }
 }
 
-/// When to try something again that failed, less and less often.
+/// Time at which to try something again that failed, less and less often.
 #[derive(Clone, Copy, Debug, Default)]
 struct Retry {
     wait: Duration,

@@ -74,7 +74,7 @@ impl Checking {
         Self { subject, task }
     }
 
-    /// Whether `other` is checked in the same way.
+    /// Returns whether `other` is checked in the same way.
     fn is_of(&self, other: &Subject) -> bool {
         let one = &self.subject;
         let tls_configs = [&one.tls_config, &other.tls_config].map(|one| one.as_ref().map(Arc::as_ptr));
@@ -225,7 +225,7 @@ fn first_status_of(answer: &[u8]) -> Result<Option<u16>, String> {
     }
 }
 
-/// What follows the empty line. `None`: that is still to come.
+/// Bytes behind the empty line. `None`: that is still to come.
 fn behind_head(answer: &[u8]) -> Option<&[u8]> {
     let mut rest = answer;
     loop {
@@ -264,7 +264,7 @@ fn chance() -> f64 {
     (random >> 32) as f64 / f64::from(u32::MAX)
 }
 
-/// How soon addresses that come and go are noticed.
+/// Time within which addresses that come and go are noticed.
 const LOOK: Duration = Duration::from_millis(500);
 const MOST_AT_ONCE: usize = 64;
 const LONGEST_STATUS: usize = 4096;

@@ -98,7 +98,7 @@ impl Upstreams {
         self.lock().names.clone()
     }
 
-    /// Whether the first lookup of any of these names has not ended.
+    /// Returns whether the first lookup of any of these names has not ended.
     pub(crate) fn awaits_any(&self, hosts: &BTreeSet<String>) -> bool {
         let known = self.lock();
         hosts
@@ -106,7 +106,7 @@ impl Upstreams {
             .any(|host| known.names.get(host).is_some_and(Name::is_open))
     }
 
-    /// Those of these names that have no address, with what was wrong.
+    /// Names among these that have no address, with what was wrong.
     pub(crate) fn without_address(&self, hosts: &BTreeSet<String>) -> Vec<(String, NoAnswer)> {
         let known = self.lock();
         let without = known
@@ -150,12 +150,12 @@ impl Upstreams {
 struct Registry {
     addresses: HashMap<String, Arc<Upstream>>,
     names: BTreeMap<String, Name>,
-    /// Those with names, or with checks.
+    /// Pools with names, or with checks.
     pools: Vec<Weak<Pool>>,
 }
 
 impl Registry {
-    /// What is known of these addresses, and of those of the names among them. Each address is there once.
+    /// Returns these addresses, with those of the names among them, each once, and what is known of it.
     fn upstreams(
         &mut self,
         written: &[Backend],
@@ -239,14 +239,14 @@ impl Registry {
     }
 }
 
-/// What is known of a host name.
+/// Facts about a host name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Name {
     /// From the last lookup with success.
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) succeeded: u64,
     pub(crate) failed: u64,
-    /// What was wrong with the last lookup.
+    /// Fault of the last lookup.
     pub(crate) fault: Option<NoAnswer>,
 }
 
@@ -299,18 +299,18 @@ impl Name {
 #[derive(Debug)]
 pub(crate) struct Pool {
     written: Vec<Backend>,
-    /// How all of them are spoken to, if not in plain.
+    /// TLS with all of them, if there is any.
     pub(crate) tls_config: Option<Arc<BackendTlsConfig>>,
-    /// Whether and how they are checked.
+    /// Check of all of them, if there is one.
     check: Option<Check>,
     /// Replaced as a whole when a name gets other addresses.
     pub(super) upstreams: ArcSwap<Vec<Member>>,
-    /// Whether it has no address, and may get one by the first lookup of a name.
+    /// True if it has no address, and may get one by the first lookup of a name.
     awaits: watch::Sender<bool>,
 }
 
 impl Pool {
-    /// Whether it has no address, and a name of it was never looked up.
+    /// Returns whether it has no address, and a name of it was never looked up.
     pub(crate) fn awaits_address(&self) -> bool {
         *self.awaits.borrow()
     }
@@ -322,7 +322,7 @@ impl Pool {
         let _ = tokio::time::timeout(limit, known).await;
     }
 
-    /// For one connection. `turn` differs from one connection of a worker to the next. `limit`: the
+    /// Attempts of one connection. `turn` differs from one connection of a worker to the next. `limit`: the
     /// longest time for one address.
     pub(crate) fn attempts(&self, turn: usize, limit: Duration) -> ConnectAttempts {
         let upstreams = self.upstreams.load_full();
@@ -347,7 +347,7 @@ impl fmt::Display for Pool {
     }
 }
 
-/// How the addresses of a pool are checked.
+/// Check of the addresses of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Check {
     pub(crate) wanted: HealthCheck,

@@ -46,7 +46,7 @@ impl ProxiedAddresses {
 pub(crate) struct Session {
     pub(crate) client: TcpStream,
     pub(crate) tls: Box<ServerConnection>,
-    /// Its place at the backend, once it has one.
+    /// Place of the connection at the backend, once it has one.
     pub(crate) counted: Option<ConnectionCount>,
 }
 
@@ -195,7 +195,7 @@ impl Session {
     }
 }
 
-/// How far an attempt to reach a backend has come.
+/// Progress of an attempt to reach a backend.
 #[derive(Default)]
 struct Stage {
     /// Bytes of the PROXY header that have left.
@@ -256,7 +256,7 @@ struct Relay<'a> {
     records: Records,
     /// Bytes moved in either direction, to know whether the connection is idle.
     moved: u64,
-    /// Whether a byte has come from the backend.
+    /// True if a byte has come from the backend.
     answered: bool,
 }
 
@@ -522,7 +522,7 @@ impl Relay<'_> {
     }
 }
 
-/// What the backend has sent, in one of the two buffers, and why there will be no more.
+/// Reads what the backend has sent, into one of the two buffers. Also returns why there will be no more.
 fn read_backend<'a>(
     backend: &mut BackendStream,
     pace: &mut Pace,

@@ -32,23 +32,23 @@ named! {
     pub(crate) enum Reason {
         /// No authority that we know has signed its certificate.
         UnknownCa = "unknown_ca",
-        /// Its certificate is for another name.
+        /// The backend's certificate is for another name.
         WrongName = "wrong_name",
-        /// Its certificate has expired, or is not valid yet.
+        /// The backend's certificate has expired, or is not valid yet.
         Expired = "expired",
-        /// Its certificate is bad in another way.
+        /// The backend's certificate is bad in another way.
         Certificate = "certificate",
-        /// What it sends is no TLS.
+        /// The backend sends something that is no TLS.
         NotTls = "not_tls",
-        /// It does not speak the application protocol that the client has agreed on.
+        /// The backend does not speak the application protocol that the client has agreed on.
         Alpn = "alpn",
-        /// It has sent an alert.
+        /// The backend has sent an alert.
         Alert = "alert",
-        /// It has closed the connection.
+        /// The backend has closed the connection.
         Closed = "closed",
-        /// It did not answer in time.
+        /// The backend did not answer in time.
         Timeout = "timeout",
-        /// It breaks the protocol, or nothing could be agreed on.
+        /// The backend breaks the protocol, or nothing could be agreed on.
         Protocol = "protocol",
         /// Our own fault: the engine's queue is full, or memory is short.
         Internal = "internal",

@@ -182,7 +182,7 @@ fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
     ConfigError { place, fault }
 }
 
-/// What serde says of a table where an array of tables is meant.
+/// Words of serde for a table where an array of tables is meant.
 const NOT_SEVERAL: &str = "invalid type: map, expected a sequence";
 
 /// The command line flag that sets a key, for configurations that came from flags.

@@ -1,4 +1,4 @@
-//! What one listener has: addresses, backend, protocol, certificates.
+//! Configuration of one listener: addresses, backend, protocol, certificates.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

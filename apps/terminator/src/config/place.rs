@@ -1,4 +1,4 @@
-//! Where a key stands in the text of a file.
+//! Places of keys in the text of a file.
 
 use std::ops::Range;
 

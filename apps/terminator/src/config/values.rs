@@ -75,7 +75,7 @@ impl FromStr for OcspSource {
     }
 }
 
-/// Whether a text is meant as an address in the web.
+/// Returns whether a text is meant as an address in the web.
 fn is_web_address(text: &str) -> bool {
     text.contains("://")
 }

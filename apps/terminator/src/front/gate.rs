@@ -38,23 +38,23 @@ pub(crate) struct Gate {
     /// The fewest handshakes under way that fill passes.
     lanes: usize,
     began: Instant,
-    /// Those that wait, by the cell of their source (`sources.rs`).
+    /// Handshakes that wait, by the cell of their source (`sources.rs`).
     line: RefCell<Line<u16, Rc<Waiter>>>,
     under_way: Cell<usize>,
     /// Connections that were accepted and whose tasks have not run yet.
     expected: Cell<usize>,
-    /// Since when the kernel has had connections, by the number of the listening socket; none where it has none.
+    /// Time since which the kernel has had connections, by the number of the listening socket; none where it has none.
     queued: RefCell<BTreeMap<usize, u64>>,
     /// Listening sockets so far.
     sockets: Cell<usize>,
-    /// Whether the newest go first.
+    /// True if the newest go first.
     is_overloaded: Cell<bool>,
     /// Handshakes that have begun since the event loop last looked at its sockets.
     begun: Cell<usize>,
     pace: RefCell<Pace>,
-    /// For [`Gate::tend`]: one waits, or a place is free.
+    /// Wakes [`Gate::tend`]: a handshake waits, or a place is free.
     work: Notify,
-    /// For workers that accept: there is room again, or the kernel is to queue more or less.
+    /// Wakes tasks that accept: there is room again, or the kernel is to queue more or less.
     changed: Notify,
     stats: Arc<Stats>,
 }
@@ -64,7 +64,7 @@ pub(crate) struct Gate {
 pub(crate) struct Permit {
     /// `None`: from a gate that is always open.
     gate: Option<Rc<Gate>>,
-    /// Whether there was a handshake, and not a client that had gone: then it says what handshakes cost.
+    /// True if there was a handshake, and not a client that had gone: then it says what handshakes cost.
     is_used: bool,
     /// Time for which the handshake waited for it.
     pub(crate) waited: Duration,
@@ -85,7 +85,7 @@ enum State {
     Refused,
 }
 
-/// What ends a wait.
+/// End of a wait.
 #[derive(PartialEq, Eq)]
 enum Answer {
     /// The gate has decided.
@@ -94,12 +94,12 @@ enum Answer {
     Gone,
 }
 
-/// What a handshake costs the worker: the time from look to look while handshakes wait, and how many had their turn.
+/// Cost of a handshake to the worker: the time from look to look while handshakes wait, and how many had their turn.
 #[derive(Default)]
 struct Pace {
     nanos: f64,
     served: f64,
-    /// When the last look was after which some still waited.
+    /// Time of the last look after which some still waited.
     looked: Option<u64>,
     served_since: u32,
 }
@@ -257,7 +257,7 @@ impl Gate {
         self.begun.set(0);
     }
 
-    /// How many connections the kernel is to queue for a listening socket.
+    /// Number of connections that the kernel is to queue for a listening socket.
     pub(crate) fn backlog(&self) -> i32 {
         if !self.is_overloaded.get() {
             return BACKLOG;
@@ -375,8 +375,8 @@ impl Gate {
         self.begun.set(self.begun.get() + 1);
     }
 
-    /// Whether one more handshake may begin. Those under way wait for each other's operations, and the more there are
-    /// the fuller are the passes; those that begin between two looks are what keeps the worker from looking.
+    /// Returns whether one more handshake may begin. Those under way wait for each other's operations, and the more
+    /// there are the fuller are the passes; those that begin between two looks are what keeps the worker from looking.
     fn has_place(&self) -> bool {
         self.begun.get() < self.most() && self.under_way.get() < self.most_under_way()
     }
@@ -389,7 +389,7 @@ impl Gate {
         self.is_overloaded.get() && self.line.borrow().fresh() + self.expected.get() >= self.most_waiting()
     }
 
-    /// How many can be served in time.
+    /// Number of handshakes that can be served in time.
     fn most_waiting(&self) -> usize {
         batching::worth_queueing(self.cost(), self.target)
     }
@@ -404,7 +404,7 @@ impl Gate {
         batching::under_way(self.cost(), look, self.lanes)
     }
 
-    /// What a handshake costs in nanoseconds; 0 while that is not known.
+    /// Cost of a handshake in nanoseconds; 0 while that is not known.
     fn cost(&self) -> u64 {
         self.pace.borrow().cost()
     }

@@ -25,9 +25,9 @@ pub(crate) struct IdleQueue {
 /// The reason for which a connection can make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// It has had its answer; what its client still sends is dropped.
+    /// The connection has had its answer; what its client still sends is dropped.
     Lingering,
-    /// Its ClientHello is not whole.
+    /// The ClientHello of the connection is not whole.
     Silent,
 }
 

@@ -84,7 +84,7 @@ const WHOLE: u16 = 1024;
 const ENOUGH: u16 = WHOLE / 4;
 /// Number of tries that are remembered, more or less.
 const MEMORY: u16 = 16;
-/// Where it does not pay, one handshake of so many tries all the same: clients change.
+/// Handshakes of which one tries where it does not pay: clients change.
 const RARELY: u16 = 64;
 
 #[cfg(test)]

@@ -130,14 +130,14 @@ impl MessageEncrypter for Encrypter {
 struct Messages {
     /// The first bytes of a message, as long as they are too few to know what it is.
     head: Vec<u8>,
-    /// How many bytes of the message that has begun are passed on, then left out, then passed on.
+    /// Bytes of the message that has begun, which are passed on, then left out, then passed on.
     keep: usize,
     omit: usize,
     rest: usize,
 }
 
 impl Messages {
-    /// Whether a record has only whole messages of other kinds: nothing of it changes.
+    /// Returns whether a record has only whole messages of other kinds: nothing of it changes.
     fn passes(&self, mut record: &[u8]) -> bool {
         let is_between = self.head.is_empty() && self.keep + self.omit + self.rest == 0;
         while let &[kind, high, middle, low, ref behind @ ..] = record {
@@ -209,9 +209,9 @@ impl Messages {
 }
 
 const NEW_SESSION_TICKET: u8 = 4;
-/// Where the nonce begins in its message (RFC 8446, section 4.6.1): behind lifetime, age and its own length.
+/// Place of the nonce in its message (RFC 8446, section 4.6.1): behind lifetime, age and its own length.
 const NONCE_AT: usize = 4 + 4 + 1;
-/// As long as those of OpenSSL.
+/// Length of the nonces of OpenSSL.
 const NONCE: usize = 8;
 const LABEL: &[u8] = b"tls13 resumption";
 /// Behind the length of the output and its own.

@@ -18,15 +18,15 @@ use crate::material::resumption::with_changed;
 /// The beginning of a ClientHello in two forms of the same length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Changed {
-    /// As rustls gets it: from the type of the message to behind the bytes that differ. The client's random is in
+    /// Form for rustls: from the type of the message to behind the bytes that differ. The client's random is in
     /// it, so that nothing else in a transcript begins like this.
     pub(crate) given: Vec<u8>,
-    /// As the client has sent it.
+    /// Form that the client has sent.
     pub(crate) sent: Vec<u8>,
 }
 
 impl Changed {
-    /// The same bytes as the client has sent them, in up to three pieces.
+    /// Returns the bytes as the client has sent them, in up to three pieces.
     fn restored<'a>(&'a self, bytes: &'a [u8]) -> [&'a [u8]; 3] {
         let mut windows = bytes.windows(self.given.len());
         match windows.position(|window| window == self.given) {

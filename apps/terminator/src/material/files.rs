@@ -52,7 +52,7 @@ pub(crate) struct ClientFiles {
 /// A certificate of a listener.
 #[derive(Debug)]
 pub(crate) struct Pair {
-    /// What the configuration says of it, or what follows from its directory.
+    /// Its section of the configuration, or what follows from its directory.
     pub(crate) files: Certificate,
     pub(crate) identity: Identity,
     /// The file with its OCSP response. Whatever is wrong with that, the certificate can be served.
@@ -80,8 +80,8 @@ pub(crate) fn read(config: &Config) -> Result<Vec<Files>, Fault> {
         .collect()
 }
 
-/// The fault of an OCSP response that could not be read because memory or descriptors lack. Nothing else about a response
-/// keeps back a reload.
+/// The fault of an OCSP response that could not be read because memory or descriptors lack. Nothing else about a
+/// response keeps back a reload.
 pub(crate) fn unread_response(listeners: &[Files]) -> Option<&Fault> {
     let mut pairs = listeners.iter().flat_map(|files| &files.certificates);
     pairs.find_map(|pair| pair.ocsp.as_ref()?.1.as_ref().err().filter(|fault| fault.passing))

@@ -32,7 +32,7 @@ pub(crate) struct TicketKeyFile {
     pub(crate) name: String,
     /// `encrypts` or `decrypts`.
     pub(crate) role: &'static str,
-    /// When the file was written, in seconds since 1970.
+    /// Time at which the file was written, in seconds since 1970.
     pub(crate) written: i64,
 }
 

@@ -46,7 +46,7 @@ impl<V: ?Sized> Pinned<V> {
         }
     }
 
-    /// Whether a certificate is taken that the verifier inside refuses for `error`.
+    /// Takes a certificate that the verifier inside refuses for `error`, if it is listed and all else is good.
     fn take(
         &self,
         error: Error,

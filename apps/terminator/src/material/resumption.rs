@@ -1,4 +1,4 @@
-//! Which sessions a client may resume: tickets, their keys, and what each resumption checks again.
+//! Sessions that a client may resume: tickets, their keys, and what each resumption checks again.
 //!
 //! rustls puts a session into a ticket and accepts every ticket that decrypts. It verifies the
 //! client's certificate in the full handshake only, and renews the ticket at each resumption. So
@@ -40,7 +40,7 @@ use crate::front::transcript::Changed;
 use crate::material::ticket_key::{NoKey, TicketKey};
 use crate::observe::stats::TicketRefusal;
 
-/// What one connection's handshake knows about its session. Small while that is nothing.
+/// Facts about the session of one connection's handshake. Small while there are none.
 #[derive(Default)]
 pub(crate) struct Session(Option<Box<SessionState>>);
 
@@ -52,15 +52,15 @@ struct SessionState {
     shown: Vec<CertificateDer<'static>>,
     /// Chains out of tickets that were verified for this connection.
     verified: u8,
-    /// Why the last ticket was refused.
+    /// Reason why the last ticket was refused.
     refused: Option<TicketRefusal>,
-    /// What rustls got in place of the client's last ClientHello.
+    /// Bytes that rustls got in place of the client's last ClientHello.
     changed: Option<Changed>,
 }
 
 /// The full handshake that a session comes from.
 struct Origin {
-    /// When it was, in seconds since 1970.
+    /// Time of the full handshake, in seconds since 1970.
     began: u64,
     /// The client's certificates, its own first. Empty: it showed none.
     chain: Vec<CertificateDer<'static>>,
@@ -92,7 +92,7 @@ impl Session {
         }
     }
 
-    /// Why a ticket of the client was refused, if none was accepted.
+    /// Reason why a ticket of the client was refused, if none was accepted.
     pub(crate) fn refused_ticket(&self) -> Option<TicketRefusal> {
         let known = self.0.as_deref()?;
         known.refused.filter(|_| known.resumed.is_none())
@@ -107,7 +107,7 @@ impl Session {
         self.0.get_or_insert_default()
     }
 
-    /// What a ticket made now must say about the session's full handshake.
+    /// Returns what a ticket made now must say about the session's full handshake.
     fn origin(&self, now: u64) -> (u64, &[CertificateDer<'static>]) {
         match self.0.as_deref() {
             None => (now, &[]),
@@ -147,7 +147,7 @@ pub(crate) struct Tickets {
     keys: Arc<Keys>,
     verifier: Option<Arc<dyn ClientCertVerifier>>,
     clock: Arc<dyn TimeProvider>,
-    /// How long after its full handshake a session can be resumed.
+    /// Time after its full handshake for which a session can be resumed.
     longest: Duration,
 }
 
@@ -169,7 +169,7 @@ impl Tickets {
         config.session_storage = Arc::new(NoServerSessionStorage {});
     }
 
-    /// Whether the client's certificates are still good.
+    /// Returns whether the client's certificates are still good.
     fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
         match (&self.verifier, chain.split_first()) {
             (None, None) => true,
@@ -198,7 +198,7 @@ impl ProducesTickets for Tickets {
         true
     }
 
-    /// For the ticket that was just made. A client need not keep it for longer than it is good.
+    /// Lifetime of the ticket that was just made. A client need not keep it for longer than it is good.
     fn lifetime(&self) -> u32 {
         let keys = self.keys.rotation.map_or(u64::MAX, |rotation| (2 * rotation).as_secs());
         let session = self.clock.current_time().and_then(|now| {
@@ -369,7 +369,7 @@ impl ClientCertVerifier for Noting {
 /// keys of a listener without clients. Keys from files stay until the files have others.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// How long a key of this process encrypts. `None`: the keys come from files.
+    /// Time for which a key of this process encrypts. `None`: the keys come from files.
     rotation: Option<Duration>,
     /// Client certificates, of listeners that may take each other's tickets.
     rule: u8,
@@ -380,7 +380,7 @@ pub(crate) struct Keys {
 
 #[derive(Debug)]
 struct Generation {
-    /// Since when the first one encrypts.
+    /// Time since which the first one encrypts.
     since: Instant,
     keys: Vec<Arc<TicketKey>>,
 }
@@ -503,19 +503,19 @@ impl Keys {
 #[derive(Debug, Default)]
 pub(crate) struct TicketKeys {
     scopes: HashMap<TicketScope, Arc<Keys>>,
-    /// What files have now for keys that were in force before. Taken only if the whole configuration
+    /// Keys that files have now, for keys that were in force before. Taken only if the whole configuration
     /// is.
     pending: Vec<(Arc<Keys>, Vec<Arc<TicketKey>>)>,
 }
 
-/// Who shares keys over time. Authorities and revocation lists do not belong to it, since each
+/// Scope of keys that are shared over time. Authorities and revocation lists do not belong to it, since each
 /// resumption is checked with those of its time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TicketScope {
     /// The addresses of the listener, as text.
     pub(crate) listener: String,
     pub(crate) client_auth: Option<ClientAuthMode>,
-    /// How long a key of this process encrypts. `None`: the keys come from files.
+    /// Time for which a key of this process encrypts. `None`: the keys come from files.
     pub(crate) rotation: Option<Duration>,
 }
 
@@ -541,7 +541,7 @@ impl TicketKeys {
         Ok(keys)
     }
 
-    /// For [`roll_in_time`].
+    /// Returns all keys, for [`roll_in_time`].
     pub(crate) fn all(&self) -> Vec<Arc<Keys>> {
         self.scopes.values().cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! Which certificates of a configuration get OCSP responses, and from where.
+//! OCSP responses of the certificates of a configuration, and their sources.
 
 use rustls_pki_types::UnixTime;
 use widelane_ocsp::{FromFile, Renewable, StapleStatus, Staples, Store};

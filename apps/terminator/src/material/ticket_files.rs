@@ -94,11 +94,11 @@ pub struct TicketFile {
     pub file: String,
     /// The key's name in hexadecimal, which tickets carry in plain.
     pub name: String,
-    /// How long ago it was made. `None`: in the future, by this machine's clock.
+    /// Time since it was made. `None`: in the future, by this machine's clock.
     pub age: Option<Duration>,
 }
 
-/// Why keys were not made or rotated.
+/// Reason why keys were not made or rotated.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}; {remedy}")]
 pub struct TicketFilesError {
@@ -348,7 +348,7 @@ pub(crate) fn tell_strangers(directory: &Path) {
     }
 }
 
-/// Where the files of a directory are. What Kubernetes mounts is behind a link that it replaces as a
+/// Place of the files of a directory. What Kubernetes mounts is behind a link that it replaces as a
 /// whole, so that all files are of one version.
 pub(crate) fn place(directory: &Path) -> PathBuf {
     let data = directory.join(KUBERNETES_DATA);
@@ -456,7 +456,7 @@ const GIVE_KEYS: &str = "give files of 48 or 80 random bytes (nginx) or lines of
 const READ_BY_OTHERS: u32 = 0o026;
 const LONGEST_FILE: usize = 16 * 1024;
 const MOST_KEYS: usize = 32;
-/// How often a directory is listed that changes meanwhile.
+/// Most times that a directory is listed which changes meanwhile.
 const MOST_LISTS: usize = 5;
 
 #[cfg(test)]

@@ -94,14 +94,14 @@ impl Asking {
     }
 }
 
-/// What a client wants.
+/// Request of a client.
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
     Metrics(Format),
     Health,
     /// Another path.
     Unknown,
-    /// The same as GET, without the body.
+    /// A request whose answer has no body.
     Head(Box<Request>),
     /// Another method than GET and HEAD.
     OtherMethod,

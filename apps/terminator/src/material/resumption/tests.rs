@@ -1,4 +1,4 @@
-//! What a resumption checks again, with a clock that the tests set.
+//! Checks that a resumption repeats, with a clock that the tests set.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -21,7 +21,7 @@ use crate::handshaker::{Handshaker, ProcessFailure};
 use crate::material::files::{Authorities, Files, Pair};
 use crate::material::identity::Identity;
 
-/// When the tests begin, in seconds since 1970.
+/// Time at which the tests begin, in seconds since 1970.
 const START: u64 = 1_800_000_000;
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// As a start or a reload makes it.
+    /// Makes the configuration as a start or a reload does.
     fn config(&mut self) -> Arc<ServerConfig> {
         let key = PrivateKeyDer::try_from(self.server.1.serialize_der()).unwrap();
         let mut client_ca = Authorities::none();
@@ -215,7 +215,7 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
 const FULL: Result<HandshakeKind, rustls::Error> = Ok(HandshakeKind::Full);
 const RESUMED: Result<HandshakeKind, rustls::Error> = Ok(HandshakeKind::Resumed);
 
-/// Whether the full handshake that followed was refused, by this error.
+/// Asserts that the full handshake that followed was refused, by this error.
 #[track_caller]
 fn assert_refused(result: Result<HandshakeKind, rustls::Error>, expected: impl Fn(&CertificateError) -> bool) {
     match result {
