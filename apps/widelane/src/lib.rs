@@ -84,7 +84,7 @@ enum Command {
     Instrument(instruments::Command),
 }
 
-/// What the program understands: all sub-commands with their options and texts.
+/// Interface of the program: all sub-commands with their options and texts.
 pub fn command() -> clap::Command {
     Cli::command()
 }

@@ -409,7 +409,7 @@ Latencies and errors are those of the connections whose intended start is in the
 handshakes/s counts the handshakes done in that time. Exit status 1 if no handshake completed.";
 
 const PATIENCE_WITHOUT_PROGRESS: Duration = Duration::from_secs(2);
-/// As shells report a process killed by SIGINT.
+/// Status by which shells report a process killed by SIGINT.
 const STATUS_KILLED: i32 = 130;
 
 #[cfg(test)]

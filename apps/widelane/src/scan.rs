@@ -150,7 +150,7 @@ fn wide<'a>(image: &'a Image, args: &Args) -> impl Iterator<Item = &'a Function>
     image.functions.iter().filter(wide)
 }
 
-/// Those of them that are shown.
+/// Functions that are shown.
 fn shown<'a>(image: &'a Image, args: &Args) -> impl Iterator<Item = &'a Function> {
     let most = if args.limit == 0 || args.json {
         usize::MAX
@@ -160,7 +160,7 @@ fn shown<'a>(image: &'a Image, args: &Args) -> impl Iterator<Item = &'a Function
     wide(image, args).take(most)
 }
 
-/// What is known of who leads to a function says more than what lies beside it.
+/// Name of a function. One that leads to it says more than what lies beside it.
 fn title(function: &Function) -> String {
     let mut title = match (&function.name, &*function.used_by, &function.near) {
         (Some(name), _, _) => name.clone(),

@@ -217,7 +217,7 @@ fn inspect(pid: u32) -> Result<(), Failure> {
     }
 }
 
-/// Who computes what on this machine, and why: one line for each operation, as the provider measures and
+/// Says who computes what on this machine, and why: one line for each operation, as the provider measures and
 /// decides it. Empty if there is no program with OpenSSL to load it, and if the provider does not start.
 fn decisions(config: &Path) -> String {
     let run = || {
@@ -290,7 +290,7 @@ fn carry_out(args: &Args, server: &Server, plan: &Plan<'_>, question: &str) -> R
     output::print(&text)
 }
 
-/// What the administrator must do for the files to have an effect.
+/// Says what the administrator must do for the files to have an effect.
 fn left_to_do(server: &Server, undone: bool, systemd: bool) -> String {
     match (systemd, undone) {
         (true, _) => {
@@ -442,7 +442,7 @@ const WRITING: [&str; 18] = [
     "imports",
     "system_config",
 ];
-/// What passes cost on this machine.
+/// File with what passes cost on this machine.
 const CALIBRATION: &str = "openssl-calibration";
 /// The folder that tells that systemd is the init of this system: `sd_booted(3)`.
 const SYSTEMD: &str = "/run/systemd/system";

@@ -85,7 +85,7 @@ pub(crate) struct Shared {
     pub(crate) json: bool,
 }
 
-/// What was chosen about going back.
+/// Choice of when threads go back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Return {
     After(Duration),
@@ -93,7 +93,7 @@ pub(crate) enum Return {
 }
 
 impl Shared {
-    /// What the library takes.
+    /// Options of the library.
     pub(crate) fn options(&self, scope: Scope, dry_run: bool) -> Result<Options, Failure> {
         if self.max.is_some_and(|max| max < self.min) {
             return Err(Failure::Usage("--max is less than --min".to_owned()));

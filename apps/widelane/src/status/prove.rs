@@ -62,7 +62,7 @@ pub(crate) fn run(pid: Option<u32>, length: Duration, share: f64, json: bool) ->
 ///
 /// # Errors
 ///
-/// When that is too short.
+/// A length that is too short.
 pub(crate) fn plan_of_its_own(length: Duration) -> Result<Plan, PlanError> {
     Plan::new(length, 0.5)
 }
@@ -172,7 +172,7 @@ fn at_work(named: &Named, now: Progress) -> String {
     )
 }
 
-/// What a proof says, as a sentence.
+/// Result of a proof, as a sentence.
 fn said(named: &Named, proof: &Proof) -> String {
     let server = named.text();
     let count = |count: u64| thousands(&count.to_string());

@@ -241,7 +241,7 @@ fn described_way(way: Way) -> &'static str {
     }
 }
 
-/// What an operator has switched off.
+/// Says what an operator has switched off.
 fn switched(report: &Report, pid: u32) -> Option<String> {
     match report.asked(now()) {
         Asked::On => None,
@@ -327,7 +327,7 @@ fn described(facts: &Facts) -> String {
     )
 }
 
-/// What a state without figures means, and what to do about it.
+/// Says what a state without figures means, and what to do about it.
 fn explained(state: &State) -> String {
     match state {
         State::Inherited(_) => "loaded by its parent, nothing done yet".into(),

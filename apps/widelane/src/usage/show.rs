@@ -17,7 +17,7 @@ use widelane_usage::{By, Key, Method, Row, Sampled, State};
 /// An interval, as it is shown.
 pub(crate) struct Picture<'a> {
     pub(crate) method: Method,
-    /// Why it is not the better one.
+    /// Reason why it is not the better one.
     pub(crate) fallback: Option<&'a str>,
     pub(crate) by: By,
     pub(crate) elapsed: Duration,
