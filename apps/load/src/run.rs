@@ -32,7 +32,7 @@ pub fn run(plan: &Plan) -> Result<Report, LoadError> {
 ///
 /// # Errors
 ///
-/// As for [`run`].
+/// The same as for [`run`].
 pub fn run_watched(plan: &Plan, watch: &Watch) -> Result<Report, LoadError> {
     plan.check()?;
     let plan = &with_descriptors(plan)?;

@@ -17,7 +17,7 @@ use crate::rules::{Act, Member, Problem, View};
 pub struct Agent {
     link: Link,
     followed: Followed,
-    /// Why the files of the options could not be read again.
+    /// Reason why the files of the options could not be read again.
     unread: Option<String>,
 }
 
@@ -31,15 +31,15 @@ struct Followed {
     fault: Option<Failing>,
     other_rotation: Option<u32>,
     is_clock_wrong: bool,
-    /// Whether clients get tickets that no other machine can decrypt.
+    /// True if clients get tickets that no other machine can decrypt.
     own: bool,
 }
 
 /// A failure that goes on.
 struct Failing {
-    /// What is wrong now.
+    /// Present problem.
     problem: String,
-    /// What was logged of it, each once.
+    /// Texts that were logged, each once.
     told: Vec<String>,
     since: Instant,
 }
@@ -395,7 +395,7 @@ fn wall() -> u64 {
 
 /// Most seconds by which clocks may differ before a message says so.
 const CLOCK_TOLERANCE: i64 = 30;
-/// How many texts of one failure are logged.
+/// Most texts of one failure that are logged.
 const MOST_TOLD: usize = 8;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
