@@ -171,8 +171,8 @@ impl Types {
         let default = match variant {
             _ if !default.is_empty() => default.trim().trim_end_matches('.').into(),
             _ if is_plain => format!("`{in_rust}`"),
-            _ if !item.has("default") && !field.has("default") => "must be set".into(),
             _ if field.of.starts_with("Option<") => "none".into(),
+            _ if !item.has("default") && !field.has("default") => "must be set".into(),
             Some(variant) if !is_list => format!("`{}`", variant.key()),
             _ if is_list && is_empty => "`[]`".into(),
             _ if of == "bool" && is_empty => "`false`".into(),

@@ -4,7 +4,7 @@
 //! ([`places`], [`machine`]), values of arguments ([`values`]), the text of `--version`
 //! ([`version`]), and with the feature `speed` the command of that name.
 //!
-//! What one program alone needs lives in that program.
+//! Parts that one program alone needs live in that program.
 
 #![forbid(unsafe_code)]
 

@@ -25,10 +25,8 @@ impl Batching {
         let mut config = Config::default();
         // A connection may have several waiting jobs of one kind: one key share for each group.
         config.queue_limit = config.queue_limit.max(most.saturating_mul(JOBS_EACH));
-        let engine = Engine::start(config).map_err(|error| LoadError::System {
-            what: "start batching",
-            source: std::io::Error::other(error),
-        })?;
+        let engine = Engine::start(config).map_err(std::io::Error::other);
+        let engine = engine.map_err(LoadError::system("start batching"))?;
         // Before the measurement, so that it does not disturb it.
         engine.calibrate();
         let provider = CryptoProvider {

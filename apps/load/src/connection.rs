@@ -24,9 +24,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use rustls::client::ClientConnection;
 use rustls::{ClientConfig, HandshakeKind, IoState, ProtocolVersion, SignatureScheme};
 use rustls_pki_types::ServerName;
-use std::io::{self, IoSlice, Read, Write};
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -48,8 +47,10 @@ pub(crate) struct ConnectionConfig {
 /// A connection that has started and not ended.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    socket: OwnedFd,
+    pub(crate) socket: TcpStream,
     tls: Tls,
+    /// True once the TCP connection is known to exist.
+    connected: bool,
     state: State,
     /// Bytes that were read while a step is suspended, and that TLS has not processed yet.
     unread: Vec<u8>,
@@ -68,14 +69,9 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 enum State {
     /// In plain text, and includes the TCP connect. The ClientHello waits in `tls`.
-    Asking {
-        connected: bool,
-        dialogue: Dialogue,
-    },
+    Asking(Dialogue),
     /// Includes the TCP connect: the ClientHello is written as soon as the socket takes it.
-    Handshaking {
-        connected: bool,
-    },
+    Handshaking,
     Answering(Answer),
     Closing,
     Held,
@@ -133,15 +129,13 @@ impl Connection {
         };
         let tls = Tls::start(&config.tls, &config.server_name, context)?;
         let state = match config.starttls {
-            Some(protocol) => State::Asking {
-                connected,
-                dialogue: Dialogue::new(protocol),
-            },
-            None => State::Handshaking { connected },
+            Some(protocol) => State::Asking(Dialogue::new(protocol)),
+            None => State::Handshaking,
         };
         let mut connection = Self {
-            socket,
+            socket: socket.into(),
             tls,
+            connected,
             state,
             unread: Vec::new(),
             intended,
@@ -153,7 +147,7 @@ impl Connection {
         let step = if connection.is_suspended() {
             Step::Suspended
         } else {
-            let flushed = connection.flush().map(|_| None);
+            let flushed = connection.flush().map(|()| None);
             connection.next(flushed)
         };
         Ok((connection, step))
@@ -170,7 +164,7 @@ impl Connection {
         scratch: &mut Scratch,
         context: Option<StepContext<'_>>,
     ) -> Step {
-        self.early |= closed && matches!(self.state, State::Asking { .. } | State::Handshaking { .. });
+        self.early |= closed && matches!(self.state, State::Asking(_) | State::Handshaking);
         if self.is_suspended() {
             return Step::Suspended;
         }
@@ -195,8 +189,8 @@ impl Connection {
     /// Stage in which the connection waits.
     pub(crate) fn stage(&self) -> Stage {
         match self.state {
-            State::Asking { connected: false, .. } | State::Handshaking { connected: false } => Stage::Connect,
-            State::Asking { .. } | State::Handshaking { .. } => Stage::Handshake,
+            State::Asking(_) | State::Handshaking if !self.connected => Stage::Connect,
+            State::Asking(_) | State::Handshaking => Stage::Handshake,
             State::Answering(_) | State::Closing | State::Held => Stage::Answer,
         }
     }
@@ -247,7 +241,7 @@ impl Connection {
 
     fn wants_write(&mut self) -> bool {
         match &self.state {
-            State::Asking { connected, dialogue } => !connected || !dialogue.unsent().is_empty(),
+            State::Asking(dialogue) => !self.connected || !dialogue.unsent().is_empty(),
             _ => self.tls.connection().wants_write(),
         }
     }
@@ -302,11 +296,9 @@ impl Connection {
         scratch: &mut Scratch,
         context: StepContext<'_>,
     ) -> Result<Option<Step>, Fault> {
-        let returned = match returned {
-            // The ClientHello.
-            Ok(None) => return self.flush().map(|_| None),
-            Ok(Some(state)) => Ok(state),
-            Err(fault) => Err(fault),
+        let Some(returned) = returned.transpose() else {
+            // The ClientHello is made.
+            return self.flush().map(|()| None);
         };
         self.processed(returned, &mut scratch.plain)?;
         let unread = std::mem::take(&mut self.unread);
@@ -327,9 +319,9 @@ impl Connection {
     /// Passes bytes from the network to rustls, and decrypted bytes to the answer. Keeps the rest
     /// if a step is suspended.
     fn take(&mut self, mut wire: &[u8], plain: &mut [u8], context: Option<StepContext<'_>>) -> Result<Poll<()>, Fault> {
-        if let State::Asking { dialogue, .. } = &mut self.state {
+        if let State::Asking(dialogue) = &mut self.state {
             if dialogue.feed(wire)? {
-                self.state = State::Handshaking { connected: true };
+                (self.state, self.connected) = (State::Handshaking, true);
             }
             return Ok(Poll::Ready(()));
         }
@@ -359,17 +351,12 @@ impl Connection {
 
     /// Does what one step of rustls asks for.
     fn processed(&mut self, state: Result<IoState, Fault>, plain: &mut [u8]) -> Result<(), Fault> {
-        let state = match state {
-            Ok(state) => state,
-            Err(fault) => {
-                // If there is a connection, there is an alert to send. We do not wait for it to
-                // arrive.
-                if self.tls.get().is_some() {
-                    let _ = self.flush();
-                }
-                return Err(fault);
+        let state = state.inspect_err(|_| {
+            // If there is a connection, there is an alert to send. We do not wait for it to arrive.
+            if self.tls.get().is_some() {
+                let _ = self.flush();
             }
-        };
+        })?;
         if state.plaintext_bytes_to_read() > 0 {
             self.take_plain(plain)?;
         }
@@ -408,16 +395,12 @@ impl Connection {
     /// Takes the transitions that the table at the top allows.
     fn progress(&mut self, config: &ConnectionConfig) -> Result<(), Fault> {
         match self.state {
-            State::Handshaking { .. } if !self.tls.connection().is_handshaking() => {
+            State::Handshaking if !self.tls.connection().is_handshaking() => {
                 let tls = self.tls.connection();
-                match config.after {
-                    After::Close if config.close == Close::Abrupt => {}
-                    After::Close => tls.send_close_notify(),
-                    After::Get(_) | After::Exchange { .. } => {
-                        // rustls buffers all of it, because no limit is set.
-                        let _ = tls.writer().write_all(&config.request);
-                    }
-                    After::Hold => {}
+                // rustls buffers all of it, because no limit is set.
+                let _ = tls.writer().write_all(&config.request);
+                if config.after == After::Close && config.close != Close::Abrupt {
+                    tls.send_close_notify();
                 }
                 self.state = match &config.after {
                     After::Close => State::Closing,
@@ -436,9 +419,9 @@ impl Connection {
             State::Answering(_) if self.answered.is_some() => {
                 self.tls.connection().send_close_notify();
                 self.state = State::Closing;
-                self.flush().map(drop)
+                self.flush()
             }
-            _ => self.flush().map(drop),
+            _ => self.flush(),
         }
     }
 
@@ -449,7 +432,7 @@ impl Connection {
 
     fn end_of_stream(&mut self) -> Result<Step, Fault> {
         match &self.state {
-            State::Asking { .. } | State::Handshaking { .. } => Err(Fault::Closed),
+            State::Asking(_) | State::Handshaking => Err(Fault::Closed),
             State::Answering(answer) => {
                 answer.end()?;
                 self.answered = Some(Instant::now());
@@ -472,58 +455,49 @@ impl Connection {
         }
     }
 
-    /// Writes what rustls wants to send. False if the socket does not take all of it yet.
-    fn flush(&mut self) -> Result<bool, Fault> {
-        while let State::Asking { connected, dialogue } = &mut self.state
+    /// Writes what rustls wants to send, as far as the socket takes it.
+    fn flush(&mut self) -> Result<(), Fault> {
+        while let State::Asking(dialogue) = &mut self.state
             && !dialogue.unsent().is_empty()
         {
             match rustix::io::write(&self.socket, dialogue.unsent()) {
                 Ok(sent) => {
-                    *connected = true;
+                    self.connected = true;
                     dialogue.sent(sent);
                 }
-                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(errno) => return self.write_failed(errno.into()),
             }
         }
-        if let State::Asking { connected, .. } = &mut self.state {
+        if let State::Asking(_) = &self.state {
             // The server may have to speak first, so that no write tells.
-            *connected = *connected || rustix::net::getpeername(&self.socket).is_ok();
-            return Ok(true);
+            self.connected = self.connected || rustix::net::getpeername(&self.socket).is_ok();
+            return Ok(());
         }
         while self.tls.connection().wants_write() {
-            match self.tls.connection().write_tls(&mut Wire(self.socket.as_fd())) {
-                Ok(_) => {
-                    if let State::Handshaking { connected } = &mut self.state {
-                        *connected = true;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            // A whole flight in one system call.
+            match self.tls.connection().write_tls(&mut &self.socket) {
+                Ok(_) => self.connected = true,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return self.write_failed(error),
             }
         }
-        Ok(true)
+        Ok(())
     }
 
-    fn write_failed(&mut self, error: io::Error) -> Result<bool, Fault> {
+    fn write_failed(&mut self, error: io::Error) -> Result<(), Fault> {
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
         match self.state {
             // The server may have sent an alert before it closed. The next read finds it.
-            State::Asking { connected: true, .. } | State::Handshaking { connected: true } | State::Closing
-                if matches!(errno, Errno::PIPE | Errno::CONNRESET) =>
+            State::Asking(_) | State::Handshaking | State::Closing
+                if self.connected && matches!(errno, Errno::PIPE | Errno::CONNRESET) =>
             {
-                Ok(true)
+                Ok(())
             }
             _ => Err(Fault::from_errno(errno, self.stage())),
         }
-    }
-}
-
-impl AsFd for Connection {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
     }
 }
 
@@ -540,23 +514,6 @@ impl Scratch {
             wire: vec![0; SCRATCH].into_boxed_slice(),
             plain: vec![0; SCRATCH].into_boxed_slice(),
         }
-    }
-}
-
-/// A socket as a writer for rustls, which writes a whole flight in one system call.
-struct Wire<'a>(BorrowedFd<'a>);
-
-impl Write for Wire<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::io::write(self.0, bytes)?)
-    }
-
-    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        Ok(rustix::io::writev(self.0, parts)?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

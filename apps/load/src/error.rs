@@ -103,6 +103,16 @@ pub enum LoadError {
     },
 }
 
+impl LoadError {
+    /// Something that the system refused while this was attempted.
+    pub(crate) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> Self {
+        move |error| Self::System {
+            what,
+            source: error.into(),
+        }
+    }
+}
+
 /// Reason why one connection failed.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {

@@ -62,17 +62,17 @@ pub use error::LoadError;
 pub use names::{Group, SignatureAlgorithm, Suite, UnknownName, Version};
 pub use offer::Offer;
 pub use plan::{After, Arrivals, Close, Plan, Spacing, Storm};
-pub use report::{Negotiated, Percentiles, Report, Stormy};
+pub use report::{Negotiated, Percentiles, Report};
 pub use run::{Snapshot, Watch, run, run_watched};
 pub use starttls::StartTls;
 pub use trust::{Identity, Trust};
 
-/// What fuzz targets reach of the private modules. No part of the interface.
+/// Parts of the private modules for fuzz targets. No part of the interface.
 #[doc(hidden)]
 pub mod fuzzing {
     use crate::starttls::{Dialogue, StartTls};
 
-    /// Whether TLS begins after a server's replies, in pieces of `size` bytes; `None` if they are refused.
+    /// Returns whether TLS begins after a server's replies, in pieces of `size` bytes; `None` if they are refused.
     pub fn starttls(protocol: StartTls, replies: &[u8], size: usize) -> Option<bool> {
         let mut dialogue = Dialogue::new(protocol);
         let mut begins = false;

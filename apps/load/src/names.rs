@@ -57,15 +57,13 @@ impl FromStr for Version {
     type Err = UnknownName;
 
     fn from_str(name: &str) -> Result<Self, UnknownName> {
-        [Self::Tls12, Self::Tls13]
-            .into_iter()
-            .find(|version| version.to_string() == name)
-            .ok_or_else(|| UnknownName::new("TLS version", name, ["1.2", "1.3"]))
+        let all = [Self::Tls12, Self::Tls13];
+        named("TLS version", name, all.into_iter(), |one| one == name)
     }
 }
 
 impl Group {
-    fn every() -> impl Iterator<Item = Self> {
+    fn every() -> impl Iterator<Item = Self> + Clone {
         let stock = aws_lc_rs::ALL_KX_GROUPS.iter().map(|group| group.name());
         stock.chain([SECP384R1MLKEM1024]).map(Self)
     }
@@ -107,9 +105,7 @@ impl FromStr for Group {
             "secp384r1" | "p-384" => "p384",
             other => other,
         };
-        Self::every()
-            .find(|group| group.to_string() == wanted)
-            .ok_or_else(|| UnknownName::new("group", name, Self::every()))
+        named("group", name, Self::every(), |one| one == wanted)
     }
 }
 
@@ -123,14 +119,8 @@ impl FromStr for SignatureAlgorithm {
     type Err = UnknownName;
 
     fn from_str(name: &str) -> Result<Self, UnknownName> {
-        SIGNATURE_ALGORITHMS
-            .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name))
-            .map(|(_, scheme)| Self(*scheme))
-            .ok_or_else(|| {
-                let known = SIGNATURE_ALGORITHMS.iter().map(|(known, _)| known);
-                UnknownName::new("signature algorithm", name, known)
-            })
+        let all = SIGNATURE_ALGORITHMS.into_iter().map(|(_, scheme)| Self(scheme));
+        named("signature algorithm", name, all, |one| one.eq_ignore_ascii_case(name))
     }
 }
 
@@ -152,26 +142,28 @@ impl FromStr for Suite {
     type Err = UnknownName;
 
     fn from_str(name: &str) -> Result<Self, UnknownName> {
-        let known = || aws_lc_rs::ALL_CIPHER_SUITES.iter().copied().map(Suite);
-        let wanted = |suite: &Suite| {
-            let iana = suite.to_string();
-            name.eq_ignore_ascii_case(&iana) || name.eq_ignore_ascii_case(&openssl_name(&iana))
-        };
-        known()
-            .find(wanted)
-            .ok_or_else(|| UnknownName::new("cipher suite", name, known()))
+        let all = aws_lc_rs::ALL_CIPHER_SUITES.iter().copied().map(Suite);
+        let is_it = |iana: &str| name.eq_ignore_ascii_case(iana) || name.eq_ignore_ascii_case(&openssl_name(iana));
+        named("cipher suite", name, all, is_it)
     }
 }
 
-impl UnknownName {
-    pub(crate) fn new<N: fmt::Display>(what: &'static str, name: &str, known: impl IntoIterator<Item = N>) -> Self {
-        let known: Vec<String> = known.into_iter().map(|name| name.to_string()).collect();
-        Self {
+/// The value among `all` whose name `is_it`.
+pub(crate) fn named<T: fmt::Display>(
+    what: &'static str,
+    name: &str,
+    all: impl Iterator<Item = T> + Clone,
+    is_it: impl Fn(&str) -> bool,
+) -> Result<T, UnknownName> {
+    let found = all.clone().find(|one| is_it(&one.to_string()));
+    found.ok_or_else(|| {
+        let known: Vec<String> = all.map(|one| one.to_string()).collect();
+        UnknownName {
             what,
             name: name.to_owned(),
             known: known.join(", "),
         }
-    }
+    })
 }
 
 /// `1.2` or `1.3`.

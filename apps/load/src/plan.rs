@@ -4,6 +4,7 @@ use crate::error::LoadError;
 use crate::offer::Offer;
 use crate::starttls::StartTls;
 use rustls_pki_types::ServerName;
+use serde::{Serialize, Serializer};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 use widelane_affinity::Cpus;
@@ -68,16 +69,23 @@ pub enum Arrivals {
 }
 
 /// A span of an open loop in which connections start at another rate.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Storm {
     /// Starts a second in the storm.
+    #[serde(rename = "rate")]
     pub per_second: f64,
     /// Begin of the storm, after the begin of the measured time.
+    #[serde(rename = "from_s", serialize_with = "seconds")]
     pub from: Duration,
     /// Length of the storm.
+    #[serde(rename = "length_s", serialize_with = "seconds")]
     pub length: Duration,
     /// True if the rate rises evenly to that of the storm, and only reaches it at its end.
     pub ramp: bool,
+}
+
+fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
 }
 
 /// The gaps between the starts of an open loop.
@@ -144,13 +152,13 @@ impl Plan {
         Ok(Self {
             address,
             server_name: host.trim_matches(['[', ']']).to_owned(),
-            arrivals: Arrivals::Concurrency(DEFAULT_CONCURRENCY),
-            duration: DEFAULT_DURATION,
-            warmup: DEFAULT_WARMUP,
+            arrivals: Arrivals::Concurrency(16),
+            duration: Duration::from_secs(10),
+            warmup: Duration::from_secs(1),
             limit: None,
             threads: 1,
             cpus: Cpus::default(),
-            timeout: DEFAULT_TIMEOUT,
+            timeout: Duration::from_secs(10),
             retries: 0,
             offer: Offer::default(),
             starttls: None,
@@ -158,7 +166,7 @@ impl Plan {
             close: Close::Reset,
             preflight: true,
             batching: true,
-            max_in_flight: DEFAULT_MAX_IN_FLIGHT,
+            max_in_flight: 50_000,
         })
     }
 
@@ -273,13 +281,8 @@ impl Plan {
     }
 }
 
-const DEFAULT_CONCURRENCY: usize = 16;
-const DEFAULT_DURATION: Duration = Duration::from_secs(10);
-const DEFAULT_WARMUP: Duration = Duration::from_secs(1);
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The last wait is then two minutes.
 const MOST_RETRIES: u32 = 10;
-const DEFAULT_MAX_IN_FLIGHT: usize = 50_000;
 
 /// One start in eleven days. With lower rates, the time between starts could exceed what a clock
 /// can count.

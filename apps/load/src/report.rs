@@ -29,7 +29,7 @@ pub struct Report {
     /// `even` or `poisson`, of an open loop.
     pub spacing: Option<&'static str>,
     /// The span with another rate, of an open loop.
-    pub storm: Option<Stormy>,
+    pub storm: Option<Storm>,
     /// Most seconds that a client waits for one connection.
     pub timeout_s: f64,
     /// Number of further attempts of a client.
@@ -116,31 +116,6 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
-/// A span of an open loop with another rate.
-#[derive(Clone, Debug, Serialize)]
-#[non_exhaustive]
-pub struct Stormy {
-    /// Starts a second that were asked for.
-    pub rate: f64,
-    /// Begin of the storm, in seconds after the begin of the measured time.
-    pub from_s: f64,
-    /// Length of the storm in seconds.
-    pub length_s: f64,
-    /// True if the rate rose evenly over that time.
-    pub ramp: bool,
-}
-
-impl From<Storm> for Stormy {
-    fn from(storm: Storm) -> Self {
-        Self {
-            rate: storm.per_second,
-            from_s: storm.from.as_secs_f64(),
-            length_s: storm.length.as_secs_f64(),
-            ramp: storm.ramp,
-        }
-    }
-}
-
 /// A distribution in microseconds.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
@@ -192,7 +167,6 @@ impl Report {
                     Spacing::Even => "even",
                     Spacing::Poisson => "poisson",
                 };
-                let storm = storm.map(Stormy::from);
                 ("open", None, Some(per_second), Some(spacing), storm)
             }
         };
@@ -212,7 +186,7 @@ impl Report {
                 count: *count,
             })
             .collect();
-        let latency = Percentiles::of(&tally.handshakes);
+        let latency = Percentiles::of(&tally.handshakes.0);
         let pick = |value: fn(&Percentiles) -> f64| latency.as_ref().map(value);
         let cpu_s = tally.cpu.as_secs_f64();
         let mut report = Self {
@@ -244,7 +218,7 @@ impl Report {
             p999_us: pick(|p| p.p999_us),
             max_us: pick(|p| p.max_us),
             mean_us: pick(|p| p.mean_us),
-            answer: Percentiles::of(&tally.answers),
+            answer: Percentiles::of(&tally.answers.0),
             resumed: tally.resumed,
             resumed_share: (tally.completed > 0).then(|| tally.resumed as f64 / tally.completed as f64),
             hello_retries: tally.hello_retries,
@@ -261,7 +235,7 @@ impl Report {
                 .waited
                 .filter(|_| seconds > 0.0)
                 .map(|waited| waited.as_secs_f64() / seconds),
-            lateness: (mode == "open").then(|| Percentiles::of(&tally.lateness)).flatten(),
+            lateness: (mode == "open").then(|| Percentiles::of(&tally.lateness.0)).flatten(),
             not_started: tally.not_started,
             notes: Vec::new(),
         };
@@ -376,9 +350,9 @@ impl fmt::Display for Report {
                     format!(
                         ", {}{} from {} s for {} s",
                         if storm.ramp { "up to " } else { "" },
-                        storm.rate,
-                        storm.from_s,
-                        storm.length_s
+                        storm.per_second,
+                        storm.from.as_secs_f64(),
+                        storm.length.as_secs_f64()
                     )
                 });
                 format!(
@@ -388,15 +362,11 @@ impl fmt::Display for Report {
             }
             _ => self.mode.to_owned(),
         };
-        let threads = if self.threads == 1 {
-            "1 thread".into()
-        } else {
-            format!("{} threads", self.threads)
-        };
+        let plural = if self.threads == 1 { "" } else { "s" };
         writeln!(
             f,
-            "{} as {}: {load}, {threads}, {:.1} s",
-            self.address, self.server_name, self.duration_s
+            "{} as {}: {load}, {} thread{plural}, {:.1} s",
+            self.address, self.server_name, self.threads, self.duration_s
         )?;
         for agreed in &self.negotiated {
             write!(f, "TLS {}, {}", agreed.version, agreed.cipher)?;
@@ -444,15 +414,8 @@ impl fmt::Display for Report {
             write!(f, "{name:>12}")?;
         }
         writeln!(f)?;
-        let handshake = [
-            self.p50_us,
-            self.p90_us,
-            self.p99_us,
-            self.p999_us,
-            self.max_us,
-            self.mean_us,
-        ];
-        row(f, "handshake", handshake)?;
+        let [p50, p90, p99, p999] = [self.p50_us, self.p90_us, self.p99_us, self.p999_us];
+        row(f, "handshake", [p50, p90, p99, p999, self.max_us, self.mean_us])?;
         for (name, percentiles) in [("answer", &self.answer), ("start lateness", &self.lateness)] {
             if let Some(p) = percentiles {
                 let values = [p.p50_us, p.p90_us, p.p99_us, p.p999_us, p.max_us, p.mean_us];

@@ -32,7 +32,7 @@ pub fn run(plan: &Plan) -> Result<Report, LoadError> {
 ///
 /// # Errors
 ///
-/// As for [`run`].
+/// The same as for [`run`].
 pub fn run_watched(plan: &Plan, watch: &Watch) -> Result<Report, LoadError> {
     plan.check()?;
     let plan = &with_descriptors(plan)?;
@@ -99,10 +99,9 @@ impl Watch {
     }
 
     pub(crate) fn count_end(&self, failed: bool) {
-        let count = if failed {
-            &self.counts.errors
-        } else {
-            &self.counts.completed
+        let count = match failed {
+            true => &self.counts.errors,
+            false => &self.counts.completed,
         };
         count.fetch_add(1, Ordering::Relaxed);
     }
@@ -136,10 +135,8 @@ fn with_descriptors(plan: &Plan) -> Result<Plan, LoadError> {
             current: Some(needed),
             maximum: limit.maximum,
         };
-        setrlimit(Resource::Nofile, raised).map_err(|errno| LoadError::System {
-            what: "raise the limit of file descriptors",
-            source: errno.into(),
-        })?;
+        let raised = setrlimit(Resource::Nofile, raised);
+        raised.map_err(LoadError::system("raise the limit of file descriptors"))?;
     }
     Ok(plan)
 }
@@ -162,9 +159,8 @@ fn preflight(plan: &Plan, watch: &Watch) -> Result<(), LoadError> {
     };
     let worker = Worker::new(&single, 0, None, &watch.apart())?;
     let (tally, _) = worker.run(Schedule::new(&single, 0, from), window)?;
-    let error = tally
-        .first_fault
-        .and_then(|fault| fault.into_load_error(plan.address, &plan.server_name, plan.timeout));
+    let fault = tally.first_fault;
+    let error = fault.and_then(|fault| fault.into_load_error(plan.address, &plan.server_name, plan.timeout));
     error.map_or(Ok(()), Err)
 }
 
@@ -199,10 +195,7 @@ fn run_threads(plan: &Plan, batching: Option<&Batching>, watch: &Watch) -> Resul
             let thread = thread::Builder::new()
                 .name(format!("load-{index}"))
                 .spawn_scoped(scope, body)
-                .map_err(|source| LoadError::System {
-                    what: "start a thread",
-                    source,
-                })?;
+                .map_err(LoadError::system("start a thread"))?;
             threads.push((start, thread));
         }
         drop(ready);
@@ -210,38 +203,23 @@ fn run_threads(plan: &Plan, batching: Option<&Batching>, watch: &Watch) -> Resul
             outcome?;
         }
         let origin = Instant::now();
-        let threads: Vec<_> = threads
-            .into_iter()
-            .map(|(start, thread)| {
-                let _ = start.send(origin);
-                thread
-            })
-            .collect();
-
-        let mut sum = Tally::new();
-        let mut window: Option<Window> = None;
-        for thread in threads {
+        for (start, _) in &threads {
+            let _ = start.send(origin);
+        }
+        let mut sum = Tally::default();
+        let from = origin + plan.warmup;
+        let mut window = Window { from, to: from };
+        for (_, thread) in threads {
             let outcome = thread.join().unwrap_or_else(|_| {
-                Some(Err(LoadError::System {
-                    what: "continue, because a thread of the generator panicked",
-                    source: io::Error::other("see its message above"),
-                }))
+                let system = LoadError::system("continue, because a thread of the generator panicked");
+                Some(Err(system(io::Error::other("see its message above"))))
             });
             let Some(outcome) = outcome else { continue };
             let (tally, its) = outcome?;
             sum.add(&tally);
-            window = Some(window.map_or(its, |sum| Window {
-                to: sum.to.max(its.to),
-                ..sum
-            }));
+            window.to = window.to.max(its.to);
         }
-        Ok((
-            sum,
-            window.unwrap_or(Window {
-                from: origin,
-                to: origin,
-            }),
-        ))
+        Ok((sum, window))
     })
 }
 

@@ -15,7 +15,7 @@ pub(crate) enum Schedule {
 #[derive(Debug)]
 pub(crate) struct Closed {
     ready: usize,
-    /// For each place whose last connection failed: when it is free again. Without this wait, a
+    /// Times at which places are free again whose last connection failed. Without this wait, a
     /// server that refuses every connection would make the generator use a whole core.
     waiting: VecDeque<Instant>,
 }

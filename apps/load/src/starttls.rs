@@ -1,7 +1,7 @@
 //! Protocols that begin in plain text, and in which the client asks for TLS.
 
 use crate::error::Fault;
-use crate::names::UnknownName;
+use crate::names::{UnknownName, named};
 use std::str::FromStr;
 
 /// Protocol in which a client asks for TLS before its handshake.
@@ -16,8 +16,6 @@ pub enum StartTls {
 }
 
 impl StartTls {
-    const ALL: [(&'static str, Self); 3] = [("smtp", Self::Smtp), ("imap", Self::Imap), ("postgres", Self::Postgres)];
-
     fn steps(self) -> &'static [Step] {
         match self {
             Self::Smtp => {
@@ -45,10 +43,12 @@ impl FromStr for StartTls {
     type Err = UnknownName;
 
     fn from_str(name: &str) -> Result<Self, UnknownName> {
-        let known = Self::ALL.iter().find(|(known, _)| *known == name);
-        known
-            .map(|(_, protocol)| *protocol)
-            .ok_or_else(|| UnknownName::new("protocol", name, Self::ALL.map(|(known, _)| known)))
+        let all = ["smtp", "imap", "postgres"].into_iter();
+        Ok(match named("protocol", name, all, |one| one == name)? {
+            "smtp" => Self::Smtp,
+            "imap" => Self::Imap,
+            _ => Self::Postgres,
+        })
     }
 }
 

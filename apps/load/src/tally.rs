@@ -25,7 +25,7 @@ impl Window {
 /// Latencies and outcomes are those of the connections with an intended *start* in the window, no
 /// matter when they ended. The rate counts the handshakes that were *done* in the window, no matter
 /// when they started.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Connections with an intended start in the window that did start.
     pub(crate) attempted: u64,
@@ -50,17 +50,37 @@ pub(crate) struct Tally {
     /// Handshakes within the time limit of their clients, among those.
     pub(crate) good_in_window: u64,
     /// Nanoseconds from the intended start to the end of the handshake.
-    pub(crate) handshakes: Histogram<u64>,
+    pub(crate) handshakes: Spans,
     /// Nanoseconds from the intended start to the end of the answer.
-    pub(crate) answers: Histogram<u64>,
+    pub(crate) answers: Spans,
     /// Nanoseconds from the intended start to the actual one.
-    pub(crate) lateness: Histogram<u64>,
+    pub(crate) lateness: Spans,
     pub(crate) negotiated: Vec<(Agreement, u64)>,
     /// CPU time of the threads within the window, together and of the busiest.
     pub(crate) cpu: Duration,
     pub(crate) busiest: Duration,
     /// The longest that a thread was ready to run within the window and had no CPU.
     pub(crate) waited: Option<Duration>,
+}
+
+/// Spans of time, in nanoseconds.
+#[derive(Debug)]
+pub(crate) struct Spans(pub(crate) Histogram<u64>);
+
+impl Default for Spans {
+    fn default() -> Self {
+        let mut histogram =
+            Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS).expect("constant bounds are valid");
+        histogram.auto(true);
+        Self(histogram)
+    }
+}
+
+impl Spans {
+    fn record(&mut self, span: Duration) {
+        let nanoseconds = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        self.0.saturating_record(nanoseconds.max(1));
+    }
 }
 
 /// Agreement of client and server.
@@ -75,43 +95,12 @@ pub(crate) struct Agreement {
 }
 
 impl Tally {
-    pub(crate) fn new() -> Self {
-        let histogram = || {
-            let mut histogram =
-                Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS).expect("constant bounds are valid");
-            histogram.auto(true);
-            histogram
-        };
-        Self {
-            attempted: 0,
-            retries: 0,
-            gave_up: 0,
-            completed: 0,
-            failed: BTreeMap::new(),
-            first_fault: None,
-            resumed: 0,
-            hello_retries: 0,
-            unclosed: 0,
-            unfinished: 0,
-            not_started: 0,
-            done_in_window: 0,
-            good_in_window: 0,
-            handshakes: histogram(),
-            answers: histogram(),
-            lateness: histogram(),
-            negotiated: Vec::new(),
-            cpu: Duration::ZERO,
-            busiest: Duration::ZERO,
-            waited: None,
-        }
-    }
-
     /// A connection that was due at `intended` started at `started`.
     pub(crate) fn started(&mut self, window: Window, intended: Instant, started: Instant, again: bool) {
         if window.contains(intended) {
             self.attempted += 1;
             self.retries += u64::from(again);
-            record(&mut self.lateness, started - intended);
+            self.lateness.record(started - intended);
         }
     }
 
@@ -127,9 +116,9 @@ impl Tally {
             return;
         }
         self.completed += 1;
-        record(&mut self.handshakes, done - connection.intended);
+        self.handshakes.record(done - connection.intended);
         if let Some(answered) = connection.answered {
-            record(&mut self.answers, answered - connection.intended);
+            self.answers.record(answered - connection.intended);
         }
         match connection.tls().and_then(|tls| tls.handshake_kind()) {
             Some(HandshakeKind::Resumed) => self.resumed += 1,
@@ -174,7 +163,9 @@ impl Tally {
             (&mut self.answers, &other.answers),
             (&mut self.lateness, &other.lateness),
         ] {
-            ours.add(theirs).expect("an auto-resizing histogram takes everything");
+            ours.0
+                .add(&theirs.0)
+                .expect("an auto-resizing histogram takes everything");
         }
         for (agreement, count) in &other.negotiated {
             self.count_agreement(agreement.clone(), *count);
@@ -219,11 +210,6 @@ impl Tally {
             None => self.negotiated.push((agreement, more)),
         }
     }
-}
-
-fn record(histogram: &mut Histogram<u64>, span: Duration) {
-    let nanoseconds = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-    histogram.saturating_record(nanoseconds.max(1));
 }
 
 /// The first range of a histogram. It grows when needed.

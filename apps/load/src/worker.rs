@@ -31,7 +31,7 @@ pub(crate) struct Worker {
     timeout: Duration,
     retries: u32,
     /// Clients that try again, by when they do. The number tells those of one instant apart.
-    retrying: BTreeMap<(Instant, u64), Client>,
+    retrying: BTreeMap<(Instant, u64), Failed>,
     /// Number of times that clients have begun to wait.
     failures: u64,
     random: Random,
@@ -52,7 +52,7 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 struct Entry {
     connection: Connection,
-    client: Client,
+    failed: Failed,
     /// Says that the connection can go on; `None` without a batcher.
     waker: Option<Waker>,
     /// Event that epoll watches for.
@@ -61,12 +61,8 @@ struct Entry {
     lingering: bool,
 }
 
-/// Client that wants a handshake, and tries more than once if need be.
-#[derive(Clone, Copy, Debug, Default)]
-struct Client {
-    /// Connections of it that have failed.
-    failed: u32,
-}
+/// Number of connections of a client that have failed. It wants a handshake, and tries more than once if need be.
+type Failed = u32;
 
 impl Worker {
     /// Sets up thread `index` of a plan.
@@ -76,10 +72,7 @@ impl Worker {
         batching: Option<&Batching>,
         watch: &Watch,
     ) -> Result<Self, LoadError> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|errno| LoadError::System {
-            what: "create an epoll instance",
-            source: errno.into(),
-        })?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(LoadError::system("create an epoll instance"))?;
         let most = plan.share(plan.most_in_flight(), index);
         let request = match &plan.after {
             After::Get(path) => http::request(path, &plan.server_name),
@@ -114,7 +107,7 @@ impl Worker {
             deadlines: VecDeque::new(),
             lingers: VecDeque::new(),
             window: Window { from: now, to: now },
-            tally: Tally::new(),
+            tally: Tally::default(),
             scratch: Scratch::new(),
             batcher: batching.map(Batcher::new),
             woken: Vec::new(),
@@ -148,20 +141,14 @@ impl Worker {
             }
             self.expire(&mut schedule, now);
             let busy = self.batcher.as_ref().is_some_and(Batcher::is_busy);
-            let wait = if busy {
-                NO_WAIT
-            } else {
-                self.longest_wait(&schedule, now)
+            let wait = match busy {
+                true => NO_WAIT,
+                false => self.longest_wait(&schedule, now),
             };
             match ready(&self.epoll, &mut events, &wait) {
                 Ok(()) => {}
                 Err(Errno::INTR) => continue,
-                Err(errno) => {
-                    return Err(LoadError::System {
-                        what: "wait for sockets",
-                        source: errno.into(),
-                    });
-                }
+                Err(errno) => return Err(LoadError::system("wait for sockets")(errno)),
             }
             let mut progress = false;
             for event in events.drain(..) {
@@ -192,8 +179,8 @@ impl Worker {
             if let Some(entry) = self.retrying.first_entry()
                 && entry.key().0 <= now
             {
-                let ((due, _), client) = entry.remove_entry();
-                self.start(schedule, due, client);
+                let ((due, _), failed) = entry.remove_entry();
+                self.start(schedule, due, failed);
                 continue;
             }
             if self.starts_left == 0 {
@@ -203,61 +190,51 @@ impl Worker {
                 return;
             };
             self.starts_left -= 1;
-            self.start(schedule, intended, Client::default());
+            self.start(schedule, intended, 0);
         }
     }
 
-    fn start(&mut self, schedule: &mut Schedule, intended: Instant, client: Client) {
+    fn start(&mut self, schedule: &mut Schedule, intended: Instant, failed: Failed) {
         let started = Instant::now();
         // In a closed loop the intended start is the actual one.
         let intended = match schedule {
             Schedule::Closed(_) => started,
             Schedule::Open(_) => intended,
         };
-        self.tally.started(self.window, intended, started, client.failed > 0);
+        self.tally.started(self.window, intended, started, failed > 0);
         self.watch.count_start();
         let key = self.next;
         self.next += 1;
         let waker = self.batcher.as_ref().map(|batcher| batcher.waker(key));
         let context = context(&self.batcher, &waker);
         match Connection::start(&self.config, intended, context) {
-            Ok((connection, Step::Ended(outcome))) => self.count_and_close(schedule, connection, client, outcome),
+            Ok((connection, Step::Ended(outcome))) => self.count_and_close(schedule, connection, failed, outcome),
             Ok((connection, step)) => {
                 let interest = match step {
                     Step::Wait(interest) => interest,
                     _ => Interest::Read,
                 };
+                let data = EventData::new_u64(key);
+                let watched = epoll::add(&self.epoll, &connection.socket, data, flags(interest));
                 let entry = Entry {
                     connection,
-                    client,
+                    failed,
                     waker,
                     interest,
                     lingering: false,
                 };
                 self.connections.insert(key, entry);
                 self.deadlines.push_back((started + self.timeout, key));
-                if let Err(errno) = self.watch_socket(key) {
+                if let Err(errno) = watched {
                     self.end(schedule, key, Err(Fault::Socket(errno)));
                 }
             }
             Err(fault) => {
                 self.watch.count_end(true);
                 self.tally.failed(self.window, intended, fault);
-                self.try_again(schedule, client);
+                self.try_again(schedule, failed);
             }
         }
-    }
-
-    fn watch_socket(&mut self, key: u64) -> Result<(), Errno> {
-        let Some(entry) = self.connections.get_mut(&key) else {
-            return Ok(());
-        };
-        epoll::add(
-            &self.epoll,
-            &entry.connection,
-            EventData::new_u64(key),
-            flags(entry.interest),
-        )
     }
 
     /// Handles a socket that is ready. Returns whether the connection could go on.
@@ -312,7 +289,7 @@ impl Worker {
                 if interest != entry.interest {
                     entry.interest = interest;
                     let data = EventData::new_u64(key);
-                    let changed = epoll::modify(&self.epoll, &entry.connection, data, flags(interest));
+                    let changed = epoll::modify(&self.epoll, &entry.connection.socket, data, flags(interest));
                     if let Err(errno) = changed {
                         self.end(schedule, key, Err(Fault::Socket(errno)));
                         return;
@@ -329,7 +306,7 @@ impl Worker {
 
     fn end(&mut self, schedule: &mut Schedule, key: u64, outcome: Result<(), Fault>) {
         if let Some(entry) = self.connections.remove(&key) {
-            self.count_and_close(schedule, entry.connection, entry.client, outcome);
+            self.count_and_close(schedule, entry.connection, entry.failed, outcome);
         }
     }
 
@@ -337,7 +314,7 @@ impl Worker {
         &mut self,
         schedule: &mut Schedule,
         connection: Connection,
-        client: Client,
+        failed: Failed,
         outcome: Result<(), Fault>,
     ) {
         self.watch.count_end(outcome.is_err());
@@ -355,15 +332,15 @@ impl Worker {
                 };
                 self.tally.failed(self.window, connection.intended, fault);
                 connection.finish(close);
-                self.try_again(schedule, client);
+                self.try_again(schedule, failed);
             }
         }
     }
 
     /// A connection of a client has failed: the client waits and tries again, or gives up.
-    fn try_again(&mut self, schedule: &mut Schedule, client: Client) {
+    fn try_again(&mut self, schedule: &mut Schedule, failed: Failed) {
         let now = Instant::now();
-        if client.failed == self.retries {
+        if failed == self.retries {
             if self.retries > 0 && now < self.window.to {
                 self.tally.gave_up += u64::from(now >= self.window.from);
             }
@@ -371,13 +348,10 @@ impl Worker {
             return;
         }
         // Up to half of the wait is left to chance: clients that were refused together must not come back together.
-        let wait = BACKOFF * (1 << client.failed);
+        let wait = BACKOFF * (1 << failed);
         let due = now + wait.mul_f64(0.5 + self.random.uniform() / 2.0);
         self.failures += 1;
-        let client = Client {
-            failed: client.failed + 1,
-        };
-        self.retrying.insert((due, self.failures), client);
+        self.retrying.insert((due, self.failures), failed + 1);
     }
 
     /// Ends connections that took too long.
@@ -400,15 +374,11 @@ impl Worker {
             }
         }
         // Removes connections that have ended before their deadline.
-        while let Some((_, key)) = self.deadlines.front()
-            && !self.connections.contains_key(key)
-        {
-            self.deadlines.pop_front();
-        }
-        while let Some((_, key)) = self.lingers.front()
-            && !self.connections.contains_key(key)
-        {
-            self.lingers.pop_front();
+        for queue in [&mut self.deadlines, &mut self.lingers] {
+            while queue
+                .pop_front_if(|(_, key)| !self.connections.contains_key(key))
+                .is_some()
+            {}
         }
     }
 
@@ -432,10 +402,7 @@ impl Worker {
             until = queue.front().map_or(until, |(by, _)| until.min(*by));
         }
         let wait = until.saturating_duration_since(now);
-        Timespec {
-            tv_sec: wait.as_secs() as i64,
-            tv_nsec: i64::from(wait.subsec_nanos()),
-        }
+        Timespec::try_from(wait).unwrap_or(NO_WAIT)
     }
 
     /// Ends held connections, which are complete when the window is over.
@@ -527,18 +494,11 @@ impl Reading {
     fn now() -> Self {
         let used = clock_gettime(ClockId::ThreadCPUTime);
         // Three numbers: nanoseconds on a CPU, nanoseconds waiting for one, time slices.
-        let waited = std::fs::read_to_string("/proc/thread-self/schedstat")
-            .ok()
-            .and_then(|text| {
-                text.split_ascii_whitespace()
-                    .nth(1)?
-                    .parse()
-                    .ok()
-                    .map(Duration::from_nanos)
-            });
+        let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let waited = statistics.split_ascii_whitespace().nth(1);
         Self {
             used: Duration::new(used.tv_sec as u64, used.tv_nsec as u32),
-            waited,
+            waited: waited.and_then(|text| text.parse().ok()).map(Duration::from_nanos),
         }
     }
 }

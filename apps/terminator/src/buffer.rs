@@ -1,6 +1,5 @@
 //! Memory through which the bytes of a worker's connections pass.
 
-use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 /// Bytes at a chosen place within their page.
@@ -16,13 +15,13 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// For bytes that the kernel writes and rustls copies, behind a header of 5 bytes, into memory
+    /// Makes a buffer for bytes that the kernel writes and rustls copies, behind a header of 5 bytes, into memory
     /// that begins at a multiple of 16: the distance is then a multiple of 16 as well.
     pub(crate) fn for_plaintext(bytes: usize) -> Self {
         Self::new(bytes, PAGE / 2 + RECORD_HEADER)
     }
 
-    /// For bytes that are copied from the start of allocated memory, and that the kernel reads.
+    /// Makes a buffer for bytes that are copied from the start of allocated memory, and that the kernel reads.
     pub(crate) fn for_decrypted(bytes: usize) -> Self {
         Self::new(bytes, PAGE / 2)
     }
@@ -49,14 +48,6 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.from..][..self.bytes]
-    }
-}
-
-impl fmt::Debug for Buffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffer")
-            .field("bytes", &self.bytes)
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which CPUs the workers run on, and which are vector cores. A pure decision, made once.
+//! CPUs of the workers, and vector cores. A pure decision, made once.
 
 use std::num::NonZeroUsize;
 
@@ -14,7 +14,7 @@ pub(crate) struct Cores {
     pub(crate) placement: Placement,
 }
 
-/// Where workers run.
+/// CPUs of workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Workers {
     /// Wherever the process may.
@@ -26,7 +26,7 @@ pub(crate) enum Workers {
     Beside(Cpus),
 }
 
-/// What this process can run on.
+/// CPUs of this process, and their lanes and clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
     /// CPUs that it may use. Empty: the system does not say.
@@ -36,7 +36,7 @@ pub(crate) struct Machine {
     paid: usize,
     /// The lanes that passes prefer on its CPUs; `None`: Widelane uses none of them.
     lanes: Option<Target>,
-    /// What wide code does to their clock.
+    /// Effect of wide code on their clock.
     clock: Clock,
 }
 
@@ -98,7 +98,7 @@ impl Cores {
         config.workers.map_or(most, NonZeroUsize::get)
     }
 
-    /// How many workers suit them, in a process that may use the CPUs `allowed`; `None`: as many
+    /// Number of workers that suits them, in a process that may use the CPUs `allowed`; `None`: as many
     /// as there are CPUs.
     fn suited_workers(&self, allowed: &Cpus) -> Option<usize> {
         match &self.workers {
@@ -110,7 +110,7 @@ impl Cores {
         }
     }
 
-    /// How many of `workers` have a CPU even while all vector cores are at work.
+    /// Number of `workers` that have a CPU even while all vector cores are at work.
     pub(crate) fn regular_workers(&self, workers: usize) -> usize {
         match &self.workers {
             Workers::Anywhere | Workers::Pinned(_) => workers,
@@ -129,7 +129,7 @@ impl Machine {
         }
     }
 
-    /// Those of the CPUs named at `key` that the process may use. Which ones a container gets, its
+    /// The CPUs named at `key` that the process may use. Which ones a container gets, its
     /// configuration does not know.
     fn usable(&self, key: &str, named: &Cpus) -> Result<Cpus, Fault> {
         let usable = match self.allowed.is_empty() {

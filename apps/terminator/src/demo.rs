@@ -20,7 +20,7 @@ pub struct Demo {
     running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
-/// Why the demonstration could not be set up.
+/// Reason why the demonstration could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DemoError {

@@ -17,19 +17,17 @@ use crate::material::resumption::Session;
 use crate::observe::page;
 use crate::observe::stats::TicketRefusal;
 
-/// Runs the handshakes of one worker.
-pub(crate) enum Handshaker {
-    /// rustls does each operation at once.
-    Plain,
-    /// A handshake is suspended at each operation, which then joins those of other connections.
-    Batched(Rc<Driver>),
-}
+/// Runs the handshakes of one worker. With a driver, a handshake is suspended at each operation, which then joins
+/// those of other connections; without one, rustls does each operation at once.
+#[derive(Default)]
+pub(crate) struct Handshaker(Option<Rc<Driver>>);
 
 /// A handshake in progress.
 pub(crate) struct Handshake {
     session: Session,
     part: Part,
-    took: Duration,
+    /// Time for which the client has waited for the server so far, apart from the network.
+    pub(crate) took: Duration,
 }
 
 /// A handshake in progress in which this server is the client.
@@ -57,14 +55,11 @@ pub(crate) enum ProcessFailure {
 impl Handshaker {
     /// Makes one for the calling thread, inside its event loop.
     pub(crate) fn new(crypto: &Crypto) -> Self {
-        match crypto.engine() {
-            None => Self::Plain,
-            Some(engine) => {
-                let driver = Driver::new(engine);
-                tokio::task::spawn_local(driver.clone().flusher());
-                Self::Batched(driver)
-            }
-        }
+        Self(crypto.engine().map(|engine| {
+            let driver = Driver::new(engine);
+            tokio::task::spawn_local(driver.clone().flusher());
+            driver
+        }))
     }
 
     /// Announces the handshake of a connection that was just accepted.
@@ -76,9 +71,10 @@ impl Handshaker {
         }
     }
 
-    /// Counts a handshake that has come to its end, and the time that it took of the server, where `widelane status` looks.
+    /// Counts a handshake that has come to its end, and the time that it took of the server, where `widelane status`
+    /// looks.
     pub(crate) fn count(&self, is_resumed: bool, took: Duration) {
-        if let Self::Batched(driver) = self {
+        if let Some(driver) = &self.0 {
             page::count(driver.engine(), is_resumed, took);
         }
     }
@@ -89,9 +85,9 @@ impl Handshaker {
     }
 
     fn part(&self) -> Part {
-        match self {
-            Self::Plain => Part::Plain(Observed::default()),
-            Self::Batched(driver) => Part::Batched(driver.handshake()),
+        match &self.0 {
+            None => Part::Plain(Observed::default()),
+            Some(driver) => Part::Batched(driver.handshake()),
         }
     }
 }
@@ -122,16 +118,6 @@ impl Handshake {
         session.settle(tls.handshake_kind());
         self.took += since.elapsed();
         (tls, result)
-    }
-
-    /// Adds a time for which the client has waited for the server.
-    pub(crate) fn waited(&mut self, wait: Duration) {
-        self.took += wait;
-    }
-
-    /// Time for which the client has waited for the server so far, apart from the network.
-    pub(crate) fn took(&self) -> Duration {
-        self.took
     }
 }
 

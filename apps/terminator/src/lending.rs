@@ -16,7 +16,7 @@ use widelane_engine::CoreBorrower;
 /// The workers of one server, which borrow its idle vector cores.
 #[derive(Debug)]
 pub(crate) struct Borrowers {
-    /// How many vector cores are lent now.
+    /// Number of vector cores that are lent now.
     lent: watch::Sender<usize>,
     shared: Mutex<Shared>,
 }
@@ -30,15 +30,15 @@ pub(crate) struct Borrower {
 
 #[derive(Debug)]
 struct Shared {
-    /// Where workers may run now.
+    /// CPUs on which workers may run now.
     cpus: Cpus,
-    /// Where they may run at all.
+    /// CPUs on which they may run at all.
     allowed: Cpus,
     workers: Vec<Pid>,
 }
 
 impl Borrowers {
-    /// For workers that may always run on the CPUs `scalar`, and only on CPUs of `allowed`.
+    /// Makes the group of workers that may always run on the CPUs `scalar`, and only on CPUs of `allowed`.
     pub(crate) fn new(scalar: Cpus, allowed: Cpus) -> Self {
         Self {
             lent: watch::Sender::new(0),
@@ -64,7 +64,7 @@ impl Borrowers {
         }
     }
 
-    /// How many vector cores are lent, now and after each change.
+    /// Number of vector cores that are lent, now and after each change.
     pub(crate) fn lent(&self) -> watch::Receiver<usize> {
         self.lent.subscribe()
     }

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod as_inside;
 mod back;
 mod buffer;
 mod config;
@@ -52,7 +53,7 @@ pub use widelane_access_log::{LogFormat, LogTarget};
 pub use widelane_affinity::Cpus;
 pub use widelane_batching::PlacementChoice;
 
-/// What fuzz targets reach of the private modules. No part of the interface.
+/// Parts of the private modules for fuzz targets. No part of the interface.
 #[doc(hidden)]
 pub mod fuzzing {
     use crate::back::proxy::{Facts, header};
@@ -73,22 +74,22 @@ pub mod fuzzing {
         }
     }
 
-    /// What the first bytes of a connection offer, if they are a record with a whole ClientHello: the newest
+    /// Offer in the first bytes of a connection, if they are a record with a whole ClientHello: the newest
     /// version, and whether there are groups.
     pub fn offer(bytes: &[u8]) -> Option<(Option<u16>, bool)> {
         let (Hello { summary, .. }, _) = Hello::in_record(bytes)?;
         Some((summary.version.map(u16::from), !summary.lacks_groups))
     }
 
-    /// What rustls gets of the first bytes of a connection, which come in pieces of a size; and the same again as the
-    /// client has sent it, if that differs.
+    /// Bytes that rustls gets of the first ones of a connection, which come in pieces of a size; and the same again as
+    /// the client has sent it, if that differs.
     pub fn opening(bytes: &[u8], size: usize) -> (Vec<u8>, Option<Vec<u8>>) {
         let (passed, changed) = Opening::default().passed(bytes.chunks(size));
         let restored = changed.map(|changed| changed.restore(&passed));
         (passed, restored)
     }
 
-    /// Whether a reader of metrics whose request has this field `Accept` gets OpenMetrics.
+    /// Returns whether a reader of metrics whose request has this field `Accept` gets OpenMetrics.
     pub fn accepts_openmetrics(accept: &[u8]) -> bool {
         Format::asked_for([accept].into_iter()) == Format::OpenMetrics
     }

@@ -98,18 +98,10 @@ fn tls_configs(
     files: &mut Files,
     shared: &Shared,
 ) -> Result<Vec<Option<Arc<BackendTlsConfig>>>, Fault> {
-    let own = (format!("{key}.backend_tls"), &listener.backend_tls);
-    let routes = listener.routes.iter().enumerate();
-    let routes = routes.map(|(index, route)| {
-        let key = format!("{key}.route[{index}].backend_tls");
-        (key, &route.backend_tls)
-    });
-    let read = std::iter::once(files.backend_tls.take());
-    let read = read.chain(std::mem::take(&mut files.route_tls));
-    let all = std::iter::once(own).chain(routes).zip(read);
+    let all = listener.backend_tls(key).zip(std::mem::take(&mut files.backend_tls));
     all.map(|((key, wanted), files)| {
-        let wanted = wanted.as_ref().zip(files);
         let built = wanted
+            .zip(files)
             .map(|(wanted, files)| BackendTlsConfig::build(&key, wanted, files, &shared.crypto, shared.stats.len()));
         built.transpose()
     })

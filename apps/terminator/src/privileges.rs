@@ -15,8 +15,8 @@ use crate::config::{Config, Fault};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
     name: CString,
-    uid: Uid,
-    gid: Gid,
+    pub(crate) uid: Uid,
+    pub(crate) gid: Gid,
 }
 
 /// Looks up the account that the configuration names, which this process must be able to become. `Ok(None)`:
@@ -37,51 +37,43 @@ pub(crate) fn lookup(config: &Config) -> Result<Option<Account>, Fault> {
     }
 }
 
-/// The same for a process that may be root.
+/// Looks up the account for a process that may be root.
 pub(crate) fn find(config: &Config) -> Result<Option<Account>, Fault> {
     let Some(user) = &config.user else {
         return Ok(None);
     };
-    let fault = |key: &str, problem: String, remedy: &str| Err(Fault::new(key, problem, remedy));
-    let (name, uid, mut gid) = match (CString::new(user.as_str()), User::from_name(user)) {
-        (Ok(name), Ok(Some(entry))) => (name, entry.uid, entry.gid),
-        (Ok(_), Err(error)) => {
-            let problem = format!("cannot look up `{user}`: {error}");
-            return fault("user", problem, "check nsswitch.conf");
-        }
-        _ => {
-            let problem = format!("this machine has no user `{}`", user.escape_debug());
-            return fault("user", problem, "create it with useradd -r");
-        }
+    let entry = found("user", user, User::from_name(user), "useradd -r")?;
+    let gid = match &config.group {
+        Some(group) => found("group", group, Group::from_name(group), "groupadd -r")?.gid,
+        None => entry.gid,
     };
-    if let Some(group) = &config.group {
-        gid = match Group::from_name(group) {
-            Ok(Some(entry)) => entry.gid,
-            Ok(None) => {
-                let problem = format!("this machine has no group `{}`", group.escape_debug());
-                return fault("group", problem, "create it with groupadd -r");
-            }
-            Err(error) => {
-                let problem = format!("cannot look up `{group}`: {error}");
-                return fault("group", problem, "check nsswitch.conf");
-            }
-        };
-    }
+    // A name with a zero byte has no entry.
+    let name = CString::new(user.as_str()).unwrap_or_default();
+    let uid = entry.uid;
     Ok(Some(Account { name, uid, gid }))
 }
 
+/// The entry of this machine's users or groups that `key` names.
+fn found<T>(key: &str, name: &str, entry: Result<Option<T>, Errno>, create: &str) -> Result<T, Fault> {
+    match entry {
+        Ok(Some(entry)) => Ok(entry),
+        Ok(None) => Err(Fault::new(
+            key,
+            format!("this machine has no {key} `{}`", name.escape_debug()),
+            format!("create it with {create}"),
+        )),
+        Err(error) => Err(Fault::new(
+            key,
+            format!("cannot look up `{name}`: {error}"),
+            "check nsswitch.conf",
+        )),
+    }
+}
+
 impl Account {
-    /// Whether this process has its user already.
+    /// Returns whether this process has its user already.
     pub(crate) fn is_current(&self) -> bool {
         geteuid() == self.uid
-    }
-
-    pub(crate) fn uid(&self) -> u32 {
-        self.uid.as_raw()
-    }
-
-    pub(crate) fn gid(&self) -> u32 {
-        self.gid.as_raw()
     }
 }
 

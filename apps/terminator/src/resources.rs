@@ -37,7 +37,7 @@ pub(crate) fn forbid_core_files() {
     }
 }
 
-/// How many connections to accept: the configured number, or as many as there are descriptors for.
+/// Number of connections to accept: the configured one, or as many as there are descriptors for.
 pub(crate) fn connection_limit(limits: &Limits) -> usize {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let possible = connections_with(descriptors);
@@ -68,7 +68,7 @@ pub(crate) fn connection_limit(limits: &Limits) -> usize {
     }
 }
 
-/// Whether so few connections are hardly meant by a limit of open files.
+/// Returns whether so few connections are hardly meant by a limit of open files.
 fn is_little(connections: usize) -> bool {
     connections < 100
 }
@@ -79,7 +79,7 @@ fn connections_with(descriptors: u64) -> usize {
     usize::try_from(spare / 2).unwrap_or(usize::MAX).max(1)
 }
 
-/// For everything except connections.
+/// Descriptors for everything except connections.
 const OTHER_DESCRIPTORS: u64 = 256;
 
 #[cfg(test)]

@@ -53,8 +53,8 @@ impl Server {
         Self::start_with(document, Resolver::system())
     }
 
-    /// As [`Self::start`], but `look_up` finds the addresses of host names, not the system. An error of the kind
-    /// `NotFound` says that waiting does not help.
+    /// Starts a server as [`Self::start`] does, but `look_up` finds the addresses of host names, not the system. An
+    /// error of the kind `NotFound` says that waiting does not help.
     #[doc(hidden)]
     pub fn start_looking_up(
         document: &Document,
@@ -104,12 +104,8 @@ impl Server {
         let prepared = Prepared::new(document, files, log, &Kept::default(), &shared)?;
         let housekeeping = start_housekeeping()?;
         let names = host_names::look_up(&housekeeping, shared.upstreams.clone(), resolver);
-        let state = State::new(document, fingerprint, inherited, names);
         let run_on = |index: usize| match (&cores.workers, &borrowers) {
-            (Workers::Pinned(cpus), _) => {
-                let cpu = cpus.iter().cycle().nth(index);
-                cpu.map_or(RunOn::Any, RunOn::Cpu)
-            }
+            (Workers::Pinned(cpus), _) => cpus.iter().cycle().nth(index).map_or(RunOn::Any, RunOn::Cpu),
             (_, Some(borrowers)) => {
                 let rank = index.checked_sub(accepting.regular);
                 let lent = borrowers.lent();
@@ -124,7 +120,18 @@ impl Server {
             shared,
             workers: workers.map_err(ServerError::no_thread("start a worker thread"))?,
             accepting,
-            state: Mutex::new(state),
+            state: Mutex::new(State {
+                names,
+                checks: None,
+                kept: Kept::default(),
+                renewal: Renewal::default(),
+                document: document.clone(),
+                files: fingerprint,
+                refused: Refused::default(),
+                slots: HashMap::new(),
+                next_slot: 0,
+                inherited,
+            }),
             metrics_address: metrics.as_ref().and_then(|socket| socket.local_addr().ok()),
             housekeeping,
             started: config.clone(),
@@ -176,8 +183,7 @@ impl Server {
     /// chose.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         let state = self.state();
-        let slots = state.slots.values();
-        let mut open: Vec<_> = slots.map(|slot| (slot.number, slot.address)).collect();
+        let mut open: Vec<_> = state.slots.values().map(|slot| (slot.number, slot.address)).collect();
         open.sort_unstable();
         open.into_iter().map(|(_, address)| address).collect()
     }
@@ -189,7 +195,7 @@ impl Server {
 
     /// Live connections, over all workers.
     pub fn connections(&self) -> usize {
-        self.shared.live_connections()
+        self.shared.connections.load(Relaxed)
     }
 
     /// Has each worker call `give_back` when half of its connections, and many, have gone. Memory
@@ -209,7 +215,8 @@ impl Server {
         self.reload_unless(document, None)
     }
 
-    /// As [`Self::reload`], but the wait for names, without which the reload fails, ends when `cut_off` says so.
+    /// Reloads as [`Self::reload`] does, but the wait for names, without which the reload fails, ends when `cut_off`
+    /// says so.
     pub(crate) fn reload_unless(
         &self,
         document: &Document,
@@ -262,17 +269,15 @@ impl Server {
 
     /// The configuration in use.
     pub(crate) fn document(&self) -> Document {
-        let state = self.state();
-        state.document.clone()
+        self.state().document.clone()
     }
 
-    /// Whether a new configuration was refused, so that the one in use is not what the operator wants.
+    /// Returns whether a new configuration was refused, so that the one in use is not what the operator wants.
     pub(crate) fn has_refused_configuration(&self) -> bool {
-        let state = self.state();
-        state.refused.configuration
+        self.state().refused.configuration
     }
 
-    /// What the files of the configuration in use are like now, if they have changed since they were
+    /// State of the files of the configuration in use now, if they have changed since they were
     /// read last.
     pub(crate) fn changed_files(&self) -> Option<Fingerprint> {
         let state = self.state();
@@ -284,12 +289,8 @@ impl Server {
     /// sockets, and cuts the connections that have not ended after `timeout`. Returns how many it
     /// cut.
     pub fn stop(mut self, timeout: Duration) -> usize {
-        self.begin_drain();
-        let deadline = Instant::now() + timeout;
-        while !self.drained() && Instant::now() < deadline {
-            std::thread::sleep(DRAIN_LOOK);
-        }
-        let left = self.shared.live_connections();
+        self.drain(timeout, || false);
+        let left = self.shared.connections.load(Relaxed);
         self.abort();
         left
     }
@@ -453,7 +454,9 @@ impl Server {
         self.shared.is_current.store(refused == Refused::default(), Relaxed);
     }
 
-    pub(crate) fn begin_drain(&self) {
+    /// Accepts the connections that already wait in the sockets, closes the sockets, and waits until all connections
+    /// have ended, `timeout` is over, or `is_to_end` says so.
+    pub(crate) fn drain(&self, timeout: Duration, mut is_to_end: impl FnMut() -> bool) {
         self.shared.draining.store(true, Relaxed);
         let mut state = self.state();
         state.end_checks();
@@ -463,10 +466,11 @@ impl Server {
         for worker in &self.workers {
             let _ = worker.commands.send(Command::Drain);
         }
-    }
-
-    pub(crate) fn drained(&self) -> bool {
-        self.workers.iter().all(|worker| worker.thread.is_finished())
+        let deadline = Instant::now() + timeout;
+        let has_ended = || self.workers.iter().all(|worker| worker.thread.is_finished());
+        while !has_ended() && Instant::now() < deadline && !is_to_end() {
+            std::thread::sleep(DRAIN_LOOK);
+        }
     }
 
     pub(crate) fn abort(&mut self) {
@@ -499,7 +503,7 @@ struct State {
     renewal: Renewal,
     /// The configuration in use.
     document: Document,
-    /// Its files, as they were before they were read last, with success or without.
+    /// State of its files, as they were before they were read last, with success or without.
     files: Fingerprint,
     refused: Refused,
     slots: HashMap<SlotName, Arc<Slot>>,
@@ -517,22 +521,6 @@ struct Refused {
 }
 
 impl State {
-    /// The state before the first configuration, `document`, is in use.
-    fn new(document: &Document, files: Fingerprint, inherited: Inherited, names: Names) -> Self {
-        Self {
-            names,
-            checks: None,
-            kept: Kept::default(),
-            renewal: Renewal::default(),
-            document: document.clone(),
-            files,
-            refused: Refused::default(),
-            slots: HashMap::new(),
-            next_slot: 0,
-            inherited,
-        }
-    }
-
     /// Has these names looked up from now on, and no others.
     fn follow_names(&mut self, upstreams: &Upstreams, hosts: BTreeSet<String>, anew: bool) {
         upstreams.follow(&hosts);
@@ -613,7 +601,7 @@ fn cannot_wait(source: io::Error) -> ServerError {
 }
 
 /// Time between two looks of a server that stops at whether all connections have ended.
-pub(crate) const DRAIN_LOOK: Duration = Duration::from_millis(20);
+const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {

@@ -1,10 +1,10 @@
-//! Why a server does not start or reload.
+//! Reasons why a server does not start or reload.
 
 use std::io;
 
 use crate::config::ConfigError;
 
-/// Why a server did not start or a signal loop could not run.
+/// Reason why a server did not start or a signal loop could not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
@@ -14,11 +14,11 @@ pub enum ServerError {
     /// The system refuses something that every server needs.
     #[error("cannot {doing}: {source}; {remedy}")]
     Machine {
-        /// What the server tried to do.
+        /// Attempt of the server.
         doing: String,
         /// The system's error.
         source: io::Error,
-        /// What the operator can do.
+        /// Remedy for the operator.
         remedy: &'static str,
     },
 }
@@ -33,10 +33,10 @@ impl ServerError {
         }
     }
 
-    /// Whether it may be over in a while, with nothing corrected.
+    /// Returns whether it may be over in a while, with nothing corrected.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
-            Self::Config(error) => error.is_passing(),
+            Self::Config(error) => error.fault.passing,
             Self::Machine { .. } => true,
         }
     }

@@ -67,14 +67,6 @@ impl Shared {
         }
     }
 
-    pub(crate) fn live_connections(&self) -> usize {
-        self.connections.load(Relaxed)
-    }
-
-    pub(crate) fn live_handshakes(&self) -> usize {
-        self.handshakes.load(Relaxed)
-    }
-
     pub(crate) fn overloaded_workers(&self) -> usize {
         let overloaded = self.stats.iter().filter(|stats| stats.overloaded.load(Relaxed));
         overloaded.count()

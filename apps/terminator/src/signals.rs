@@ -16,7 +16,7 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 use crate::back::host_names::CutOff;
 use crate::config::{ConfigError, Document};
 use crate::material::watch::{LOOK_INTERVAL, Watch};
-use crate::server::{DRAIN_LOOK, Server};
+use crate::server::Server;
 use crate::server_error::ServerError;
 
 /// The signals of this process, caught from the moment this exists: one that arrives while a server
@@ -27,7 +27,7 @@ pub struct Signals {
     asked: Asked,
 }
 
-/// What signals have asked for that is not done yet.
+/// Requests of signals that are not done yet.
 #[derive(Debug, Default)]
 struct Asked {
     reopen: bool,
@@ -104,19 +104,14 @@ impl Signals {
         drop(watch);
         notify(&[NotifyState::Stopping]);
         tracing::info!(connections = server.connections(), "stopping");
-        server.begin_drain();
-        let deadline = Instant::now() + server.document().config().drain.timeout;
-        while !server.drained() && Instant::now() < deadline {
-            let mut signals = Vec::from_iter(self.caught.pending());
+        let timeout = server.document().config().drain.timeout;
+        server.drain(timeout, || {
+            let signals = Vec::from_iter(self.caught.pending());
             if signals.contains(&SIGUSR1) {
                 server.reopen_access_log();
             }
-            signals.retain(|&signal| is_last(signal));
-            if !signals.is_empty() {
-                break;
-            }
-            std::thread::sleep(DRAIN_LOOK);
-        }
+            signals.iter().any(|signal| ![SIGHUP, SIGUSR1].contains(signal))
+        });
         match server.connections() {
             0 => tracing::info!("stopped"),
             left => tracing::warn!(connections = left, "stopped; these were cut off"),
@@ -205,27 +200,27 @@ enum Event {
     Hangup,
     /// Files may have changed.
     Look,
-    /// What failed for a passing reason is to be tried again.
+    /// Something that failed for a passing reason is to be tried again.
     Again,
 }
 
-/// What failed for a passing reason.
+/// Retries of what failed for a passing reason.
 #[derive(Debug, Default)]
 struct Again {
     configuration: Retry,
-    /// Those of the configuration in use.
+    /// Files of the configuration in use.
     files: Retry,
 }
 
 impl Again {
-    /// When to try something again.
+    /// Time at which to try something again.
     fn due(&self) -> Option<Instant> {
         let due = [self.configuration.due, self.files.due];
         due.into_iter().flatten().min()
     }
 }
 
-/// When to try something again that failed, less and less often.
+/// Time at which to try something again that failed, less and less often.
 #[derive(Clone, Copy, Debug, Default)]
 struct Retry {
     wait: Duration,
@@ -241,10 +236,6 @@ impl Retry {
     fn is_due(&self, now: Instant) -> bool {
         self.due.is_some_and(|due| now >= due)
     }
-}
-
-fn is_last(signal: i32) -> bool {
-    ![SIGHUP, SIGUSR1].contains(&signal)
 }
 
 /// Takes the configuration that `reread` returns, without it the files of the one in use; or keeps what

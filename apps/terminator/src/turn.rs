@@ -1,4 +1,4 @@
-//! How long one connection may keep its worker before the event loop looks at sockets and timers again.
+//! Time for which one connection may keep its worker before the event loop looks at sockets and timers again.
 //!
 //! A task that wakes itself runs again after all other tasks that are ready, but tokio asks the kernel for news
 //! only after 61 tasks. So a turn ends with a deferred wake: tokio polls its driver first, and the task then.
@@ -21,8 +21,8 @@ pub(crate) fn defer(cx: &mut Context<'_>) {
     let _ = pin!(tokio::task::yield_now()).poll(cx);
 }
 
-/// What one direction of a connection has moved within one poll. A stream that is as fast as the worker must leave
-/// time for the worker's other connections.
+/// Bytes that one direction of a connection has moved within one poll. A stream that is as fast as the worker must
+/// leave time for the worker's other connections.
 #[derive(Debug, Default)]
 pub(crate) struct Turn(usize);
 
@@ -93,7 +93,7 @@ fn minute(now: SystemTime) -> u64 {
     since.map_or(0, |since| since.as_secs() / 60)
 }
 
-/// What one direction of a connection moves before others have their turn.
+/// Bytes that one direction of a connection moves before others have their turn.
 const TURN_BYTES: usize = crate::back::pace::MOST_READ;
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 /// A [`Longest`] keeps the minute and the microseconds of a duration in one word.

@@ -32,7 +32,7 @@ use crate::lending::Borrowers;
 use crate::shared::Shared;
 use crate::worker_state::{Alive, WorkerState};
 
-/// What the server tells a worker to do.
+/// Order of the server to a worker.
 pub(crate) enum Command {
     /// Accept from this socket.
     Listen { socket: TcpListener, slot: Arc<Slot> },
@@ -54,12 +54,12 @@ pub(crate) enum RunOn {
     Beside(Arc<Borrowers>, Option<Spare>),
 }
 
-/// For a worker that exists to use lent vector cores. While they are not lent, it leaves new
+/// Property of a worker that exists to use lent vector cores. While they are not lent, it leaves new
 /// connections to the other workers: with more workers than CPUs, each would gather fewer jobs, and
 /// the threads would preempt each other.
 #[derive(Clone)]
 pub(crate) struct Spare {
-    /// How many vector cores are lent.
+    /// Number of vector cores that are lent.
     pub(crate) lent: watch::Receiver<usize>,
     /// The worker has a CPU to itself while more than `rank` are lent.
     pub(crate) rank: usize,
@@ -316,22 +316,20 @@ fn welcome(client: Client, peer: SocketAddr, slot: &Slot, shared: &Arc<Shared>, 
     }
 }
 
-/// How long to wait after a failed accept. `None`: only one connection was lost.
+/// Pause after a failed accept. `None`: only one connection was lost.
 fn pause_after(error: &io::Error) -> Option<Duration> {
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-    let code = error.raw_os_error()?;
-    exhausted
-        .iter()
-        .any(|errno| errno.raw_os_error() == code)
-        .then_some(EXHAUSTED_PAUSE)
+    let errno = Errno::from_io_error(error)?;
+    exhausted.contains(&errno).then_some(EXHAUSTED_PAUSE)
 }
 
 /// Also the shortest time between two times that memory is given back.
 const MEMORY_PAUSE: Duration = Duration::from_secs(1);
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
-/// As many as a queue holds: see `listen(2)`, which takes one more than it is told.
+/// Most connections in a queue: one more than `listen(2)` gets.
 const MOST_QUEUED: usize = BACKLOG as usize + 1;
-/// About two milliseconds. What the kernel queues has no age that the worker knows, so it accepts more than it can begin.
+/// About two milliseconds. What the kernel queues has no age that the worker knows, so it accepts more than it can
+/// begin.
 const ACCEPTS_A_TURN: usize = 128;
 
 #[cfg(test)]

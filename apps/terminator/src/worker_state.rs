@@ -55,7 +55,7 @@ impl WorkerState {
             scratch: RefCell::new(Buffer::for_plaintext(MOST_READ)),
             plain: RefCell::new(Buffer::for_decrypted(PLAIN_BYTES)),
             stats: stats.clone(),
-            read_ahead: ReadAhead::new(),
+            read_ahead: ReadAhead::default(),
             probe: Probe::default(),
             idle: Rc::default(),
             gate: Gate::new(

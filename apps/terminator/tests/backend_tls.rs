@@ -159,7 +159,7 @@ fn what_is_wrong_with_a_backend_is_told_and_another_one_is_taken() {
     }
 }
 
-/// As nginx does before 1.23.2 with a long PROXY header.
+/// nginx before 1.23.2 does so with a long PROXY header.
 #[test]
 fn an_address_that_ends_handshakes_is_left_out_after_ten_in_sequence_and_not_before() {
     let world = World::new();
@@ -227,7 +227,7 @@ fn a_backend_that_does_not_agree_on_the_clients_protocol_does_not_get_its_bytes(
     assert_unanswered(&mut stream);
 }
 
-/// As `openssl req -x509` makes it, and many have it.
+/// Such a certificate comes from `openssl req -x509`, and many have it.
 #[test]
 fn a_backends_certificate_that_is_listed_itself_is_taken_if_all_else_is_right() {
     let world = World::new();

@@ -127,7 +127,7 @@ struct Following {
 }
 
 impl Following {
-    /// It has looked once.
+    /// Starts an agent, which has looked once.
     fn start(mut options: Options) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         options.metrics = Some(directory.path().join("metrics"));
@@ -257,7 +257,7 @@ fn servers_resume_each_others_sessions_whatever_happens_to_etcd() {
     assert_eq!(member.ctl(&["get", "/widelane/tickets/holder"]), "");
 }
 
-/// What a look at this etcd says must have all of these parts.
+/// Checks that the error of a look at this etcd has all of these parts.
 fn is_told(what: &str, options: Options, parts: &[&str]) {
     let directory = tempfile::tempdir().expect("a directory");
     let agent = Agent::new(options, &directory.path().join("keys")).expect("right options");
@@ -341,7 +341,7 @@ fn an_instance_that_may_not_write_has_one_fault_and_leaves_no_leases() {
     may_not_write(&[], 1);
 }
 
-/// It holds what only one may hold, with a lease, and each lease of a refused write is given back.
+/// The instance holds what only one may hold, with a lease, and gives each lease of a refused write back.
 #[test]
 fn an_instance_that_may_only_claim_leaves_no_leases() {
     may_not_write(&["holder"], 2);

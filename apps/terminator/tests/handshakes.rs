@@ -446,7 +446,7 @@ fn a_reload_with_a_new_revocation_list_ends_only_the_sessions_that_it_names() {
     }
 }
 
-/// As `openssl req -x509` makes it, and many have it.
+/// Such a certificate comes from `openssl req -x509`, and many have it.
 #[test]
 fn a_client_certificate_that_is_listed_itself_is_taken_if_all_else_is_right() {
     let files = Files::new();
@@ -616,7 +616,7 @@ fn ticket_nonces_have_eight_bytes_and_sessions_resume() {
     }
 }
 
-/// As the reference says.
+/// The reference says so.
 #[test]
 fn the_usual_groups_are_the_same_with_and_without_batching() {
     let files = Files::new();

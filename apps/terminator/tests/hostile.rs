@@ -70,7 +70,7 @@ fn garbage_is_answered_by_an_alert_and_an_end() {
     ping(&mut self::hello(&server)).expect("others are still served");
 }
 
-/// What a client may send in place of a key share.
+/// Bytes that a client may send in place of a key share.
 #[derive(Debug)]
 struct Forged {
     group: NamedGroup,
@@ -262,7 +262,7 @@ fn the_client_is_told_where_rustls_knows_no_alert() {
     }
 }
 
-/// Where rustls' own alert is another one (RFC 8446, sections 5, 5.1 and 9.2; RFC 5246, sections 7.4.6 and E.1).
+/// Cases in which rustls' own alert is another one (RFC 8446, sections 5, 5.1 and 9.2; RFC 5246, sections 7.4.6 and E.1).
 #[test]
 fn the_alert_is_that_of_the_rfc() {
     let files = Files::new();
@@ -475,7 +475,7 @@ fn broken_records_after_the_handshake_end_the_connection() {
     eventually("counted", || ended(&server, "client") == 1);
 }
 
-/// As docs/running.md says where the answers differ from the RFCs: only rustls can encrypt an alert.
+/// docs/running.md says where the answers differ from the RFCs: only rustls can encrypt an alert.
 #[test]
 fn encrypted_alerts_are_those_of_rustls() {
     let files = Files::new();

@@ -20,7 +20,7 @@ struct Client {
     modern: bool,
 }
 
-/// How one `s_client` fared.
+/// Outcome of one `s_client`.
 struct Outcome {
     served: bool,
     text: String,
@@ -197,7 +197,7 @@ fn curves_of_certificates_are_not_mistaken_for_groups() {
     }
 }
 
-/// Whether a line that begins with `label` names `what`.
+/// Returns whether a line that begins with `label` names `what`.
 fn said(text: &str, label: &str, what: &str) -> bool {
     let what = what.to_ascii_lowercase();
     text.lines()
@@ -205,7 +205,7 @@ fn said(text: &str, label: &str, what: &str) -> bool {
         .any(|rest| rest.to_ascii_lowercase().contains(&what))
 }
 
-/// Whether it says that the key exchange was in `group`, which it knows by several names.
+/// Returns whether it says that the key exchange was in `group`, which it knows by several names.
 fn agreed(text: &str, group: &str) -> bool {
     let names = match group {
         "P-256" => &["prime256v1", "secp256r1"][..],

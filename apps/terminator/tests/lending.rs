@@ -185,7 +185,7 @@ fn workers() -> Vec<Vec<usize>> {
     statuses().iter().filter_map(of_worker).collect()
 }
 
-/// How often a thread of this process has gone to sleep.
+/// Number of times that a thread of this process has gone to sleep.
 fn pauses(thread: &str) -> u64 {
     let statuses = statuses();
     let status = statuses
@@ -196,7 +196,7 @@ fn pauses(thread: &str) -> u64 {
     pauses.parse().expect("a number")
 }
 
-/// What the kernel says of each thread.
+/// The kernel's record of each thread.
 fn statuses() -> Vec<String> {
     let tasks = fs::read_dir("/proc/self/task").expect("/proc");
     let status = |task: std::io::Result<fs::DirEntry>| fs::read_to_string(task.ok()?.path().join("status")).ok();

@@ -12,11 +12,11 @@ use common::named::*;
 use common::*;
 use widelane_terminator::{Backend, CheckKind, Config, HealthCheck, Server};
 
-/// What stands in for the system's resolver. Names that it does not have do not exist.
+/// Stands in for the system's resolver. Names that it does not have do not exist.
 #[derive(Clone, Default)]
 struct Zone(Arc<(Mutex<HashMap<String, How>>, Condvar)>);
 
-/// How a name is answered.
+/// Answer for a name.
 #[derive(Clone)]
 enum How {
     Has(Vec<IpAddr>),

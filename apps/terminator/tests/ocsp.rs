@@ -20,7 +20,7 @@ struct Issuer {
     authority: Authority,
 }
 
-/// What the authority's register says about its certificate.
+/// Entry of the authority's register about its certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entry {
     Good,
@@ -29,7 +29,7 @@ enum Entry {
 }
 
 impl Entry {
-    /// As `openssl ca` keeps it.
+    /// Line of the register in the form of `openssl ca`.
     fn line(self) -> String {
         let serial = SERIAL.map(|byte| format!("{byte:02X}")).concat();
         match self {
@@ -73,14 +73,14 @@ impl Issuer {
         signer.write(&*self.files, "signer");
     }
 
-    /// What `openssl ocsp` answers, signed with the key of this name.
+    /// Answer of `openssl ocsp`, signed with the key of this name.
     fn response(&self, entry: Entry, signer: &str) -> Vec<u8> {
         let folder = self.files.path("");
         openssl::ocsp_response(&folder, "leaf", &entry.line(), signer)
     }
 }
 
-/// What a client sees: the status of the certificate, or that there is no response.
+/// View of a client: the status of the certificate, or that there is no response.
 fn seen(address: SocketAddr, arguments: &[&str]) -> String {
     let mut client = Command::new("openssl");
     client.args(["s_client", "-status", "-servername", "a.example", "-connect"]);
@@ -330,7 +330,7 @@ fn names(responder: &str) -> CustomExtension {
     CustomExtension::from_oid_content(AUTHORITY_INFO_ACCESS, sequence(sequence(access)))
 }
 
-/// How often responses were fetched, and how often that failed.
+/// Number of fetched responses, and of failed fetches.
 fn fetches(server: &Server, certificate: &Certificate) -> [u64; 2] {
     let file = certificate.cert.display();
     ["ok", "failed"].map(|result| {

@@ -1,4 +1,4 @@
-//! What clients begin with: names that are none, and ClientHellos of any size and in any pieces.
+//! First bytes of clients: names that are none, and ClientHellos of any size and in any pieces.
 
 mod common;
 
@@ -73,7 +73,7 @@ fn two_names(files: &Files) -> Config {
     config(vec![listener(echo(), certificates.into())])
 }
 
-/// As nginx and HAProxy serve them, byte for byte.
+/// nginx and HAProxy serve such names in the same way, byte for byte.
 #[test]
 fn names_that_are_none_count_as_none() {
     let files = Files::new();

@@ -265,7 +265,7 @@ fn a_client_that_ends_its_direction_with_its_handshake_hears_the_backend() {
     assert_eq!(unused, 0);
 }
 
-/// What the client has still to send, and close_notify.
+/// Bytes that the client has still to send, and close_notify.
 fn goodbye(stream: &mut Tls) -> Vec<u8> {
     stream.conn.send_close_notify();
     let mut last = Vec::new();

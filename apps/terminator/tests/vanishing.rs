@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::*;
 use widelane_terminator::PlacementChoice;
 
-/// Where a client stops.
+/// Place at which a client stops.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Connected,

@@ -17,7 +17,7 @@ use crate::rules::{Act, Member, Problem, View};
 pub struct Agent {
     link: Link,
     followed: Followed,
-    /// Why the files of the options could not be read again.
+    /// Reason why the files of the options could not be read again.
     unread: Option<String>,
 }
 
@@ -31,15 +31,15 @@ struct Followed {
     fault: Option<Failing>,
     other_rotation: Option<u32>,
     is_clock_wrong: bool,
-    /// Whether clients get tickets that no other machine can decrypt.
+    /// True if clients get tickets that no other machine can decrypt.
     own: bool,
 }
 
 /// A failure that goes on.
 struct Failing {
-    /// What is wrong now.
+    /// Present problem.
     problem: String,
-    /// What was logged of it, each once.
+    /// Texts that were logged, each once.
     told: Vec<String>,
     since: Instant,
 }
@@ -333,38 +333,34 @@ impl Followed {
 
 fn explain(prefix: &str, problem: Problem, act: &Act) -> String {
     let key = format!("{prefix}/{KEYS}");
-    let restores = match act {
-        Act::Write(_) => "; this instance puts the keys from before back",
-        _ => "",
+    let by = |this: &'static str, others: &'static str| match act {
+        Act::Write(_) => this,
+        _ => others,
     };
+    let restores = "; this instance puts the keys from before back";
     match problem {
         Problem::Unreadable(why) => format!(
             "the ticket keys at `{key}` in etcd are refused: {why}; give all machines the same --key-file, \
-             or begin anew with another --prefix, or, if the value is damaged: etcdctl del {key}{restores}"
+             or begin anew with another --prefix, or, if the value is damaged: etcdctl del {key}{}",
+            by(restores, "")
         ),
         Problem::Older => format!(
             "the ticket keys at `{key}` in etcd are older than those in force, as after a backup was \
              restored{}",
-            match act {
-                Act::Write(_) => restores,
-                _ => "; the instance that writes puts newer ones there, or these are taken after two rotations",
-            }
+            by(
+                restores,
+                "; the instance that writes puts newer ones there, or these are taken after two rotations"
+            )
         ),
         Problem::Outdated => format!(
             "the ticket keys at `{key}` in etcd were written too long ago and are not used: etcd has an old value again, \
              or the clock of this machine is wrong; until there are new ones, each instance uses keys of its own{}",
-            match act {
-                Act::Write(_) => "; this instance puts new ones there",
-                _ => "",
-            }
+            by("; this instance puts new ones there", "")
         ),
         Problem::Unchanged => format!(
             "the ticket keys at `{key}` in etcd have not changed for more than two rotations: no instance that writes \
              can be reached, or a stranger keeps the entry `fresh` from expiring{}",
-            match act {
-                Act::Write(_) => "; this instance changes them",
-                _ => "",
-            }
+            by("; this instance changes them", "")
         ),
         Problem::HolderWithoutLease => format!(
             "no instance can change the ticket keys in etcd, because the entry `{prefix}/{HOLDER}` has no lease, which no \
@@ -372,10 +368,7 @@ fn explain(prefix: &str, problem: Problem, act: &Act) -> String {
         ),
         Problem::Gone => format!(
             "the ticket keys at `{key}` are gone from etcd; find out who deletes them{}",
-            match act {
-                Act::Write(_) => restores,
-                _ => "; the instance that writes puts them back",
-            }
+            by(restores, "; the instance that writes puts them back")
         ),
     }
 }
@@ -402,7 +395,7 @@ fn wall() -> u64 {
 
 /// Most seconds by which clocks may differ before a message says so.
 const CLOCK_TOLERANCE: i64 = 30;
-/// How many texts of one failure are logged.
+/// Most texts of one failure that are logged.
 const MOST_TOLD: usize = 8;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);

@@ -130,7 +130,7 @@ const ACTIVE: &str = "active.key";
 const KEY: &str = "key-";
 const END: &str = ".key";
 const FOLLOWED: &str = ".followed";
-/// What drafts of [`widelane_files::replace`] are called.
+/// Beginning of the names of drafts of [`widelane_files::replace`].
 const DRAFT: &str = ".widelane-";
 
 #[cfg(test)]

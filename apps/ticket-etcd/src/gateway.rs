@@ -22,7 +22,7 @@ pub(crate) struct Gateway {
     token: Option<Zeroizing<String>>,
 }
 
-/// What lies at a name.
+/// Value at a name.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) value: Vec<u8>,
@@ -57,7 +57,7 @@ impl Gateway {
         }
     }
 
-    /// What lies at these names at one moment. A member without a majority cannot answer that.
+    /// Reads the values at these names at one moment. A member without a majority cannot answer that.
     pub(crate) fn read(&mut self, names: [&str; 3]) -> Result<[Option<Entry>; 3], String> {
         let ranges = names.map(|name| json!({"request_range": {"key": base64(name)}}));
         entries(&self.call("kv/txn", &json!({"success": ranges}))?)
@@ -76,7 +76,7 @@ impl Gateway {
         lease(&self.call("lease/grant", &json!({"TTL": seconds}))?).map(|(id, _)| id)
     }
 
-    /// Whether a lease lives on, for its whole time again.
+    /// Keeps a lease alive for its whole time again. Returns whether it was.
     pub(crate) fn keep_alive(&mut self, id: i64) -> Result<bool, String> {
         match self.call("lease/keepalive", &json!({"ID": id.to_string()})) {
             Err(error) if error.contains("lease not found") => Ok(false),
@@ -129,7 +129,7 @@ impl Gateway {
     }
 }
 
-/// What an answer says, or the error in it. Behind the first value of a stream there may be more.
+/// Reads an answer, or the error in it. Behind the first value of a stream there may be more.
 pub(crate) fn answer(status: u16, body: &[u8]) -> Result<Value, String> {
     let is_good = (200..300).contains(&status);
     let mut values = serde_json::Deserializer::from_slice(body).into_iter::<Value>();
@@ -213,13 +213,13 @@ fn chain(error: &ureq::Error) -> String {
     plain(&text)
 }
 
-/// What etcd says may be long, and is not trusted.
+/// Shortens a text of etcd, which is not trusted.
 fn plain(text: &str) -> String {
     let plain = |one: char| if one.is_control() { ' ' } else { one };
     text.chars().map(plain).take(LONGEST_TEXT).collect()
 }
 
-/// For each request.
+/// Time limit of each request.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 const OLD_TOKEN: [&str; 2] = ["invalid auth token", "revision of auth store is old"];
 const STRANGE: &str = "it gives no answer of etcd's JSON gateway";
@@ -231,7 +231,7 @@ const LONGEST_TEXT: usize = 500;
 mod tests {
     use super::*;
 
-    /// As etcd 3.4 answers.
+    /// Answers of etcd 3.4.
     #[test]
     fn answers_of_etcd_are_read() {
         let read = |body: &str| answer(200, body.as_bytes()).and_then(|answer| entries(&answer));
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(lease(&ended), Ok((123, 0)));
     }
 
-    /// What is not whole must not pass for an etcd without entries.
+    /// An answer that is not whole must not pass for an etcd without entries.
     #[test]
     fn an_answer_that_is_not_whole_is_an_error() {
         let empty = r#"{"response_range":{}}"#;

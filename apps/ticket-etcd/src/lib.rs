@@ -21,7 +21,7 @@ pub use agent::Agent;
 pub use options::{Options, OptionsError};
 pub use sealed::make_key_file;
 
-/// What fuzz targets reach of the private modules. No part of the interface.
+/// Parts of the private modules for fuzz targets. No part of the interface.
 #[doc(hidden)]
 pub mod fuzzing {
     use crate::gateway;
@@ -38,7 +38,7 @@ pub mod fuzzing {
         Ok((set.generation, set.encrypts, set.keys.len()))
     }
 
-    /// Whether a file has a secret for ticket keys in etcd, or the reason why not.
+    /// Looks for a secret for ticket keys in etcd in a file. The error is why there is none.
     pub fn key_file(file: &[u8]) -> Result<(), String> {
         Secret::parse(file).map(|_| ())
     }

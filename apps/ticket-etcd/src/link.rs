@@ -22,11 +22,11 @@ pub(crate) struct Link {
     open: Option<Gateway>,
     /// The lease under which this instance may write, if it has one.
     lease: Option<i64>,
-    /// When that was kept alive last.
+    /// Time at which the lease was kept alive last.
     kept: Instant,
 }
 
-/// What went wrong at one endpoint.
+/// Failure at one endpoint.
 enum Failure {
     /// No connection, no answer, no leader: another endpoint may do better.
     Here(String),
@@ -34,7 +34,7 @@ enum Failure {
     Everywhere(String),
 }
 
-/// What takes a look, and says what to do. Without one: time passes, and keys may have to be renewed.
+/// Function that takes a look, and says what to do. Without one: time passes, and keys may have to be renewed.
 pub(crate) type Observe<'a> = dyn FnMut(Option<(View, Instant)>) -> Result<Act, String> + 'a;
 
 impl Link {
@@ -213,7 +213,7 @@ impl Link {
     }
 }
 
-/// That a number of an entry has a value, for a transaction.
+/// Condition of a transaction: a number of an entry has a value.
 fn equal(name: &str, target: &str, field: &str, value: i64) -> serde_json::Value {
     json!({"key": name, "target": target, "result": "EQUAL", field: value.to_string()})
 }
@@ -311,9 +311,9 @@ fn host() -> String {
 pub(crate) const KEYS: &str = "keys";
 pub(crate) const HOLDER: &str = "holder";
 const FRESH: &str = "fresh";
-/// How long after its last sign of life another instance may write.
+/// Time after its last sign of life from which another instance may write.
 const LEASE: Duration = Duration::from_secs(10);
-/// What follows from one look: become the holder, write the first set, see it.
+/// Most acts that follow from one look: become the holder, write the first set, see it.
 const MOST_ACTS: usize = 4;
 
 #[cfg(test)]

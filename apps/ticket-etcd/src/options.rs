@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 use crate::sealed::Secret;
 
-/// Where keys come from, and how to ask for them.
+/// Sources of keys, and how to ask them.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Members of etcd, 1 to 16, each `https://HOST:PORT`, or `http://` without TLS.
@@ -175,7 +175,7 @@ fn is_endpoint(endpoint: &str) -> bool {
     })
 }
 
-/// Whether the host is this machine by an address, or by the name that is always its own (RFC 6761, section 6.3).
+/// Returns whether the host is this machine, by an address or by the name that is always its own (RFC 6761, 6.3).
 fn is_loopback(endpoint: &str) -> bool {
     let address = endpoint.parse::<Uri>();
     address.is_ok_and(|address| {

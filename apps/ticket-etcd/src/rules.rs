@@ -1,4 +1,4 @@
-//! Which ticket keys are in force, and what is to be written into etcd: without etcd and without clocks
+//! Rules which ticket keys are in force, and what is to be written into etcd: without etcd and without clocks
 //! of their own, so that tests give both.
 //!
 //! etcd has three entries. `keys` is one [`Set`] of keys, which changes as a whole. `holder` exists while the
@@ -25,9 +25,9 @@ use crate::sealed::Unreadable;
 pub(crate) struct Set {
     /// Grows by one with each change.
     pub(crate) generation: u64,
-    /// When it was written, in seconds since 1970, by the clock of the instance that wrote it.
+    /// Time of writing, in seconds since 1970, by the clock of the instance that wrote it.
     pub(crate) written: u64,
-    /// How long a key encrypts, in seconds.
+    /// Time for which a key encrypts, in seconds.
     pub(crate) rotation: u32,
     /// The place of the key that encrypts. Those before it are past, those after it wait.
     pub(crate) encrypts: Option<u8>,
@@ -37,22 +37,22 @@ pub(crate) struct Set {
 /// A key in a set.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// When it was made, in seconds since 1970, by the clock of the instance that made it.
+    /// Time of making, in seconds since 1970, by the clock of the instance that made it.
     pub(crate) made: u64,
     pub(crate) bytes: KeyBytes,
 }
 
-/// What etcd has at one moment.
+/// State of etcd at one moment.
 #[derive(Debug)]
 pub(crate) struct View {
     /// The set, with the revision of its last change.
     pub(crate) keys: Option<(i64, Result<Set, Unreadable>)>,
-    /// Whether the last change is less than a rotation ago, by etcd's clock.
+    /// True if the last change is less than a rotation ago, by etcd's clock.
     pub(crate) fresh: bool,
     pub(crate) holder: Holder,
 }
 
-/// Who may write.
+/// Instance that may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     None,
@@ -63,7 +63,7 @@ pub(crate) enum Holder {
     WithoutLease,
 }
 
-/// What an instance has to do in etcd. Whether it has worked is seen when etcd is read again.
+/// Task of an instance in etcd. Whether it has worked is seen when etcd is read again.
 #[derive(Debug)]
 pub(crate) enum Act {
     Nothing,
@@ -81,13 +81,13 @@ pub(crate) struct Write {
     /// 0: there is no entry.
     pub(crate) revision: i64,
     pub(crate) set: Set,
-    /// Whether it must not happen while `fresh` exists.
+    /// True if it must not happen while `fresh` exists.
     pub(crate) turn: bool,
-    /// How long `fresh` exists then, in seconds.
+    /// Time for which `fresh` exists then, in seconds.
     pub(crate) fresh: u32,
 }
 
-/// Why the set in etcd is not the one in force.
+/// Reason why the set in etcd is not the one in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Problem {
     Unreadable(Unreadable),
@@ -95,7 +95,7 @@ pub(crate) enum Problem {
     Older,
     /// Written longer ago than [`Set::is_outdated`] allows.
     Outdated,
-    /// It has not changed for more than two rotations.
+    /// The set has not changed for more than two rotations.
     Unchanged,
     /// The entry is gone.
     Gone,
@@ -103,17 +103,17 @@ pub(crate) enum Problem {
     HolderWithoutLease,
 }
 
-/// What one instance knows.
+/// Knowledge of one instance.
 #[derive(Debug)]
 pub(crate) struct Member {
     rotation: Duration,
     held: Option<Held>,
-    /// Since when etcd has had an outdated set at each look, if it has.
+    /// Time since which etcd has had an outdated set at each look, if it has.
     outdated: Option<Instant>,
     own: Own,
-    /// What was wrong when etcd was read last.
+    /// Problem that was found when etcd was read last.
     pub(crate) problem: Option<Problem>,
-    /// Whether this instance is the one that writes.
+    /// True if this instance is the one that writes.
     pub(crate) holds: bool,
     /// By how many seconds this machine's clock is ahead of that of the machine that has written last, if
     /// that could be seen.
@@ -123,9 +123,9 @@ pub(crate) struct Member {
 #[derive(Debug)]
 struct Held {
     set: Set,
-    /// When it was first seen in etcd.
+    /// Time at which it was first seen in etcd.
     since: Instant,
-    /// When it was last seen there.
+    /// Time at which it was last seen there.
     seen: Instant,
     /// The lease under which this instance has seen it, if it could write then.
     under: Option<i64>,
@@ -136,9 +136,9 @@ struct Held {
 struct Own {
     now: Entry,
     before: Option<Entry>,
-    /// Since when `now` encrypts.
+    /// Time since which `now` encrypts.
     since: Instant,
-    /// When it has encrypted last.
+    /// Time at which it has encrypted last.
     used: Instant,
 }
 
@@ -146,7 +146,7 @@ struct Own {
 #[derive(Debug)]
 pub(crate) struct InForce<'a> {
     pub(crate) keys: Vec<&'a Entry>,
-    /// Whether the first one is in etcd.
+    /// True if the first one is in etcd.
     pub(crate) shared: bool,
 }
 
@@ -184,8 +184,8 @@ impl Set {
         Duration::from_secs(self.rotation.into())
     }
 
-    /// Whether it was written so long ago that a stranger has kept it, by a clock that may be wrong by an hour: etcd has
-    /// an old value again, or its keys are held in force by an entry that does not expire.
+    /// Returns whether it was written so long ago that a stranger has kept it, by a clock that may be wrong by an hour:
+    /// etcd has an old value again, or its keys are held in force by an entry that does not expire.
     fn is_outdated(&self, wall: u64) -> bool {
         let lasts = MOST_ROTATIONS * u64::from(self.rotation) + WRONG_CLOCK;
         wall.saturating_sub(self.written) > lasts
@@ -202,8 +202,8 @@ impl Entry {
 }
 
 impl Member {
-    /// An instance that knows nothing of etcd yet. `wall` is its clock in seconds since 1970, which is decides nothing but
-    /// whether a set is outdated.
+    /// An instance that knows nothing of etcd yet. `wall` is its clock in seconds since 1970; it decides only whether
+    /// a set is outdated.
     pub(crate) fn new(rotation: Duration, now: Instant, wall: u64) -> Result<Self, NoKey> {
         Ok(Self {
             rotation,
@@ -392,7 +392,7 @@ impl Member {
         Some((&held.set, now.saturating_duration_since(held.seen)))
     }
 
-    /// Whether a key of etcd encrypts.
+    /// Returns whether a key of etcd encrypts.
     fn is_shared(&self) -> bool {
         let held = self.held.as_ref();
         held.is_some_and(|held| held.set.encrypts.is_some())
@@ -431,19 +431,19 @@ impl Held {
     }
 }
 
-/// How many keys wait in a set.
+/// Number of keys that wait in a set.
 pub(crate) const WAITING: usize = 2;
-/// How many keys that have encrypted still decrypt.
+/// Number of keys that have encrypted and still decrypt.
 pub(crate) const PAST: usize = 2;
 /// Two looks that are further apart do not tell when the set has changed between them.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(15);
-/// How many rotations a set may be old: it lasts one, and an outage of etcd leaves it in force for two.
+/// Most rotations since a set was written: it lasts one, and an outage of etcd leaves it in force for two.
 const MOST_ROTATIONS: u64 = 4;
-/// How wrong a clock may be, in seconds, for a set to be good by it.
+/// Seconds by which a clock may be wrong for a set to be good by it.
 const WRONG_CLOCK: u64 = 3600;
-/// How long clocks that the tickets themselves tolerate may differ in what is outdated: 90 seconds each.
+/// Time for which clocks that the tickets tolerate may differ in what is outdated: 90 seconds each.
 const CLOCKS_APART: Duration = Duration::from_secs(180);
-/// How long the keys of the first set wait, in seconds: many times as long as etcd is not read.
+/// Seconds for which the keys of the first set wait: many times the pause between reads of etcd.
 const LEARNING: u32 = 15;
 
 #[cfg(test)]

@@ -38,13 +38,13 @@ pub(crate) struct Secret(Zeroizing<[u8; SECRET]>);
 /// A value that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unreadable {
-    /// It has not the form of such a value.
+    /// The value has not the form of sealed keys.
     #[error("it is not in the form in which Widelane writes ticket keys")]
     Form,
-    /// It is in a form of a later release.
+    /// The value is in a form of a later release.
     #[error("it has version {0} of the form, and this release knows version {VERSION}")]
     Version(u8),
-    /// It is damaged, or it was encrypted under another secret.
+    /// The value is damaged, or was encrypted under another secret.
     #[error("it does not decrypt under the key of `--key-file`, or it is damaged")]
     Seal,
 }
@@ -152,7 +152,7 @@ pub(crate) fn seal(secret: &Secret, name: &[u8], set: &Set) -> Result<Vec<u8>, N
     Ok([MAGIC, &[VERSION], &nonce, &sealed, tag.as_ref()].concat())
 }
 
-/// What the value of `name` in etcd says.
+/// Opens the value of `name` in etcd.
 pub(crate) fn open(secret: &Secret, name: &[u8], value: &[u8]) -> Result<Set, Unreadable> {
     let rest = value.strip_prefix(MAGIC).ok_or(Unreadable::Form)?;
     let (&version, rest) = rest.split_first().ok_or(Unreadable::Form)?;
@@ -173,7 +173,7 @@ pub(crate) fn open(secret: &Secret, name: &[u8], value: &[u8]) -> Result<Set, Un
     parse(plain).ok_or(Unreadable::Form)
 }
 
-/// What is inside the encryption. Who can write it has the secret; it is checked all the same.
+/// Reads what is inside the encryption. Who can write that has the secret; it is checked all the same.
 pub(crate) fn parse(plain: &[u8]) -> Option<Set> {
     let (generation, rest) = plain.split_first_chunk()?;
     let (written, rest) = rest.split_first_chunk()?;
@@ -219,7 +219,7 @@ const PURPOSE: &[u8] = b"widelane: ticket keys in etcd";
 const SECRET: usize = 32;
 const NONCE: usize = 12;
 const TAG: usize = 16;
-/// What is before the keys.
+/// Length of what is before the keys.
 const FIXED: usize = 8 + 8 + 4 + 1 + 1;
 const ENTRY: usize = 8 + KeyBytes::LENGTH;
 /// No key encrypts.

@@ -1,4 +1,4 @@
-//! Which commit a tree of sources is at, as far as git knows.
+//! The commit of a tree of sources, as far as git knows.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ pub(crate) struct Sources {
     root: PathBuf,
     /// Its files and folders, seen from `root`.
     names: Vec<&'static str>,
-    /// Whether `root` is a working tree: not only a folder in one, as an unpacked archive may be.
+    /// Returns whether `root` is a working tree: not only a folder in one, as an unpacked archive may be.
     is_tree: bool,
 }
 
@@ -59,7 +59,7 @@ impl Sources {
         files.chain(sources).filter(|path| path.exists()).collect()
     }
 
-    /// What git says about a working tree; nothing where there is none.
+    /// Output of git about a working tree; nothing where there is none.
     fn of_tree(&self, arguments: &[&str]) -> Option<String> {
         self.is_tree.then(|| self.git(arguments))?
     }
@@ -86,6 +86,6 @@ pub(crate) fn git(folder: &Path) -> Command {
     command
 }
 
-/// What `widelane` is built from.
+/// Sources of `widelane`.
 pub(crate) const PRODUCT: [&str; 6] = ["Cargo.toml", "Cargo.lock", "crates", "adapters", "apps", "tools"];
 const UNKNOWN: &str = "unknown";

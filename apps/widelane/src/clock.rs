@@ -8,7 +8,7 @@ use widelane_cpu::licence::turbo_of;
 use widelane_engine::Clock;
 use widelane_frequency::{Machine, Profile, Subject, clock as clock_of};
 
-/// What wide code does to the clock of this machine. The named profile or model says it, or else
+/// Effect of wide code on the clock of this machine. The named profile or model says it, or else
 /// the profile that `widelane probe` left. `None`: there is none, and wide code counts as free.
 pub(crate) fn clock(named: Option<&str>) -> Result<Option<Clock>, Failure> {
     if let Some(name) = named {

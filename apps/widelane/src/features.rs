@@ -3,12 +3,12 @@
 use std::sync::LazyLock;
 use widelane_cli::failure::{Failure, unknown_command, unknown_option};
 
-/// How to get a program with `feature`, for the end of a message.
+/// Says how to get a program with `feature`, for the end of a message.
 pub(crate) fn build_in(feature: &str) -> String {
     format!("build it in with: cargo build --release -p widelane --features {feature}")
 }
 
-/// Where a command or an option is that clap did not find, if another build or program has it.
+/// Says where a command or an option is that clap did not find, if another build or program has it.
 pub(crate) fn elsewhere(error: &clap::Error) -> Option<Failure> {
     if let Some(option) = unknown_option(error) {
         let (_, there) = OPTIONS.iter().find(|(name, _)| *name == option)?;
@@ -29,7 +29,7 @@ pub(crate) fn elsewhere(error: &clap::Error) -> Option<Failure> {
         .then(|| Failure::Usage(format!("`{name}` is not in this build; {}", build_in("instruments"))))
 }
 
-/// What `--version` prints: the version, the commit, and the optional parts that are in this
+/// Text of `--version`: the version, the commit, and the optional parts that are in this
 /// program.
 pub(crate) fn long_version() -> &'static str {
     // A program has one set of features; clap wants the text for as long as it runs.

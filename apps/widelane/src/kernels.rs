@@ -1,11 +1,11 @@
 //! `widelane kernels`: instruction counts and proofs of the kernels.
 
-use serde::Serialize;
+use crate::object::object;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
-use widelane_lanes::{ArraySpec, Definition, Kernel, Proof, Report, Target};
+use widelane_lanes::{ArraySpec, Definition, Kernel, Proof, Target};
 use widelane_text::{columns, json_line};
 
 /// Print the vector kernels: instruction mix, licence level, port bounds and proof
@@ -45,11 +45,10 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         ))),
     });
     let proved = proved.collect::<Result<Vec<_>, _>>()?;
-    if args.json {
-        output::print(&lines(&proved)?)
-    } else {
-        output::print(&table(&proved))
-    }
+    output::print(&match args.json {
+        true => proved.iter().map(line).collect(),
+        false => table(&proved),
+    })
 }
 
 fn measure(json: bool) -> Result<(), Failure> {
@@ -85,81 +84,27 @@ fn measure(json: bool) -> Result<(), Failure> {
     output::print(&text)
 }
 
-/// One kernel at one target.
-#[derive(Serialize)]
-struct Line {
-    kernel: String,
-    target: &'static str,
-    /// What users should know about the target.
-    caveat: Option<&'static str>,
-    symbol: String,
-    formula: &'static str,
-    reference: &'static str,
-    arrays: Vec<ArrayLine>,
-    lanes: usize,
-    instructions: usize,
-    multiply_adds: usize,
-    multiplies: usize,
-    simple: usize,
-    loads: usize,
-    stores: usize,
-    moves: usize,
-    spills: usize,
-    spill_slots: usize,
-    licence: String,
-    multiply_bound_cycles: usize,
-    shared_bound_cycles: usize,
-    widest_bits: u32,
-    claims: Vec<Claim>,
-}
-
-/// One array of a kernel.
-#[derive(Serialize)]
-struct ArrayLine {
-    name: &'static str,
-    vectors: usize,
-    holds: String,
-    written: bool,
-    shared: bool,
-    secret: bool,
-}
-
-fn array(spec: &ArraySpec) -> ArrayLine {
-    ArrayLine {
-        name: spec.name,
-        vectors: spec.len,
-        holds: spec.holds.to_string(),
-        written: spec.written,
-        shared: spec.shared,
-        secret: spec.secret,
-    }
-}
-
-/// What the proof takes from the source without a proof.
-#[derive(Serialize)]
-struct Claim {
-    bits: u32,
-    why: &'static str,
-}
-
-fn lines(proved: &[(Kernel, Target, Proof)]) -> Result<String, Failure> {
-    let mut lines = String::new();
-    for (kernel, target, proof) in proved {
-        lines.push_str(&json_line(&line(*kernel, *target, proof)));
-    }
-    Ok(lines)
-}
-
-fn line(kernel: Kernel, target: Target, proof: &Proof) -> Line {
-    let report: Report = kernel.report(target);
-    Line {
+/// One kernel at one target, for programs.
+fn line((kernel, target, proof): &(Kernel, Target, Proof)) -> String {
+    let report = kernel.report(*target);
+    let array = |spec: &ArraySpec| {
+        object! {
+            name: spec.name,
+            vectors: spec.len,
+            holds: spec.holds.to_string(),
+            written: spec.written,
+            shared: spec.shared,
+            secret: spec.secret,
+        }
+    };
+    json_line(&object! {
         kernel: kernel.name(),
         target: target.name(),
         caveat: target.caveat(),
-        symbol: kernel.symbol(target),
+        symbol: kernel.symbol(*target),
         formula: kernel.formula(),
         reference: kernel.reference(),
-        arrays: kernel.arrays(target.lanes()).iter().map(array).collect(),
+        arrays: kernel.arrays(target.lanes()).iter().map(array).collect::<Vec<_>>(),
         lanes: target.lanes(),
         instructions: report.instructions,
         multiply_adds: report.multiply_adds,
@@ -174,31 +119,32 @@ fn line(kernel: Kernel, target: Target, proof: &Proof) -> Line {
         multiply_bound_cycles: report.multiply_bound_cycles(),
         shared_bound_cycles: report.shared_bound_cycles(),
         widest_bits: proof.widest_bits,
-        claims: proof.claims.iter().map(|&(bits, why)| Claim { bits, why }).collect(),
-    }
+        claims: proof.claims.iter().map(|&(bits, why)| object! { bits, why }).collect::<Vec<_>>(),
+    })
 }
 
 fn table(proved: &[(Kernel, Target, Proof)]) -> String {
     let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
     let mut claims = BTreeMap::<(&str, u32), Vec<String>>::new();
     for (kernel, target, proof) in proved {
-        let line = line(*kernel, *target, proof);
-        rows.push(vec![
-            line.kernel.to_owned(),
-            line.target.to_owned(),
-            line.instructions.to_string(),
-            line.multiply_adds.to_string(),
-            line.multiplies.to_string(),
-            line.simple.to_string(),
-            line.loads.to_string(),
-            line.stores.to_string(),
-            line.moves.to_string(),
-            line.spills.to_string(),
-            line.licence,
-            line.multiply_bound_cycles.to_string(),
-            line.shared_bound_cycles.to_string(),
-            line.widest_bits.to_string(),
-        ]);
+        let report = kernel.report(*target);
+        let counts = [
+            report.instructions,
+            report.multiply_adds,
+            report.multiplies,
+            report.simple,
+            report.loads,
+            report.stores,
+            report.moves,
+            report.spills,
+        ];
+        let bounds = [report.multiply_bound_cycles(), report.shared_bound_cycles()];
+        let mut row = vec![kernel.name(), target.name().to_owned()];
+        row.extend(counts.map(|count| count.to_string()));
+        row.push(report.licence.to_string());
+        row.extend(bounds.map(|cycles| cycles.to_string()));
+        row.push(proof.widest_bits.to_string());
+        rows.push(row);
         for &(bits, why) in &proof.claims {
             let kernels = claims.entry((why, bits)).or_default();
             if !kernels.contains(&kernel.name()) {
@@ -305,12 +251,9 @@ mod tests {
     fn a_row_states_bounds_and_secrets_of_the_arrays() {
         let is_wanted = |kernel: &Kernel| kernel.name() == "base25519add";
         let kernel = Kernel::all().into_iter().find(is_wanted).unwrap();
-        let line = line(
-            kernel,
-            Target::Avx512Ifma256,
-            &kernel.prove(Target::Avx512Ifma256).unwrap(),
-        );
-        let line = serde_json::to_value(line).unwrap();
+        let proof = kernel.prove(Target::Avx512Ifma256).unwrap();
+        let line = line(&(kernel, Target::Avx512Ifma256, proof));
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
         let array = |name, vectors, holds, [written, shared, secret]: [bool; 3]| {
             serde_json::json!({
                 "name": name, "vectors": vectors, "holds": holds,

@@ -25,6 +25,8 @@ mod kernels;
 mod load;
 mod log;
 #[cfg(feature = "instruments")]
+mod object;
+#[cfg(feature = "instruments")]
 mod probe;
 #[cfg(feature = "instruments")]
 mod run;
@@ -82,7 +84,7 @@ enum Command {
     Instrument(instruments::Command),
 }
 
-/// What the program understands: all sub-commands with their options and texts.
+/// Interface of the program: all sub-commands with their options and texts.
 pub fn command() -> clap::Command {
     Cli::command()
 }

@@ -28,173 +28,160 @@ pub(crate) struct Args {
     #[arg(value_name = "ADDR:PORT")]
     target: String,
 
-    /// Closed loop: keep N connections in flight [default: 16]
-    #[arg(long, short, value_name = "N", help_heading = "Load")]
-    concurrency: Option<usize>,
+    #[command(flatten)]
+    load: Load,
 
-    /// Open loop: start R connections a second, whatever the server does; latencies count from
-    /// the intended start
-    #[arg(long, short, value_name = "R", conflicts_with = "concurrency", help_heading = "Load")]
-    rate: Option<f64>,
+    #[command(flatten)]
+    handshake: Handshake,
 
-    /// Start connections of an open loop at random (exponential) intervals, not at even ones
-    #[arg(long, requires = "rate", help_heading = "Load")]
-    poisson: bool,
-
-    /// Measure for S seconds
-    #[arg(
-        long,
-        short,
-        value_name = "S",
-        default_value = "10",
-        value_parser = values::seconds,
-        help_heading = "Load"
-    )]
-    duration: Duration,
-
-    /// Run for S seconds before measuring [default: 1, or 0 with --count or --hold]
-    #[arg(long, value_name = "S", value_parser = values::seconds, help_heading = "Load")]
-    warmup: Option<Duration>,
-
-    /// End after N connections, warm-up included
-    #[arg(long, value_name = "N", help_heading = "Load")]
-    count: Option<u64>,
-
-    /// Give up on a connection after S seconds
-    #[arg(
-        long,
-        value_name = "S",
-        default_value = "10",
-        value_parser = values::seconds,
-        help_heading = "Load"
-    )]
-    timeout: Duration,
-
-    /// Clients that fail or give up try again up to N times, after 0.1 s, 0.2 s, 0.4 s, ...
-    #[arg(long, value_name = "N", default_value = "0", help_heading = "Load")]
-    retries: u32,
-
-    /// Start R connections a second from second F of the measured time on, for S seconds
-    #[arg(
-        long,
-        value_name = "R@F+S",
-        requires = "rate",
-        value_parser = storm,
-        help_heading = "Load"
-    )]
-    storm: Option<Storm>,
-
-    /// Let the rate rise evenly to that of --storm
-    #[arg(long, requires = "storm", help_heading = "Load")]
-    ramp: bool,
-
-    /// Threads of the generator [default: one for each of --cpus, else 1]
-    #[arg(long, value_name = "N", help_heading = "Load")]
-    threads: Option<usize>,
-
-    /// Pin the threads to these CPUs, like 0,2-3
-    #[arg(long, value_name = "LIST", value_parser = Cpus::named, help_heading = "Load")]
-    cpus: Option<Cpus>,
-
-    /// Batch the generator's own public-key operations [default: on]
-    #[arg(long, value_name = "on|off", help_heading = "Load")]
-    batching: Option<Switch>,
-
-    /// Do not try one connection before the run
-    #[arg(long, help_heading = "Load")]
-    no_preflight: bool,
-
-    /// Offer only this TLS version: 1.2 or 1.3 [default: both]
-    #[arg(long, value_name = "VERSION", help_heading = "Handshake")]
-    tls: Option<Version>,
-
-    /// Key exchange group: x25519, p256, p384, x25519mlkem768, … Several may be given; a key
-    /// share is sent for the first
-    #[arg(
-        long,
-        value_name = "G",
-        value_delimiter = ',',
-        default_value = "x25519,p256,p384",
-        help_heading = "Handshake"
-    )]
-    group: Vec<Group>,
-
-    /// Offer only these signature algorithms, like rsa_pss_rsae_sha256
-    #[arg(long, value_name = "ALG", value_delimiter = ',', help_heading = "Handshake")]
-    sigalg: Vec<SignatureAlgorithm>,
-
-    /// Offer only these cipher suites, like TLS_AES_128_GCM_SHA256
-    #[arg(long, value_name = "SUITE", value_delimiter = ',', help_heading = "Handshake")]
-    cipher: Vec<Suite>,
-
-    /// Offer these application protocols, like http/1.1
-    #[arg(long, value_name = "PROTOCOL", value_delimiter = ',', help_heading = "Handshake")]
-    alpn: Vec<String>,
-
-    /// Resume sessions with the server's tickets [default: every handshake is a full one]
-    #[arg(long, help_heading = "Handshake")]
-    resume: bool,
-
-    /// Name for SNI, which must be in the certificate [default: from ADDR]
-    #[arg(long, value_name = "NAME", help_heading = "Handshake")]
-    server_name: Option<String>,
-
-    /// Check neither certificate nor signature, which costs the client least
-    #[arg(long, short = 'k', help_heading = "Handshake")]
-    insecure: bool,
-
-    /// Trust the certificates in this PEM file [default: the system's]
-    #[arg(long, value_name = "FILE", conflicts_with = "insecure", help_heading = "Handshake")]
-    ca: Option<PathBuf>,
-
-    /// Show this certificate to servers that ask for one (PEM, leaf first)
-    #[arg(long, value_name = "FILE", requires = "key", help_heading = "Handshake")]
-    certificate: Option<PathBuf>,
-
-    /// Private key of --certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "certificate", help_heading = "Handshake")]
-    key: Option<PathBuf>,
-
-    /// Begin in plain text and ask for TLS, as clients of this protocol do: smtp, imap, postgres
-    #[arg(long, value_name = "PROTOCOL", help_heading = "Handshake")]
-    starttls: Option<StartTls>,
-
-    /// GET this path over HTTP/1.1 after the handshake
-    #[arg(long, value_name = "PATH", help_heading = "Afterwards")]
-    get: Option<String>,
-
-    /// Send this after the handshake; \r, \n, \\ and \xHH are bytes
-    #[arg(long, value_name = "TEXT", value_parser = bytes, requires = "expect", help_heading = "Afterwards")]
-    send: Option<Bytes>,
-
-    /// Succeed when the server has sent this, written as for --send
-    #[arg(
-        long,
-        value_name = "TEXT",
-        value_parser = bytes,
-        conflicts_with_all = ["get", "hold"],
-        help_heading = "Afterwards"
-    )]
-    expect: Option<Bytes>,
-
-    /// Keep connections open and idle until the end
-    #[arg(long, conflicts_with = "get", help_heading = "Afterwards")]
-    hold: bool,
-
-    /// After the server's close, send a reset or a FIN (a reset leaves no socket in TIME_WAIT); or
-    /// reset abruptly, right after the last flight and without close_notify
-    #[arg(
-        long,
-        value_name = "HOW",
-        default_value = "reset",
-        value_parser = ["reset", "fin", "abrupt"],
-        help_heading = "Afterwards"
-    )]
-    close: String,
+    #[command(flatten)]
+    afterwards: Afterwards,
 
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// Options of the connections that are started.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Load")]
+struct Load {
+    /// Closed loop: keep N connections in flight [default: 16]
+    #[arg(long, short, value_name = "N")]
+    concurrency: Option<usize>,
+
+    /// Open loop: start R connections a second, whatever the server does; latencies count from
+    /// the intended start
+    #[arg(long, short, value_name = "R", conflicts_with = "concurrency")]
+    rate: Option<f64>,
+
+    /// Start connections of an open loop at random (exponential) intervals, not at even ones
+    #[arg(long, requires = "rate")]
+    poisson: bool,
+
+    /// Measure for S seconds
+    #[arg(long, short, value_name = "S", default_value = "10", value_parser = values::seconds)]
+    duration: Duration,
+
+    /// Run for S seconds before measuring [default: 1, or 0 with --count or --hold]
+    #[arg(long, value_name = "S", value_parser = values::seconds)]
+    warmup: Option<Duration>,
+
+    /// End after N connections, warm-up included
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+
+    /// Give up on a connection after S seconds
+    #[arg(long, value_name = "S", default_value = "10", value_parser = values::seconds)]
+    timeout: Duration,
+
+    /// Clients that fail or give up try again up to N times, after 0.1 s, 0.2 s, 0.4 s, ...
+    #[arg(long, value_name = "N", default_value = "0")]
+    retries: u32,
+
+    /// Start R connections a second from second F of the measured time on, for S seconds
+    #[arg(long, value_name = "R@F+S", requires = "rate", value_parser = storm)]
+    storm: Option<Storm>,
+
+    /// Let the rate rise evenly to that of --storm
+    #[arg(long, requires = "storm")]
+    ramp: bool,
+
+    /// Threads of the generator [default: one for each of --cpus, else 1]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+
+    /// Pin the threads to these CPUs, like 0,2-3
+    #[arg(long, value_name = "LIST", value_parser = Cpus::named)]
+    cpus: Option<Cpus>,
+
+    /// Batch the generator's own public-key operations [default: on]
+    #[arg(long, value_name = "on|off")]
+    batching: Option<Switch>,
+
+    /// Do not try one connection before the run
+    #[arg(long)]
+    no_preflight: bool,
+}
+
+/// Options of a handshake.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Handshake")]
+struct Handshake {
+    /// Offer only this TLS version: 1.2 or 1.3 [default: both]
+    #[arg(long, value_name = "VERSION")]
+    tls: Option<Version>,
+
+    /// Key exchange group: x25519, p256, p384, x25519mlkem768, … Several may be given; a key
+    /// share is sent for the first
+    #[arg(long, value_name = "G", value_delimiter = ',', default_value = "x25519,p256,p384")]
+    group: Vec<Group>,
+
+    /// Offer only these signature algorithms, like rsa_pss_rsae_sha256
+    #[arg(long, value_name = "ALG", value_delimiter = ',')]
+    sigalg: Vec<SignatureAlgorithm>,
+
+    /// Offer only these cipher suites, like TLS_AES_128_GCM_SHA256
+    #[arg(long, value_name = "SUITE", value_delimiter = ',')]
+    cipher: Vec<Suite>,
+
+    /// Offer these application protocols, like http/1.1
+    #[arg(long, value_name = "PROTOCOL", value_delimiter = ',')]
+    alpn: Vec<String>,
+
+    /// Resume sessions with the server's tickets [default: every handshake is a full one]
+    #[arg(long)]
+    resume: bool,
+
+    /// Name for SNI, which must be in the certificate [default: from ADDR]
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<String>,
+
+    /// Check neither certificate nor signature, which costs the client least
+    #[arg(long, short = 'k')]
+    insecure: bool,
+
+    /// Trust the certificates in this PEM file [default: the system's]
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    ca: Option<PathBuf>,
+
+    /// Show this certificate to servers that ask for one (PEM, leaf first)
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+
+    /// Private key of --certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+
+    /// Begin in plain text and ask for TLS, as clients of this protocol do: smtp, imap, postgres
+    #[arg(long, value_name = "PROTOCOL")]
+    starttls: Option<StartTls>,
+}
+
+/// Options of what follows a handshake.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Afterwards")]
+struct Afterwards {
+    /// GET this path over HTTP/1.1 after the handshake
+    #[arg(long, value_name = "PATH")]
+    get: Option<String>,
+
+    /// Send this after the handshake; \r, \n, \\ and \xHH are bytes
+    #[arg(long, value_name = "TEXT", value_parser = bytes, requires = "expect")]
+    send: Option<Bytes>,
+
+    /// Succeed when the server has sent this, written as for --send
+    #[arg(long, value_name = "TEXT", value_parser = bytes, conflicts_with_all = ["get", "hold"])]
+    expect: Option<Bytes>,
+
+    /// Keep connections open and idle until the end
+    #[arg(long, conflicts_with = "get")]
+    hold: bool,
+
+    /// After the server's close, send a reset or a FIN (a reset leaves no socket in TIME_WAIT); or
+    /// reset abruptly, right after the last flight and without close_notify
+    #[arg(long, value_name = "HOW", default_value = "reset", value_parser = ["reset", "fin", "abrupt"])]
+    close: String,
 }
 
 /// Runs it. Status 1 also if no handshake completed.
@@ -236,66 +223,70 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 
 fn plan(args: Args) -> Result<Plan, Failure> {
     let mut plan = Plan::new(&args.target).map_err(failure)?;
-    if let Some(name) = args.server_name {
+    let Args {
+        load,
+        handshake,
+        afterwards,
+        ..
+    } = args;
+    if let Some(name) = handshake.server_name {
         plan.server_name = name;
     }
-    let spacing = if args.poisson { Spacing::Poisson } else { Spacing::Even };
-    match (args.concurrency, args.rate) {
+    let spacing = if load.poisson { Spacing::Poisson } else { Spacing::Even };
+    match (load.concurrency, load.rate) {
         (Some(n), _) => plan.arrivals = Arrivals::Concurrency(n),
         (None, Some(per_second)) => {
             plan.arrivals = Arrivals::Rate {
                 per_second,
                 spacing,
-                storm: args.storm.map(|storm| Storm {
-                    ramp: args.ramp,
+                storm: load.storm.map(|storm| Storm {
+                    ramp: load.ramp,
                     ..storm
                 }),
             }
         }
         (None, None) => {}
     }
-    plan.duration = args.duration;
+    plan.duration = load.duration;
     // With few connections, or connections that start once and are held, a warm-up would leave
     // none for the measurement.
-    let brief = args.count.is_some() || args.hold;
-    plan.warmup = match args.warmup {
+    let brief = load.count.is_some() || afterwards.hold;
+    plan.warmup = match load.warmup {
         Some(warmup) => warmup,
         None if brief => Duration::ZERO,
         None => plan.warmup,
     };
-    plan.limit = args.count;
-    plan.timeout = args.timeout;
-    plan.retries = args.retries;
-    plan.cpus = args.cpus.unwrap_or_default();
-    plan.threads = args.threads.unwrap_or(plan.cpus.count().max(1));
-    plan.preflight = !args.no_preflight;
-    plan.batching = args.batching != Some(Switch::Off);
-    plan.offer.version = args.tls;
-    plan.offer.groups = args.group;
-    plan.offer.signature_algorithms = args.sigalg;
-    plan.offer.suites = args.cipher;
-    plan.offer.alpn = args.alpn;
-    plan.offer.resume = args.resume;
-    plan.offer.trust = match args.ca {
-        _ if args.insecure => Trust::Unchecked,
+    plan.limit = load.count;
+    plan.timeout = load.timeout;
+    plan.retries = load.retries;
+    plan.cpus = load.cpus.unwrap_or_default();
+    plan.threads = load.threads.unwrap_or(plan.cpus.count().max(1));
+    plan.preflight = !load.no_preflight;
+    plan.batching = load.batching != Some(Switch::Off);
+    plan.offer.version = handshake.tls;
+    plan.offer.groups = handshake.group;
+    plan.offer.signature_algorithms = handshake.sigalg;
+    plan.offer.suites = handshake.cipher;
+    plan.offer.alpn = handshake.alpn;
+    plan.offer.resume = handshake.resume;
+    plan.offer.trust = match handshake.ca {
+        _ if handshake.insecure => Trust::Unchecked,
         Some(file) => Trust::File(file),
         None => Trust::System,
     };
-    plan.offer.identity = args
-        .certificate
-        .zip(args.key)
-        .map(|(certificate, key)| Identity { certificate, key });
-    plan.starttls = args.starttls;
-    plan.after = match (args.get, args.expect) {
+    let identity = handshake.certificate.zip(handshake.key);
+    plan.offer.identity = identity.map(|(certificate, key)| Identity { certificate, key });
+    plan.starttls = handshake.starttls;
+    plan.after = match (afterwards.get, afterwards.expect) {
         (Some(path), _) => After::Get(path),
         (_, Some(Bytes(expect))) => After::Exchange {
-            send: args.send.map_or_else(Vec::new, |Bytes(send)| send),
+            send: afterwards.send.map_or_else(Vec::new, |Bytes(send)| send),
             expect,
         },
-        _ if args.hold => After::Hold,
+        _ if afterwards.hold => After::Hold,
         _ => After::Close,
     };
-    plan.close = match &*args.close {
+    plan.close = match &*afterwards.close {
         "fin" => Close::Fin,
         "abrupt" => Close::Abrupt,
         _ => Close::Reset,
@@ -418,7 +409,7 @@ Latencies and errors are those of the connections whose intended start is in the
 handshakes/s counts the handshakes done in that time. Exit status 1 if no handshake completed.";
 
 const PATIENCE_WITHOUT_PROGRESS: Duration = Duration::from_secs(2);
-/// As shells report a process killed by SIGINT.
+/// Status by which shells report a process killed by SIGINT.
 const STATUS_KILLED: i32 = 130;
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(crate) fn start() {
     let _ = tracing_subscriber::registry().with(lines).with(levels).try_init();
 }
 
-/// What `RUST_LOG` asks for, like `debug` or `info,widelane_terminator=debug`; `info` if it is not
+/// Levels that `RUST_LOG` asks for, like `debug` or `info,widelane_terminator=debug`; `info` if it is not
 /// set or cannot be read. (Filters by span would need regular expressions: a minute of building.)
 fn levels(wanted: Option<&str>) -> Targets {
     let wanted = wanted.filter(|text| !text.is_empty());

@@ -71,10 +71,8 @@ fn ran(args: Args) -> Result<u8, Failure> {
         }
     }
     let mut tell = |event| {
-        if (args.verbose || args.shared.json)
-            && let Ok(text) = event_text(&event, args.shared.json, false)
-        {
-            output::complain(&text);
+        if args.verbose || args.shared.json {
+            output::complain(&event_text(&event, args.shared.json, false));
         }
     };
     let (program, arguments) = args
@@ -92,7 +90,7 @@ fn ran(args: Args) -> Result<u8, Failure> {
         ended => ended.map_err(failed)?,
     };
     if args.verbose || args.shared.json {
-        output::complain(&summary_text(&ended.summary, args.shared.json, false)?);
+        output::complain(&summary_text(&ended.summary, args.shared.json, false));
     }
     Ok(ended.status)
 }

@@ -1,7 +1,7 @@
 //! `widelane scan`: wide code in a program, a library or a running process.
 
-use clap::ValueEnum;
-use serde::Serialize;
+use crate::object::object;
+use crate::values::one_of;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use widelane_cli::failure::Failure;
@@ -18,8 +18,8 @@ pub(crate) struct Args {
     target: PathBuf,
 
     /// Show at least functions of this class; 256-heavy and 512-light ask for the same licence
-    #[arg(long, value_enum, value_name = "CLASS", default_value = "256-heavy")]
-    from: From,
+    #[arg(long, value_name = "CLASS", default_value = "256-heavy", value_parser = one_of(CLASSES))]
+    from: Class,
 
     /// Show at most this many functions of a file; 0 shows all
     #[arg(long, value_name = "N", default_value_t = 40)]
@@ -35,45 +35,16 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The lightest class that is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum From {
-    /// Any use of 256-bit registers
-    #[value(name = "256-light")]
-    Light256,
-    /// 256-bit multiplications and floating-point arithmetic
-    #[value(name = "256-heavy")]
-    Heavy256,
-    /// Any use of 512-bit registers
-    #[value(name = "512-light")]
-    Light512,
-    /// 512-bit multiplications and floating-point arithmetic
-    #[value(name = "512-heavy")]
-    Heavy512,
-}
-
-impl From {
-    fn class(self) -> Class {
-        match self {
-            Self::Light256 => Class::Light256,
-            Self::Heavy256 => Class::Heavy256,
-            Self::Light512 => Class::Light512,
-            Self::Heavy512 => Class::Heavy512,
-        }
-    }
-}
-
 /// Runs it.
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let (images, skipped) = scan(&args.target)?;
     for error in skipped {
         output::complain(&format!("widelane: skipped: {error}\n"));
     }
-    if args.json {
-        output::print(&lines(&images, &args)?)
-    } else {
-        output::print(&tables(&images, &args))
-    }
+    output::print(&match args.json {
+        true => lines(&images, &args),
+        false => tables(&images, &args),
+    })
 }
 
 /// A target of digits alone is a process, unless there is a file of that name.
@@ -89,37 +60,13 @@ fn scan(target: &Path) -> Result<(Vec<Image>, Vec<ScanError>), Failure> {
     }
 }
 
-/// One function, for programs.
-#[derive(Serialize)]
-struct Line<'a> {
-    file: &'a Path,
-    function: Option<&'a str>,
-    near: Option<&'a str>,
-    used_by: &'a [String],
-    address: String,
-    bytes: u64,
-    class: &'static str,
-    level: Option<&'static str>,
-    scalar: u64,
-    #[serde(rename = "128")]
-    vector128: u64,
-    #[serde(rename = "256-light")]
-    light256: u64,
-    #[serde(rename = "256-heavy")]
-    heavy256: u64,
-    #[serde(rename = "512-light")]
-    light512: u64,
-    #[serde(rename = "512-heavy")]
-    heavy512: u64,
-    digit_products: u64,
-}
-
-fn lines(images: &[Image], args: &Args) -> Result<String, Failure> {
+/// A line for each function, for programs.
+fn lines(images: &[Image], args: &Args) -> String {
     let mut text = String::new();
     for image in images {
         for function in shown(image, args) {
             let [scalar, vector128, light256, heavy256, light512, heavy512] = function.counts;
-            let line = Line {
+            text.push_str(&json_line(&object! {
                 file: &image.path,
                 function: function.name.as_deref(),
                 near: function.near.as_deref(),
@@ -129,17 +76,21 @@ fn lines(images: &[Image], args: &Args) -> Result<String, Failure> {
                 class: function.class().name(),
                 level: function.level(args.generation).map(Level::name),
                 scalar,
+                #[serde(rename = "128")]
                 vector128,
+                #[serde(rename = "256-light")]
                 light256,
+                #[serde(rename = "256-heavy")]
                 heavy256,
+                #[serde(rename = "512-light")]
                 light512,
+                #[serde(rename = "512-heavy")]
                 heavy512,
                 digit_products: function.digit_products,
-            };
-            text.push_str(&json_line(&line));
+            }));
         }
     }
-    Ok(text)
+    text
 }
 
 fn tables(images: &[Image], args: &Args) -> String {
@@ -151,7 +102,7 @@ fn tables(images: &[Image], args: &Args) -> String {
             "{}: {wide} of {} functions have code of class {} or heavier{}",
             escaped(&image.path.to_string_lossy()),
             image.examined,
-            args.from.class(),
+            args.from,
             if image.symbols { "" } else { " (no local symbols)" },
         );
         if wide == 0 {
@@ -194,12 +145,12 @@ fn tables(images: &[Image], args: &Args) -> String {
 
 /// Functions that are heavy enough.
 fn wide<'a>(image: &'a Image, args: &Args) -> impl Iterator<Item = &'a Function> {
-    let from = args.from.class();
+    let from = args.from;
     let wide = move |function: &&Function| function.class() >= from;
     image.functions.iter().filter(wide)
 }
 
-/// Those of them that are shown.
+/// Functions that are shown.
 fn shown<'a>(image: &'a Image, args: &Args) -> impl Iterator<Item = &'a Function> {
     let most = if args.limit == 0 || args.json {
         usize::MAX
@@ -209,7 +160,7 @@ fn shown<'a>(image: &'a Image, args: &Args) -> impl Iterator<Item = &'a Function
     wide(image, args).take(most)
 }
 
-/// What is known of who leads to a function says more than what lies beside it.
+/// Name of a function. One that leads to it says more than what lies beside it.
 fn title(function: &Function) -> String {
     let mut title = match (&function.name, &*function.used_by, &function.near) {
         (Some(name), _, _) => name.clone(),
@@ -229,6 +180,22 @@ fn generation(text: &str) -> Result<Generation, String> {
     let unknown = |()| format!("no generation of that name; there are {}", names());
     text.parse().map_err(unknown)
 }
+
+/// The lightest classes that can be shown.
+const CLASSES: [(&str, &str, Class); 4] = [
+    ("256-light", "Any use of 256-bit registers", Class::Light256),
+    (
+        "256-heavy",
+        "256-bit multiplications and floating-point arithmetic",
+        Class::Heavy256,
+    ),
+    ("512-light", "Any use of 512-bit registers", Class::Light512),
+    (
+        "512-heavy",
+        "512-bit multiplications and floating-point arithmetic",
+        Class::Heavy512,
+    ),
+];
 
 const EXAMPLES: &str = "\
 Examples:

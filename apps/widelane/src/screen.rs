@@ -18,7 +18,7 @@ pub(crate) fn ending_signals() -> impl Iterator<Item = i32> {
     [SIGHUP, SIGINT, SIGTERM].into_iter().filter(heard)
 }
 
-/// Whether standard output is a terminal on which a picture can replace the one before.
+/// Returns whether standard output is a terminal on which a picture can replace the one before.
 pub(crate) fn is_renewable() -> bool {
     let term = std::env::var_os("TERM").unwrap_or_default();
     stdout().is_terminal() && !term.is_empty() && term != "dumb"
@@ -26,7 +26,7 @@ pub(crate) fn is_renewable() -> bool {
 
 /// Shows tables until a key or a signal ends it.
 pub(crate) struct Screen {
-    /// Whether tables replace each other.
+    /// True if tables replace each other.
     live: bool,
     /// Becomes readable at SIGHUP, SIGINT and SIGTERM.
     signals: UnixStream,
@@ -54,7 +54,7 @@ impl Screen {
         Ok(Self { live, signals, keys })
     }
 
-    /// Whether tables replace each other.
+    /// Returns whether tables replace each other.
     pub(crate) fn is_live(&self) -> bool {
         self.live
     }

@@ -169,7 +169,7 @@ fn who_computes(backend: &str) -> String {
     }
 }
 
-/// Where the configuration comes from, at the start and again at every reload.
+/// Source of the configuration, at the start and again at every reload.
 enum Source {
     File(PathBuf),
     /// Flags stay as they are, but the files that they name may have changed.

@@ -217,7 +217,7 @@ fn inspect(pid: u32) -> Result<(), Failure> {
     }
 }
 
-/// Who computes what on this machine, and why: one line for each operation, as the provider measures and
+/// Says who computes what on this machine, and why: one line for each operation, as the provider measures and
 /// decides it. Empty if there is no program with OpenSSL to load it, and if the provider does not start.
 fn decisions(config: &Path) -> String {
     let run = || {
@@ -290,7 +290,7 @@ fn carry_out(args: &Args, server: &Server, plan: &Plan<'_>, question: &str) -> R
     output::print(&text)
 }
 
-/// What the administrator must do for the files to have an effect.
+/// Says what the administrator must do for the files to have an effect.
 fn left_to_do(server: &Server, undone: bool, systemd: bool) -> String {
     match (systemd, undone) {
         (true, _) => {
@@ -333,23 +333,8 @@ fn config_by_hand(args: &Args, server: &Server) -> Result<PathBuf, Failure> {
 }
 
 fn setup(args: &Args, server: &Server, root: &Root) -> Result<Setup, Failure> {
-    let options = Options::new(args.operations.as_deref(), args.backend.as_deref(), args.log.as_deref());
-    let mut options = options.map_err(|error| Failure::Usage(error.to_string()))?;
-    if args.no_statistics {
-        options.without_statistics();
-    }
-    if let Some(who) = &args.prefer {
-        let set = options.set_prefer(who);
-        set.map_err(|error| Failure::Usage(error.to_string()))?;
-    }
-    if let Some(form) = &args.chacha20poly1305 {
-        let set = options.set_chacha20poly1305(form);
-        set.map_err(|error| Failure::Usage(error.to_string()))?;
-    }
-    if let Some(text) = &args.overload {
-        let set = options.set_overload(text);
-        set.map_err(|error| Failure::Usage(error.to_string()))?;
-    }
+    let options = options(args).map_err(|error| Failure::Usage(error.to_string()));
+    let mut options = options?;
     // A folder for another machine gets no profile of this one.
     if args.root == Path::new("/") || args.profile.is_some() {
         let clock = clock(args.profile.as_deref())?.unwrap_or_default();
@@ -374,7 +359,25 @@ fn setup(args: &Args, server: &Server, root: &Root) -> Result<Setup, Failure> {
     })
 }
 
-/// What this machine and this build mean for the server.
+/// The provider's options that are given as texts.
+fn options(args: &Args) -> Result<Options, SetupError> {
+    let mut options = Options::new(args.operations.as_deref(), args.backend.as_deref(), args.log.as_deref())?;
+    if args.no_statistics {
+        options.without_statistics();
+    }
+    if let Some(who) = &args.prefer {
+        options.set_prefer(who)?;
+    }
+    if let Some(form) = &args.chacha20poly1305 {
+        options.set_chacha20poly1305(form)?;
+    }
+    if let Some(text) = &args.overload {
+        options.set_overload(text)?;
+    }
+    Ok(options)
+}
+
+/// Says what this machine and this build mean for the server.
 fn remarks_about_here(args: &Args, setup: &Setup) -> Vec<String> {
     let mut remarks = Vec::new();
     if args.imports && !setup.server.needs_shim() {
@@ -439,7 +442,7 @@ const WRITING: [&str; 18] = [
     "imports",
     "system_config",
 ];
-/// What passes cost on this machine.
+/// File with what passes cost on this machine.
 const CALIBRATION: &str = "openssl-calibration";
 /// The folder that tells that systemd is the init of this system: `sd_booted(3)`.
 const SYSTEMD: &str = "/run/systemd/system";

@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         None => survey().map_err(|error| Failure::Failed(format!("processes cannot be listed: {error}")))?,
     };
     let text = if args.json {
-        show::json(&found.processes)?
+        show::json(&found.processes)
     } else if args.prometheus {
         show::prometheus(&found.processes)?
     } else {

@@ -1,6 +1,6 @@
 //! `widelane steer`: core specialisation for programs that know nothing of it.
 
-use serde::Serialize;
+use crate::object::object;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -85,7 +85,7 @@ pub(crate) struct Shared {
     pub(crate) json: bool,
 }
 
-/// What was chosen about going back.
+/// Choice of when threads go back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Return {
     After(Duration),
@@ -93,7 +93,7 @@ pub(crate) enum Return {
 }
 
 impl Shared {
-    /// What the library takes.
+    /// Options of the library.
     pub(crate) fn options(&self, scope: Scope, dry_run: bool) -> Result<Options, Failure> {
         if self.max.is_some_and(|max| max < self.min) {
             return Err(Failure::Usage("--max is less than --min".to_owned()));
@@ -129,10 +129,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     if args.restore {
         let restored = widelane_steer::restore(&args.shared.folder()).map_err(failed)?;
         return output::print(&match args.shared.json {
-            true => line(&Restored {
-                event: "restored",
-                threads: restored,
-            })?,
+            true => json_line(&object! { event: "restored", threads: restored }),
             false => format!("{restored} threads have their affinities back\n"),
         });
     }
@@ -149,8 +146,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let mut printed = Ok(());
     let mut tell = |event: Event| {
         // A reader that has gone ends nothing: what was changed must be restored in good order.
-        let text = event_text(&event, args.shared.json, args.dry_run);
-        let text = text.and_then(|text| output::print(&text));
+        let text = output::print(&event_text(&event, args.shared.json, args.dry_run));
         if printed.is_ok() {
             printed = text;
         }
@@ -158,13 +154,13 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let summary = widelane_steer::steer(options, sensor, args.shared.interval, args.duration, &mut tell);
     let summary = summary.map_err(failed)?;
     printed?;
-    output::print(&summary_text(&summary, args.shared.json, args.dry_run)?)
+    output::print(&summary_text(&summary, args.shared.json, args.dry_run))
 }
 
-/// What an event is for people, or for programs.
-pub(crate) fn event_text(event: &Event, json: bool, dry_run: bool) -> Result<String, Failure> {
+/// Text of an event, for people or for programs.
+pub(crate) fn event_text(event: &Event, json: bool, dry_run: bool) -> String {
     if json {
-        return line(event);
+        return json_line(event);
     }
     let mut text = String::new();
     let _ = match event {
@@ -197,15 +193,16 @@ pub(crate) fn event_text(event: &Event, json: bool, dry_run: bool) -> Result<Str
             writeln!(text, "root's steer has begun as process {pid}: ending")
         }
     };
-    Ok(text)
+    text
 }
 
-/// What it came to, for people or for programs.
-pub(crate) fn summary_text(summary: &Summary, json: bool, dry_run: bool) -> Result<String, Failure> {
+/// Text of the summary, for people or for programs.
+pub(crate) fn summary_text(summary: &Summary, json: bool, dry_run: bool) -> String {
     if json {
-        return line(&Ended {
+        return json_line(&object! {
             event: "ended",
-            summary: *summary,
+            #[serde(flatten)]
+            summary,
         });
     }
     let Summary {
@@ -217,10 +214,10 @@ pub(crate) fn summary_text(summary: &Summary, json: bool, dry_run: bool) -> Resu
         respected,
     } = summary;
     let verb = if dry_run { "would be moved" } else { "moved" };
-    Ok(format!(
+    format!(
         "{threads} threads {verb} {moves} times in {rounds} rounds; {refused} could not be moved, \
          {respected} were changed by others and respected; {restored} restored at the end\n"
-    ))
+    )
 }
 
 /// The sensor of wide code; if there is none, `instead` is what else could be done.
@@ -260,10 +257,6 @@ fn named(wide: &[String]) -> Named {
     named
 }
 
-fn line(what: &impl Serialize) -> Result<String, Failure> {
-    Ok(json_line(what))
-}
-
 fn returning(text: &str) -> Result<Return, String> {
     if text == "measured" {
         return Ok(Return::Measured);
@@ -283,21 +276,6 @@ fn interval(text: &str) -> Result<Duration, String> {
         return Err(format!("an interval is at least {} s", SHORTEST.as_secs_f64()));
     }
     Ok(interval)
-}
-
-/// The last event.
-#[derive(Serialize)]
-struct Ended {
-    event: &'static str,
-    #[serde(flatten)]
-    summary: Summary,
-}
-
-/// The only event of `--restore`.
-#[derive(Serialize)]
-struct Restored {
-    event: &'static str,
-    threads: u64,
 }
 
 /// Below this, looking at every thread costs more than steering gains.
@@ -354,10 +332,10 @@ mod tests {
             error: "no".into(),
         };
         for event in [moved("a\u{9b}\u{202e}b\nc"), refused] {
-            let text = event_text(&event, false, false).unwrap();
+            let text = event_text(&event, false, false);
             assert!(text.contains("a\\u{9b}\\u{202e}b\\nc (7)"), "{text}");
             assert_eq!(text.matches('\n').count(), 1);
-            let json = event_text(&event, true, false).unwrap();
+            let json = event_text(&event, true, false);
             assert!(json.contains(r#""a\u009b\u202eb\nc""#), "{json}");
         }
     }
@@ -366,11 +344,11 @@ mod tests {
     fn a_move_is_told_with_its_reason() {
         let event = moved("openssl");
         assert_eq!(
-            event_text(&event, false, true).unwrap(),
+            event_text(&event, false, true),
             "would move openssl (7) from CPU 0-1 to 1: uses wide registers\n"
         );
         assert_eq!(
-            event_text(&event, true, false).unwrap(),
+            event_text(&event, true, false),
             "{\"event\":\"moved\",\"tid\":7,\"pid\":7,\"name\":\"openssl\",\"from\":\"0-1\",\
              \"to\":\"1\",\"why\":\"wide\"}\n"
         );

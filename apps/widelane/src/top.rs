@@ -111,7 +111,7 @@ fn metrics_address(text: &str) -> Result<String, MetricsError> {
     place(text).map(|_| text.to_owned())
 }
 
-/// Whether a variable of the environment is there and not empty.
+/// Returns whether a variable of the environment is there and not empty.
 #[cfg(feature = "terminal")]
 fn is_set(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| !value.is_empty())

@@ -32,7 +32,7 @@ enum View {
     Advise(advise::Args),
 }
 
-/// Which processes, and for how long.
+/// Choice of processes, and duration.
 #[derive(clap::Args)]
 struct Common {
     /// Only the process with this number; can be repeated
@@ -65,7 +65,7 @@ struct Common {
     functions: Option<PathBuf>,
 }
 
-/// How often a table is shown.
+/// Time between tables.
 #[derive(clap::Args)]
 struct Interval {
     /// Print what happened in each interval of so many seconds [default: all of it, at the end; on a

@@ -4,7 +4,7 @@ mod overhead;
 mod show;
 
 use crate::screen::Screen;
-use clap::ValueEnum;
+use crate::values::one_of;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use widelane_cli::failure::Failure;
@@ -16,11 +16,11 @@ use widelane_usage::{By, Collector, Evidence, Method, UsageError, grouped};
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// What the rows are
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "process")]
-    by: Rows,
+    #[arg(long, value_name = "WHAT", default_value = "process", value_parser = one_of(ROWS))]
+    by: By,
 
     /// How to find out
-    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = one_of(METHODS))]
     method: How,
 
     /// Seconds between tables
@@ -61,40 +61,8 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
 }
 
-/// What the rows are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Rows {
-    /// Processes
-    Process,
-    /// Threads
-    Thread,
-    /// Cgroups
-    Cgroup,
-    /// Containers; outside of one, systemd units
-    Container,
-}
-
-impl From<Rows> for By {
-    fn from(rows: Rows) -> Self {
-        match rows {
-            Rows::Process => Self::Process,
-            Rows::Thread => Self::Thread,
-            Rows::Cgroup => Self::Cgroup,
-            Rows::Container => Self::Container,
-        }
-    }
-}
-
-/// How to find out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum How {
-    /// By eBPF where that is allowed, else by polling
-    Auto,
-    /// By programs in the kernel, at every context switch; takes root
-    Ebpf,
-    /// By reading /proc at the end of each interval; takes no rights
-    Poll,
-}
+/// The method that is wanted, or the best that is allowed.
+type How = Option<Method>;
 
 /// Runs it.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -128,16 +96,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             evidence.wait(MOST_FOR_FILES);
             findings = evidence.findings(&mut interval);
         }
-        let rows = grouped(&interval, &findings, args.by.into());
+        let rows = grouped(&interval, &findings, args.by);
         let picture = show::Picture {
             method: collector.method(),
             fallback: fallback.as_deref(),
-            by: args.by.into(),
+            by: args.by,
             elapsed: interval.elapsed,
             rows: &rows,
         };
         if args.json {
-            output::print(&show::json(&picture)?)?;
+            output::print(&show::json(&picture))?;
         } else if args.prometheus {
             sums.add(&picture);
             let text = sums.text()?;
@@ -157,9 +125,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn collector(args: &Args) -> Result<(Collector, Option<String>), UsageError> {
     let open = |method| Collector::open(method, !args.no_visits);
     match args.method {
-        How::Ebpf => Ok((open(Method::Ebpf)?, None)),
-        How::Poll => Ok((open(Method::Poll)?, None)),
-        How::Auto => match open(Method::Ebpf) {
+        Some(method) => Ok((open(method)?, None)),
+        None => match open(Method::Ebpf) {
             Ok(collector) => Ok((collector, None)),
             Err(why) => Ok((open(Method::Poll)?, Some(why.to_string()))),
         },
@@ -192,6 +159,25 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
+const ROWS: [(&str, &str, By); 4] = [
+    ("process", "Processes", By::Process),
+    ("thread", "Threads", By::Thread),
+    ("cgroup", "Cgroups", By::Cgroup),
+    ("container", "Containers; outside of one, systemd units", By::Container),
+];
+const METHODS: [(&str, &str, How); 3] = [
+    ("auto", "By eBPF where that is allowed, else by polling", None),
+    (
+        "ebpf",
+        "By programs in the kernel, at every context switch; takes root",
+        Some(Method::Ebpf),
+    ),
+    (
+        "poll",
+        "By reading /proc at the end of each interval; takes no rights",
+        Some(Method::Poll),
+    ),
+];
 /// Shorter intervals say nothing, for the kernel counts in ticks.
 const SHORTEST: f64 = 0.1;
 const LONGEST: f64 = 86_400.0;

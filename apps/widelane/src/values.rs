@@ -1,8 +1,10 @@
 //! Argument values that several sub-commands of this program share.
 
+#[cfg(feature = "instruments")]
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::net::SocketAddr;
 
-/// Whether something is done.
+/// Switch for something that is done or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Switch {
     On,
@@ -17,6 +19,20 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
              of IPv4, or [::]:443 for all of IPv6",
             text.escape_debug()
         )
+    })
+}
+
+/// Reads one of these values by its name, behind which `--help` says what it is.
+#[cfg(feature = "instruments")]
+pub(crate) fn one_of<T: Clone + Send + Sync + 'static, const N: usize>(
+    values: [(&'static str, &'static str, T); N],
+) -> impl TypedValueParser<Value = T> {
+    let known = values
+        .each_ref()
+        .map(|(name, help, _)| PossibleValue::new(*name).help(*help));
+    PossibleValuesParser::new(known).map(move |text| {
+        let place = values.iter().position(|(name, ..)| *name == text);
+        values[place.unwrap_or_default()].2.clone()
     })
 }
 

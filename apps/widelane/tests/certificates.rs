@@ -1,4 +1,4 @@
-//! What `widelane serve` reads from PEM files: nothing vanishes in silence, and each message names what is wrong.
+//! PEM files that `widelane serve` reads: nothing vanishes in silence, and each message names what is wrong.
 
 mod serving;
 
@@ -24,7 +24,7 @@ fn usual(site: &Site) -> String {
     format!("[[listener.certificate]]\ncert = {cert:?}\nkey = {key:?}\n")
 }
 
-/// Whether a configuration can be served, and what is logged.
+/// Returns whether a configuration can be served, and what is logged.
 fn check(config: &Path) -> (bool, String) {
     let mut command = widelane();
     command.args(["serve", "--check", "--config"]).arg(config);

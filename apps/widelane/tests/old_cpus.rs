@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use serving::Process;
 use serving::under_test::{PROGRAM, apart};
 
-/// What such a CPU lacks, in every message about it.
+/// The feature that such a CPU lacks, in every message about it.
 const LACKING: &str = "his CPU has no lanes that Widelane uses";
 
 /// Ways to run the program as on an old CPU.
@@ -21,7 +21,7 @@ enum Way {
     Played,
 }
 
-/// Those that there are here.
+/// The ways that are possible here.
 fn ways() -> Vec<Way> {
     let emulator = Command::new(EMULATOR).arg("--version").output();
     match emulator.is_ok_and(|output| output.status.success()) {

@@ -1,4 +1,4 @@
-//! What `make build` does to the program, and where `make install-openssl` puts files.
+//! Effects of `make build` on the program, and the places in which `make install-openssl` puts files.
 
 use std::path::Path;
 use std::process::Command;

@@ -28,7 +28,7 @@ fn a_profile_keeps_the_commit_of_the_program_that_measured_it() {
     assert_eq!(profile["commit"].as_str(), expected);
 }
 
-/// What a brake would share with the program is not there.
+/// The page that a brake would share with the program is not there.
 #[test]
 fn a_page_that_is_none_is_refused_once_and_ignored() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -28,7 +28,7 @@ fn profile_in(folder: &Path) -> Option<PathBuf> {
     Some(path)
 }
 
-/// What a command writes to its log, if it succeeds.
+/// Log of a command, if it succeeds.
 fn log(command: &mut Command) -> String {
     let output = command.output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -36,7 +36,7 @@ fn log(command: &mut Command) -> String {
     text
 }
 
-/// As the unit starts it: with an empty environment, as a user without a home.
+/// A command as the unit starts it: with an empty environment, as a user without a home.
 fn as_a_service() -> Option<Command> {
     let service = |arguments: &[&str]| {
         let mut command = widelane();

@@ -113,7 +113,7 @@ fn dashboard() -> Vec<(String, String, String)> {
     queries
 }
 
-/// What `{{label}}` in a legend names.
+/// Labels that a legend names by `{{label}}`.
 fn labels(legend: &str) -> impl Iterator<Item = &str> {
     let parts = legend.split("{{").skip(1);
     parts.map(|part| part.split("}}").next().expect("a part").trim())

@@ -1,4 +1,4 @@
-//! How many workers `widelane serve` has where it does not have the whole machine.
+//! Number of workers that `widelane serve` has where it does not have the whole machine.
 
 mod serving;
 

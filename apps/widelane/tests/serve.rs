@@ -597,7 +597,7 @@ fn memory_of_connections_that_have_gone_goes_back_to_the_system() {
 /// Connections that need some ten megabytes.
 const CROWD: u64 = 1500;
 
-/// What the service manager would read.
+/// Bytes that the service manager would read.
 struct Notices {
     socket: UnixDatagram,
     path: PathBuf,

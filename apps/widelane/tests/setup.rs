@@ -380,7 +380,7 @@ fn below(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Where cargo puts it when it builds tests.
+/// Place to which cargo builds the provider for tests.
 fn provider() -> Option<PathBuf> {
     let program = Path::new(under_test::PROGRAM);
     let path = program.with_file_name("deps/libwidelane_openssl.so");

@@ -179,7 +179,7 @@ fn a_dry_run_changes_nothing_and_says_what_it_would_do() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// Where nothing is to be restored, there need not be a place to keep it.
+/// A run that restores nothing needs no place to keep its state.
 #[test]
 fn a_dry_run_needs_no_folder() {
     let folder = tempfile::tempdir().unwrap();
@@ -264,7 +264,7 @@ fn what_is_named_must_be_there() {
     assert!(no_process.contains("process 2147483647"), "{no_process}");
 }
 
-/// What runs in a container from outside has a session leader that the container does not see.
+/// A program that runs in a container from outside has a session leader that the container does not see.
 #[test]
 fn a_container_without_its_session_leader_will_do() {
     let folder = tempfile::tempdir().unwrap();

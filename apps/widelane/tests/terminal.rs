@@ -208,7 +208,7 @@ impl Terminal {
         !modes.intersects(LocalModes::ICANON | LocalModes::ECHO)
     }
 
-    /// As it was before, and the other contents are back.
+    /// Checks that the terminal is as it was before, and the other contents are back.
     fn is_given_back(&self) {
         assert!(!self.is_raw());
         let seen = self.seen();
@@ -239,7 +239,7 @@ impl Terminal {
         status
     }
 
-    /// Whether there was something.
+    /// Reads what is there, and returns whether there was something.
     fn read(&mut self) -> bool {
         let a_moment = Timespec::try_from(Duration::from_millis(50)).expect("a short time");
         let mut waiting = [PollFd::new(&self.ours, PollFlags::IN)];
@@ -295,6 +295,6 @@ fn signal(child: &Child, signal: Signal) {
 /// Nothing of this takes so long unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 const TO_PANIC: &str = "WIDELANE_TEST_TO_PANIC";
-/// What terminals take for "put other contents aside", and "bring them back".
+/// Sequences by which terminals put other contents aside, and bring them back.
 const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?1049l";

@@ -96,7 +96,7 @@ fn without_a_server_it_says_how_to_get_one() {
     assert!(text.contains("AVX users  n/a: left out"), "{text}");
 }
 
-/// Where tracing is not allowed, the reason and all other panels are shown.
+/// The reason and all other panels are shown where tracing is not allowed.
 #[test]
 fn handshakes_are_shown_only_if_they_are_asked_for() {
     let show = |more: &[&str]| {

@@ -14,7 +14,7 @@ fn usage(arguments: &[&str]) -> Command {
     command
 }
 
-/// Whether it cannot run because there is no AVX-512; says so.
+/// Returns whether it cannot run because there is no AVX-512; says so.
 fn skipped(output: &Output) -> bool {
     let complaint = String::from_utf8_lossy(&output.stderr);
     let lacking = complaint.contains("AVX-512") || complaint.contains("arch_status");
@@ -84,7 +84,7 @@ fn wrong_intervals_are_refused_with_the_right_ones() {
     assert!(complaint.contains("seconds from 0.1"), "{complaint}");
 }
 
-/// Whether this process ignores a signal, as under nohup or in the background of a script.
+/// Returns whether this process ignores a signal, as under nohup or in the background of a script.
 fn is_ignored(signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").expect("readable");
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

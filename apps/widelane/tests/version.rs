@@ -1,4 +1,4 @@
-//! What `widelane --version` says about the program, and how the build knows its commit.
+//! The text of `widelane --version` about the program, and how the build knows its commit.
 
 #[path = "../build/commit.rs"]
 mod commit;
@@ -102,7 +102,7 @@ fn commit_all(root: &Path) {
     assert!(git(root, &["commit", "--quiet", "--message", "a change"]));
 }
 
-/// Whether git did it; nothing of this machine's configuration takes part.
+/// Runs git, and returns whether it succeeded; nothing of this machine's configuration takes part.
 fn git(root: &Path, arguments: &[&str]) -> bool {
     let status = commit::git(root)
         .args(["-c", "user.name=Test", "-c", "user.email=test@example.com"])

@@ -15,7 +15,7 @@ use crate::back::upstream::{ConnectionCount, Member, whole_milliseconds};
 #[derive(Debug)]
 pub(crate) struct ConnectAttempts {
     upstreams: Arc<Vec<Member>>,
-    /// Where equal addresses are taken in turn.
+    /// Place at which the search begins, so that equal addresses are taken in turn.
     turn: usize,
     /// The longest time for one address.
     limit: Duration,
@@ -79,7 +79,7 @@ impl ConnectAttempts {
         Some(self.attempt(index, observed, (self.limit, left)))
     }
 
-    /// How long an address is tried that has failed before: not as long if another one remains.
+    /// Time for which an address is tried that has failed before: not as long if another one remains.
     fn trial(&self) -> Duration {
         match self.tried.count_ones() as usize + 1 < self.upstreams.len() {
             true => self.limit.min(TRIAL),
@@ -112,15 +112,15 @@ impl ConnectAttempts {
 #[derive(Debug)]
 pub(crate) struct ConnectAttempt {
     pub(crate) counted: ConnectionCount,
-    /// What its certificate must name, if it has one.
+    /// Name that its certificate must have, if it has one.
     pub(crate) name: Option<ServerName<'static>>,
     /// `None`: the address is left out, and a failure now does not prolong that.
     observed: Option<Observation>,
-    /// How long it may take.
+    /// Time that it may take.
     pub(crate) patience: Duration,
-    /// Whether that is less than an address has. Then it is not said to be down.
+    /// True if that is less than an address has. Then it is not said to be down.
     is_cut: bool,
-    /// Whether the pool has no other address.
+    /// True if the pool has no other address.
     is_only: bool,
 }
 
@@ -145,10 +145,10 @@ impl ConnectAttempt {
 
     fn failed_at(self, now: u64, why: &Missed) {
         let upstream = &self.counted.0;
-        let is_late = match why {
-            Missed::Late => true,
-            Missed::Tls(failure) => failure.is_late(),
-            Missed::Socket(_) => false,
+        let (is_late, is_ours) = match why {
+            Missed::Late => (true, false),
+            Missed::Tls(failure) => (failure.is_late(), failure.reason == Reason::Internal),
+            Missed::Socket(error) => (false, is_ours(error)),
         };
         let counter = match is_late {
             false => &upstream.refused,
@@ -158,11 +158,6 @@ impl ConnectAttempt {
         if let Missed::Tls(failure) = why {
             upstream.handshakes.failed(failure.reason);
         }
-        let is_ours = match why {
-            Missed::Socket(error) => is_ours(error),
-            Missed::Tls(failure) => failure.reason == Reason::Internal,
-            Missed::Late => false,
-        };
         if is_ours || (is_late && self.is_cut) {
             return;
         }
@@ -186,39 +181,30 @@ impl ConnectAttempt {
             return;
         };
         let (backend, reason) = (&upstream.address, why.to_string());
-        let seconds = pause.as_secs();
-        match self.is_only {
-            true => tracing::warn!(
-                %backend,
-                %reason,
-                untold,
-                "cannot connect; each new connection tries again, since there is no other address"
+        let what = match self.is_only {
+            true => "cannot connect; each new connection tries again, since there is no other address".into(),
+            false => format!(
+                "cannot connect; tried again in {} s, or at once if no other address is left",
+                pause.as_secs()
             ),
-            false => tracing::warn!(
-                %backend,
-                %reason,
-                untold,
-                "cannot connect; tried again in {seconds} s, or at once if no other address is left"
-            ),
-        }
+        };
+        tracing::warn!(%backend, %reason, untold, "{what}");
     }
 }
 
-/// Whether this machine lacks something, or the queue of a UNIX socket is full. Neither says that the
+/// Returns whether this machine lacks something, or the queue of a UNIX socket is full. Neither says that the
 /// backend is down.
 fn is_ours(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
-    let code = error.raw_os_error();
-    [
+    let shortages = [
         Errno::MFILE,
         Errno::NFILE,
         Errno::NOBUFS,
         Errno::NOMEM,
         Errno::ADDRNOTAVAIL,
         Errno::AGAIN,
-    ]
-    .iter()
-    .any(|errno| code == Some(errno.raw_os_error()))
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| shortages.contains(&errno))
 }
 
 /// A configuration has at most [`Backend::MOST`] addresses in a pool.
@@ -226,7 +212,7 @@ fn bit(index: usize) -> u64 {
     1 << (index % 64)
 }
 
-/// How many times as long as one address all addresses together may take.
+/// Time that all addresses together may take, as a multiple of that of one.
 const ALL_ATTEMPTS: u32 = 3;
 /// The longest time for an address that has failed before, while others answer.
 const TRIAL: Duration = Duration::from_secs(1);

@@ -27,12 +27,12 @@ pub(crate) enum Socket {
     Unix(UnixStream),
 }
 
-/// Why an address of a backend was not reached.
+/// Reason why an address of a backend was not reached.
 #[derive(Debug)]
 pub(crate) enum Missed {
     Socket(io::Error),
     Tls(TlsFailure),
-    /// It took too long.
+    /// The attempt took too long.
     Late,
 }
 

@@ -1,6 +1,6 @@
 //! TLS to a backend: this server is the client there.
 //!
-//! Its handshakes go through the same driver as those of our own clients, so that their key exchanges and
+//! Handshakes with backends go through the same driver as those of our own clients, so that their key exchanges and
 //! signature checks join the passes of the others.
 
 use std::fmt;

@@ -1,7 +1,6 @@
 //! Checks of backends: a task asks each address from time to time whether it is up, for all workers.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, IoSlice, Read};
@@ -29,14 +28,14 @@ pub(crate) async fn run(upstreams: &Upstreams) {
     loop {
         let mut wanted: HashMap<String, Subject> = HashMap::new();
         for subject in upstreams.checked() {
-            let address = subject.upstream.address.to_string();
+            let address = subject.member.address.to_string();
             // The newest pool with an address says how it is checked.
             wanted.insert(address, subject);
         }
         checking.retain(|address, one| {
             let stays = wanted.contains_key(address);
             if !stays {
-                one.subject.upstream.set_down(false);
+                one.subject.member.set_down(false);
             }
             stays
         });
@@ -76,19 +75,14 @@ impl Checking {
         }
     }
 
-    /// Whether `other` is checked in the same way.
+    /// Returns whether `other` is checked in the same way.
     fn is_of(&self, other: &Subject) -> bool {
-        let tls_configs = (self.subject.tls_config.as_ref(), other.tls_config.as_ref());
-        let same_tls = match tls_configs {
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            (one, other) => one.is_none() && other.is_none(),
-        };
-        let same_name = self.subject.name == other.name;
-        Arc::ptr_eq(&self.subject.upstream, &other.upstream)
-            && self.subject.check == other.check
-            && same_tls
-            && same_name
-            && self.subject.host == other.host
+        let one = &self.subject;
+        let tls_configs = [&one.tls_config, &other.tls_config].map(|one| one.as_ref().map(Arc::as_ptr));
+        Arc::ptr_eq(&one.member.upstream, &other.member.upstream)
+            && one.check == other.check
+            && tls_configs[0] == tls_configs[1]
+            && (&one.member.name, &one.member.host) == (&other.member.name, &other.member.host)
     }
 }
 
@@ -100,7 +94,7 @@ impl Drop for Checking {
 
 async fn check_for_ever(subject: &Subject, places: &Semaphore) {
     let wanted = &subject.check.wanted;
-    let upstream = &subject.upstream;
+    let upstream = &subject.member.upstream;
     // Also the addresses of one backend are not checked all at the same moment.
     sleep(wanted.interval.min(LOOK).mul_f64(chance())).await;
     let mut in_sequence = 0;
@@ -134,7 +128,7 @@ async fn check_for_ever(subject: &Subject, places: &Semaphore) {
 /// One check.
 async fn probe(subject: &Subject) -> Result<(), String> {
     let wanted = &subject.check.wanted;
-    let address = &subject.upstream.address;
+    let address = &subject.member.address;
     let mut socket = Socket::connect(address).await.map_err(text)?;
     if wanted.kind == CheckKind::Tcp {
         return Ok(());
@@ -153,7 +147,7 @@ async fn probe(subject: &Subject) -> Result<(), String> {
         }
     }
     let mut tls = None;
-    if let (Some(tls_config), Some(name)) = (&subject.tls_config, &subject.name) {
+    if let (Some(tls_config), Some(name)) = (&subject.tls_config, &subject.member.name) {
         // No sessions: a check is to see the certificate.
         let config = tls_config.config(usize::MAX, address, None);
         let shaken = shake(&mut socket, ClientHandshake::alone(), config, name.clone()).await;
@@ -161,8 +155,8 @@ async fn probe(subject: &Subject) -> Result<(), String> {
     }
     let mut backend = BackendStream { socket, tls };
     if wanted.kind == CheckKind::Http {
-        let of_certificate = subject.name.as_ref().map(ServerName::to_str);
-        let host = of_certificate.as_deref().or(subject.host.as_deref());
+        let of_certificate = subject.member.name.as_ref().map(ServerName::to_str);
+        let host = of_certificate.as_deref().or(subject.member.host.as_deref());
         let host = host.unwrap_or("localhost");
         let path = wanted.path.as_deref().unwrap_or("/");
         let status = ask(&mut backend, path, host).await?;
@@ -176,11 +170,7 @@ async fn probe(subject: &Subject) -> Result<(), String> {
 
 /// The status with which a server answers to GET.
 async fn ask(backend: &mut BackendStream, path: &str, host: &str) -> Result<u16, String> {
-    let mut request = String::new();
-    let _ = write!(
-        request,
-        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: widelane\r\nConnection: close\r\n\r\n"
-    );
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: widelane\r\nConnection: close\r\n\r\n");
     let mut rest = request.as_bytes();
     while !rest.is_empty() {
         match poll_fn(|cx| backend.poll_write(cx, rest)).await.map_err(text)? {
@@ -236,7 +226,7 @@ fn first_status_of(answer: &[u8]) -> Result<Option<u16>, String> {
     }
 }
 
-/// What follows the empty line. `None`: that is still to come.
+/// Bytes behind the empty line. `None`: that is still to come.
 fn behind_head(answer: &[u8]) -> Option<&[u8]> {
     let mut rest = answer;
     loop {
@@ -275,7 +265,7 @@ fn chance() -> f64 {
     (random >> 32) as f64 / f64::from(u32::MAX)
 }
 
-/// How soon addresses that come and go are noticed.
+/// Time within which addresses that come and go are noticed.
 const LOOK: Duration = Duration::from_millis(500);
 const MOST_AT_ONCE: usize = 64;
 const LONGEST_STATUS: usize = 4096;

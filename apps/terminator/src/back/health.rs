@@ -1,4 +1,4 @@
-//! Whether an address answers, as connections that were tried there show.
+//! Health of an address, as connections that were tried there show it.
 //!
 //! An address that fails is left out for a pause. When that is over, one connection tries it again, and no
 //! other before it is known how that ended.
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::number::{Number, update};
 
-/// What is known of one address: in one word, since all workers change it. Zero: it answers. Else the
+/// Health of one address: in one word, since all workers change it. Zero: it answers. Else the
 /// lower bits count failures in sequence, and the others are the millisecond at which the pause ends.
 #[derive(Debug, Default)]
 pub(crate) struct Health(AtomicU64);
@@ -17,18 +17,18 @@ pub(crate) struct Health(AtomicU64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Observation(u64);
 
-/// Whether an address may be tried. Moments are milliseconds since some beginning.
+/// State of an address, which says if it may be tried. Moments are milliseconds since some beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Good,
     /// The pause is over.
     Due,
-    /// It is left out until then.
+    /// The address is left out until then.
     Paused(u64),
 }
 
 impl Observation {
-    /// Whether the address had answered.
+    /// Returns whether the address had answered.
     pub(crate) fn is_good(self) -> bool {
         unpack(self.0).1 == 0
     }
@@ -90,7 +90,7 @@ fn failed(word: &impl Number, observed: u64, now: u64) -> Option<u64> {
     })
 }
 
-/// How long an address is left out after so many failures, in milliseconds.
+/// Time for which an address is left out after so many failures, in milliseconds.
 fn pause(failures: u64) -> u64 {
     let doubled = FIRST_PAUSE << failures.saturating_sub(1).min(16);
     doubled.min(LONGEST_PAUSE)
@@ -108,7 +108,7 @@ const FAILURE_BITS: u32 = 6;
 const MOST_FAILURES: u64 = (1 << FAILURE_BITS) - 1;
 const FIRST_PAUSE: u64 = 1000;
 const LONGEST_PAUSE: u64 = 30_000;
-/// How late a worker may notice that an attempt has had its time.
+/// Time by which a worker may be late to notice that an attempt has had its time.
 const SPARE: u64 = 1000;
 
 #[cfg(test)]

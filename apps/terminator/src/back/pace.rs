@@ -1,4 +1,4 @@
-//! How much one read of a relay may bring, and the size of the records in which it leaves.
+//! Size of the next read of a relay, and the size of the records in which it leaves.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl Default for Pace {
     }
 }
 
-/// What the records of one direction add to their content.
+/// Bytes that the records of one direction add to their content.
 #[derive(Debug, Default)]
 struct Overhead(usize);
 
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(pace.limit(), LEAST_READ);
     }
 
-    /// What 100 reads of one turn cost, after the first, of `read` bytes with `content` bytes of content each.
+    /// Cost of 100 reads of one turn, after the first, of `read` bytes with `content` bytes of content each.
     fn cost(read: usize, content: usize) -> usize {
         let mut overhead = Overhead::default();
         // Short records first fill what an incomplete record may be.

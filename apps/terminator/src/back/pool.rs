@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use rustls_pki_types::ServerName;
 use tokio::sync::watch;
 use widelane_names::NoAnswer;
 
@@ -79,15 +78,11 @@ impl Upstreams {
         let mut all = Vec::new();
         for pool in &pools {
             let Some(check) = &pool.check else { continue };
-            let subjects = pool.upstreams.load();
-            let subjects = subjects.iter().map(|member| Subject {
-                upstream: member.upstream.clone(),
+            all.extend(pool.upstreams.load().iter().map(|member| Subject {
+                member: member.clone(),
                 check: check.clone(),
                 tls_config: pool.tls_config.clone(),
-                name: member.name.clone(),
-                host: member.host.clone(),
-            });
-            all.extend(subjects);
+            }));
         }
         all
     }
@@ -108,7 +103,7 @@ impl Upstreams {
         self.lock().names.clone()
     }
 
-    /// Whether the first lookup of any of these names has not ended.
+    /// Returns whether the first lookup of any of these names has not ended.
     fn awaits_any(&self, hosts: &BTreeSet<String>) -> bool {
         let known = self.lock();
         hosts
@@ -122,7 +117,7 @@ impl Upstreams {
         while self.awaits_any(hosts) && lookups.changed().await.is_ok() {}
     }
 
-    /// Those of these names that have no address, with what was wrong.
+    /// Names among these that have no address, with what was wrong.
     pub(crate) fn without_address(&self, hosts: &BTreeSet<String>) -> Vec<(String, NoAnswer)> {
         let known = self.lock();
         let without = known
@@ -138,63 +133,25 @@ impl Upstreams {
 
     /// A lookup has ended.
     pub(crate) fn looked_up(&self, host: &str, answer: Result<Vec<IpAddr>, NoAnswer>) {
+        let mut known = self.lock();
+        let Some(name) = known.names.get_mut(host) else {
+            return;
+        };
         match answer {
-            Ok(addresses) => self.learned(host, addresses),
-            Err(fault) => self.not_learned(host, fault),
+            Ok(addresses) => {
+                if name.learns(host, addresses) {
+                    known.renew(host, self.began);
+                }
+            }
+            Err(fault) => {
+                name.keeps(host, fault);
+                for pool in known.pools.iter().filter_map(Weak::upgrade) {
+                    known.note_waiting(&pool);
+                }
+            }
         }
+        drop(known);
         self.lookups.send_replace(());
-    }
-
-    /// The addresses that a name has now.
-    fn learned(&self, host: &str, mut addresses: Vec<IpAddr>) {
-        let mut known = self.lock();
-        let Some(name) = known.names.get_mut(host) else {
-            return;
-        };
-        let found = addresses.len();
-        addresses.truncate(Backend::MOST);
-        let used = addresses.len();
-        if found > used && addresses != name.addresses {
-            tracing::warn!(
-                name = host,
-                found,
-                used,
-                "too many addresses, and the last are not used"
-            );
-        }
-        name.succeeded += 1;
-        let failed = name.fault.take().is_some();
-        let differ = name.addresses != addresses;
-        if differ || failed {
-            tracing::info!(name = host, ?addresses, "looked up");
-        }
-        name.addresses = addresses;
-        if differ {
-            known.renew(host, self.began);
-        }
-    }
-
-    /// A lookup has failed: the name keeps the addresses that it has.
-    fn not_learned(&self, host: &str, fault: NoAnswer) {
-        let mut known = self.lock();
-        let Some(name) = known.names.get_mut(host) else {
-            return;
-        };
-        let kept = name.addresses.len();
-        match kept {
-            0 => {
-                tracing::warn!(name = host, %fault, "cannot look up a backend, and has no address of it")
-            }
-            _ => {
-                tracing::warn!(name = host, %fault, kept, "cannot look up a backend; goes on with the \
-                                addresses that it had")
-            }
-        }
-        name.failed += 1;
-        name.fault = Some(fault);
-        for pool in known.pools.iter().filter_map(Weak::upgrade) {
-            known.note_waiting(&pool);
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {
@@ -206,12 +163,12 @@ impl Upstreams {
 struct Registry {
     addresses: HashMap<String, Arc<Upstream>>,
     names: BTreeMap<String, Name>,
-    /// Those with names, or with checks.
+    /// Pools with names, or with checks.
     pools: Vec<Weak<Pool>>,
 }
 
 impl Registry {
-    /// What is known of these addresses, and of those of the names among them. Each address is there once.
+    /// Returns these addresses, with those of the names among them, each once, and what is known of it.
     fn upstreams(
         &mut self,
         written: &[Backend],
@@ -295,19 +252,57 @@ impl Registry {
     }
 }
 
-/// What is known of a host name.
+/// Facts about a host name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Name {
     /// From the last lookup with success.
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) succeeded: u64,
     pub(crate) failed: u64,
-    /// What was wrong with the last lookup.
+    /// Fault of the last lookup.
     pub(crate) fault: Option<NoAnswer>,
 }
 
 impl Name {
-    /// Whether its first lookup has not ended.
+    /// Takes the addresses that the name has now. Returns whether they are others.
+    fn learns(&mut self, host: &str, mut addresses: Vec<IpAddr>) -> bool {
+        let found = addresses.len();
+        addresses.truncate(Backend::MOST);
+        let used = addresses.len();
+        if found > used && addresses != self.addresses {
+            tracing::warn!(
+                name = host,
+                found,
+                used,
+                "too many addresses, and the last are not used"
+            );
+        }
+        self.succeeded += 1;
+        let failed = self.fault.take().is_some();
+        let differ = self.addresses != addresses;
+        if differ || failed {
+            tracing::info!(name = host, ?addresses, "looked up");
+        }
+        self.addresses = addresses;
+        differ
+    }
+
+    /// Takes note of a failed lookup. The name keeps the addresses that it has.
+    fn keeps(&mut self, host: &str, fault: NoAnswer) {
+        match self.addresses.len() {
+            0 => tracing::warn!(name = host, %fault, "cannot look up a backend, and has no address of it"),
+            kept => tracing::warn!(
+                name = host,
+                %fault,
+                kept,
+                "cannot look up a backend; goes on with the addresses that it had"
+            ),
+        }
+        self.failed += 1;
+        self.fault = Some(fault);
+    }
+
+    /// Returns whether its first lookup has not ended.
     fn is_open(&self) -> bool {
         self.addresses.is_empty() && self.fault.is_none()
     }
@@ -317,18 +312,18 @@ impl Name {
 #[derive(Debug)]
 pub(crate) struct Pool {
     written: Vec<Backend>,
-    /// How all of them are spoken to, if not in plain.
+    /// TLS with all of them, if there is any.
     pub(crate) tls_config: Option<Arc<BackendTlsConfig>>,
-    /// Whether and how they are checked.
+    /// Check of all of them, if there is one.
     check: Option<Check>,
     /// Replaced as a whole when a name gets other addresses.
     pub(super) upstreams: ArcSwap<Vec<Member>>,
-    /// Whether it has no address, and may get one by the first lookup of a name.
+    /// True if it has no address, and may get one by the first lookup of a name.
     awaits: watch::Sender<bool>,
 }
 
 impl Pool {
-    /// Whether it has no address, and a name of it was never looked up.
+    /// Returns whether it has no address, and a name of it was never looked up.
     pub(crate) fn awaits_address(&self) -> bool {
         *self.awaits.borrow()
     }
@@ -340,7 +335,7 @@ impl Pool {
         let _ = tokio::time::timeout(limit, known).await;
     }
 
-    /// For one connection. `turn` differs from one connection of a worker to the next. `limit`: the
+    /// Attempts of one connection. `turn` differs from one connection of a worker to the next. `limit`: the
     /// longest time for one address.
     pub(crate) fn attempts(&self, turn: usize, limit: Duration) -> ConnectAttempts {
         let upstreams = self.upstreams.load_full();
@@ -365,7 +360,7 @@ impl fmt::Display for Pool {
     }
 }
 
-/// How the addresses of a pool are checked.
+/// Check of the addresses of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Check {
     pub(crate) wanted: HealthCheck,
@@ -376,12 +371,9 @@ pub(crate) struct Check {
 /// An address that is to be checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
-    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) member: Member,
     pub(crate) check: Check,
     pub(crate) tls_config: Option<Arc<BackendTlsConfig>>,
-    pub(crate) name: Option<ServerName<'static>>,
-    /// The host name of which it is an address.
-    pub(crate) host: Option<String>,
 }
 
 #[cfg(test)]
@@ -451,16 +443,16 @@ mod tests {
         let empty = upstreams.pool(&written[..1], None, None);
         assert!(empty.attempts(0, LIMIT).next().is_none());
         let ips = |texts: &[&str]| texts.iter().map(|one| one.parse().unwrap()).collect();
-        upstreams.learned("a.test", ips(&["10.0.0.2", "fd00::1"]));
-        upstreams.learned("b.test", ips(&["10.0.0.1", "10.0.0.2"]));
+        upstreams.looked_up("a.test", Ok(ips(&["10.0.0.2", "fd00::1"])));
+        upstreams.looked_up("b.test", Ok(ips(&["10.0.0.1", "10.0.0.2"])));
         let all = ["10.0.0.2:1", "[fd00::1]:1", "10.0.0.1:1"];
         assert_eq!(addresses_in_turn(&pool), all, "each address once");
 
         // A connection goes on with the addresses that it began with.
         let mut attempts = pool.attempts(0, LIMIT);
         let counted = attempts.next().unwrap().succeeded();
-        upstreams.learned("a.test", ips(&["fd00::1", "fd00::2"]));
-        upstreams.learned("b.test", ips(&["10.0.0.1"]));
+        upstreams.looked_up("a.test", Ok(ips(&["fd00::1", "fd00::2"])));
+        upstreams.looked_up("b.test", Ok(ips(&["10.0.0.1"])));
         assert_eq!(attempts.next().unwrap().counted.address().to_string(), all[1]);
         let now = ["[fd00::1]:1", "[fd00::2]:1", "10.0.0.1:1"];
         assert_eq!(addresses_in_turn(&pool), now);
@@ -471,18 +463,18 @@ mod tests {
 
         // What is known of an address stays while it is in an answer.
         let before = pool.upstreams.load_full();
-        upstreams.not_learned("a.test", NoAnswer::lasting("NXDOMAIN"));
-        upstreams.learned("b.test", ips(&["10.0.0.1", "10.0.0.9"]));
+        upstreams.looked_up("a.test", Err(NoAnswer::lasting("NXDOMAIN")));
+        upstreams.looked_up("b.test", Ok(ips(&["10.0.0.1", "10.0.0.9"])));
         let after = pool.upstreams.load_full();
         assert_eq!(after.len(), 4);
         let kept = before.iter().zip(after.iter());
         assert!(kept.clone().count() == 3 && kept.clone().all(|(one, other)| Arc::ptr_eq(one, other)));
 
         let many: Vec<IpAddr> = (0..100).map(|last| [10, 0, 1, last].into()).collect();
-        upstreams.learned("b.test", many.clone());
+        upstreams.looked_up("b.test", Ok(many.clone()));
         assert_eq!(addresses_in_turn(&pool).len(), Backend::MOST);
         assert_eq!(upstreams.names()["b.test"].addresses, many[..Backend::MOST]);
-        upstreams.not_learned("b.test", NoAnswer::passing("no answer"));
+        upstreams.looked_up("b.test", Err(NoAnswer::passing("no answer")));
         let b = &upstreams.names()["b.test"];
         assert_eq!(
             (b.addresses.len(), b.failed, b.fault.is_some()),
@@ -522,13 +514,13 @@ mod tests {
         upstreams.follow(&["a.test".to_owned()].into());
         let pool = upstreams.pool(&["a.test:1".parse().unwrap()], None, None);
         for last in 0..50 {
-            upstreams.learned("a.test", vec![[10, 0, 0, last].into()]);
+            upstreams.looked_up("a.test", Ok(vec![[10, 0, 0, last].into()]));
         }
         assert_eq!(upstreams.lock().addresses.len(), 1);
         drop(pool);
-        upstreams.learned("a.test", vec![[10, 0, 0, 99].into()]);
+        upstreams.looked_up("a.test", Ok(vec![[10, 0, 0, 99].into()]));
         assert!(upstreams.lock().pools.is_empty());
-        upstreams.learned("other.test", vec![[10, 0, 0, 99].into()]);
+        upstreams.looked_up("other.test", Ok(vec![[10, 0, 0, 99].into()]));
         assert_eq!(upstreams.names().len(), 1, "it was not asked for");
     }
 

@@ -24,9 +24,9 @@ pub(crate) struct Facts<'a> {
     pub(crate) version: &'a str,
     /// The cipher suite's name.
     pub(crate) cipher: Option<&'a str>,
-    /// Whether the client showed a (good) certificate, and the common name in it.
+    /// Common name in the (good) certificate of the client, if it has shown one.
     pub(crate) certificate: Option<Option<&'a str>>,
-    /// Whether it did so in an earlier connection, whose session this one resumes.
+    /// True if it did so in an earlier connection, whose session this one resumes.
     pub(crate) resumed: bool,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn addresses(client: SocketAddr, server: SocketAddr) -> Vec<u8> {
     with_length(bytes)
 }
 
-/// The same, and what the handshake has agreed on, in records.
+/// The header of version 2 with what the handshake has agreed on, in records.
 pub(crate) fn header(facts: &Facts<'_>) -> Vec<u8> {
     let mut bytes = addresses(facts.client, facts.server);
     if let Some(alpn) = facts.alpn {

@@ -46,7 +46,7 @@ impl ProxiedAddresses {
 pub(crate) struct Session {
     pub(crate) client: TcpStream,
     pub(crate) tls: Box<ServerConnection>,
-    /// Its place at the backend, once it has one.
+    /// Place of the connection at the backend, once it has one.
     pub(crate) counted: Option<ConnectionCount>,
 }
 
@@ -195,7 +195,7 @@ impl Session {
     }
 }
 
-/// How far an attempt to reach a backend has come.
+/// Progress of an attempt to reach a backend.
 #[derive(Default)]
 struct Stage {
     /// Bytes of the PROXY header that have left.
@@ -234,7 +234,7 @@ async fn open(
         let shaken = shake(&mut socket, announced, config, name).await;
         let shaken = shaken.and_then(|shaken| tls_config.agreed(shaken, alpn));
         let mut shaken = shaken.map_err(|failure| Missed::Tls(failure.behind(header)))?;
-        attempt.counted.shaken(&shaken);
+        attempt.counted.0.handshakes.succeeded(&shaken);
         // What waits in it is bounded by the size of a read.
         shaken.set_buffer_limit(None);
         tls = Some(shaken);
@@ -256,7 +256,7 @@ struct Relay<'a> {
     records: Records,
     /// Bytes moved in either direction, to know whether the connection is idle.
     moved: u64,
-    /// Whether a byte has come from the backend.
+    /// True if a byte has come from the backend.
     answered: bool,
 }
 
@@ -303,16 +303,7 @@ impl Unsent {
     }
 }
 
-impl From<&[u8]> for Unsent {
-    fn from(bytes: &[u8]) -> Self {
-        Self {
-            bytes: bytes.to_vec(),
-            taken: 0,
-        }
-    }
-}
-
-/// Why no more can be decrypted.
+/// Reason why no more can be decrypted.
 #[derive(PartialEq, Eq, Debug)]
 enum Stop {
     /// The client has sent close_notify.
@@ -416,7 +407,7 @@ impl Relay<'_> {
         self.sent_up(worker, taken);
         if taken < bytes.len() {
             self.up_pace.hold_back();
-            self.unsent = Unsent::from(&bytes[taken..]);
+            self.unsent.bytes = bytes[taken..].to_vec();
         }
     }
 
@@ -531,7 +522,7 @@ impl Relay<'_> {
     }
 }
 
-/// What the backend has sent, in one of the two buffers, and why there will be no more.
+/// Reads what the backend has sent, into one of the two buffers. Also returns why there will be no more.
 fn read_backend<'a>(
     backend: &mut BackendStream,
     pace: &mut Pace,

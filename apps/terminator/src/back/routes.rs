@@ -1,4 +1,4 @@
-//! Which backend a connection goes to, by the host name that the client asked for and by the
+//! Choice of the backend of a connection, by the host name that the client asked for and by the
 //! application protocol.
 
 use std::collections::HashMap;

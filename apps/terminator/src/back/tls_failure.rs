@@ -32,23 +32,23 @@ named! {
     pub(crate) enum Reason {
         /// No authority that we know has signed its certificate.
         UnknownCa = "unknown_ca",
-        /// Its certificate is for another name.
+        /// The backend's certificate is for another name.
         WrongName = "wrong_name",
-        /// Its certificate has expired, or is not valid yet.
+        /// The backend's certificate has expired, or is not valid yet.
         Expired = "expired",
-        /// Its certificate is bad in another way.
+        /// The backend's certificate is bad in another way.
         Certificate = "certificate",
-        /// What it sends is no TLS.
+        /// The backend sends something that is no TLS.
         NotTls = "not_tls",
-        /// It does not speak the application protocol that the client has agreed on.
+        /// The backend does not speak the application protocol that the client has agreed on.
         Alpn = "alpn",
-        /// It has sent an alert.
+        /// The backend has sent an alert.
         Alert = "alert",
-        /// It has closed the connection.
+        /// The backend has closed the connection.
         Closed = "closed",
-        /// It did not answer in time.
+        /// The backend did not answer in time.
         Timeout = "timeout",
-        /// It breaks the protocol, or nothing could be agreed on.
+        /// The backend breaks the protocol, or nothing could be agreed on.
         Protocol = "protocol",
         /// Our own fault: the engine's queue is full, or memory is short.
         Internal = "internal",
@@ -89,32 +89,33 @@ impl TlsFailure {
         matches!(self.reason, Reason::Closed | Reason::Alpn)
     }
 
-    pub(crate) fn late() -> Self {
+    fn new(reason: Reason, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let (problem, remedy) = (problem.into(), remedy.into());
         Self {
-            reason: Reason::Timeout,
-            problem: "it takes connections but does not answer a TLS handshake in time".into(),
-            remedy: SPEAK_TLS.into(),
+            reason,
+            problem,
+            remedy,
         }
+    }
+
+    pub(crate) fn late() -> Self {
+        let problem = "it takes connections but does not answer a TLS handshake in time";
+        Self::new(Reason::Timeout, problem, SPEAK_TLS)
     }
 
     pub(crate) fn closed(error: Option<&io::Error>) -> Self {
         let how = error.map_or("it closes the connection".into(), ToString::to_string);
-        Self {
-            reason: Reason::Closed,
-            problem: format!("the TLS handshake broke off ({how})"),
-            remedy: SPEAK_TLS.into(),
-        }
+        Self::new(
+            Reason::Closed,
+            format!("the TLS handshake broke off ({how})"),
+            SPEAK_TLS,
+        )
     }
 
     pub(crate) fn no_protocol(wanted: &[u8]) -> Self {
-        Self {
-            reason: Reason::Alpn,
-            problem: format!(
-                "it does not agree on the application protocol of the client, `{}`",
-                wanted.escape_ascii()
-            ),
-            remedy: OTHER_PROTOCOL.into(),
-        }
+        let wanted = wanted.escape_ascii();
+        let problem = format!("it does not agree on the application protocol of the client, `{wanted}`");
+        Self::new(Reason::Alpn, problem, OTHER_PROTOCOL)
     }
 
     /// Adds to the remedy of a failed handshake that a PROXY header came before it.
@@ -132,21 +133,13 @@ impl TlsFailure {
     }
 
     pub(crate) fn of(failure: &ProcessFailure, name: &ServerName<'_>) -> Self {
-        let internal = |problem: String| Self {
-            reason: Reason::Internal,
-            problem,
-            remedy: String::new(),
-        };
-        let error = match failure {
-            ProcessFailure::Tls(error) => error,
-            ProcessFailure::Overloaded => return internal("the engine's queue is full".into()),
-            ProcessFailure::Internal(text) => return internal(text.clone()),
-        };
-        let (reason, remedy) = Self::diagnose(error, name);
-        Self {
-            reason,
-            problem: format!("TLS handshake failed: {}", reason::of(error)),
-            remedy,
+        match failure {
+            ProcessFailure::Tls(error) => {
+                let (reason, remedy) = Self::diagnose(error, name);
+                Self::new(reason, format!("TLS handshake failed: {}", reason::of(error)), remedy)
+            }
+            ProcessFailure::Overloaded => Self::new(Reason::Internal, "the engine's queue is full", ""),
+            ProcessFailure::Internal(text) => Self::new(Reason::Internal, text, ""),
         }
     }
 

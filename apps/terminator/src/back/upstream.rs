@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use rustls::ClientConnection;
 use rustls_pki_types::ServerName;
 
 use crate::back::health::{Health, State};
@@ -18,7 +17,7 @@ use crate::observe::log_limiter::LogLimiter;
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) address: Backend,
-    /// The same moment for all, from which their pauses are counted.
+    /// Moment from which pauses are counted, the same for all addresses.
     began: Instant,
     /// Connections that are open there or being opened.
     pub(super) connections: AtomicUsize,
@@ -28,12 +27,12 @@ pub(crate) struct Upstream {
     pub(crate) connected: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) timed_out: AtomicU64,
-    /// Whether any backend with this address is spoken to in TLS.
+    /// True if any backend with this address is spoken to in TLS.
     pub(crate) speaks_tls: AtomicBool,
     pub(crate) handshakes: Handshakes,
     /// Connections in sequence that it has broken before it sent a byte.
     broken: AtomicU64,
-    /// Whether checks have found that it is down. One thread writes it.
+    /// True if checks have found that it is down. One thread writes it.
     is_down: AtomicBool,
     /// Checks that have succeeded, and that have failed.
     checks: [AtomicU64; 2],
@@ -94,10 +93,10 @@ impl Upstream {
 }
 
 /// An address of a pool.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(super) upstream: Arc<Upstream>,
-    /// What its certificate must name, if it has one.
+    /// Name that its certificate must have, if it has one.
     pub(super) name: Option<ServerName<'static>>,
     /// The host name of which it is an address, as checks say it.
     pub(super) host: Option<String>,
@@ -152,10 +151,6 @@ impl ConnectionCount {
             );
         }
         true
-    }
-
-    pub(crate) fn shaken(&self, tls: &ClientConnection) {
-        self.0.handshakes.succeeded(tls);
     }
 
     pub(crate) fn address(&self) -> &Backend {

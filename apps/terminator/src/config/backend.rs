@@ -8,8 +8,8 @@ use std::str::FromStr;
 use rustls_pki_types::ServerName;
 use serde::Deserialize;
 
-/// Where the decrypted bytes go: `ADDR:PORT`, `HOST:PORT` (but for port 0), `unix:PATH`, or `unix:@NAME` for an abstract
-/// socket (at most 107 bytes).
+/// Where the decrypted bytes go: `ADDR:PORT`, `HOST:PORT` (but for port 0), `unix:PATH`, or `unix:@NAME` for an
+/// abstract socket (at most 107 bytes).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Backend {
@@ -27,7 +27,7 @@ impl Backend {
     /// The most addresses of one backend.
     pub const MOST: usize = 64;
 
-    /// What the certificate of a backend that speaks TLS must name, unless that is configured.
+    /// Name that the certificate of a backend that speaks TLS must have, unless one is configured.
     pub(crate) fn server_name(&self) -> Option<ServerName<'static>> {
         match self {
             Self::Tcp(address) => Some(ServerName::from(address.ip().to_canonical())),
@@ -144,5 +144,5 @@ fn is_hexadecimal(label: &str) -> bool {
     digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Of the path of a UNIX socket, with a zero behind it, or of an abstract name, with a zero before it (`unix(7)`).
+/// Longest path of a UNIX socket, with a zero behind it, or of an abstract name, with a zero before it (`unix(7)`).
 const LONGEST_UNIX: usize = 107;

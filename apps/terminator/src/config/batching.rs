@@ -1,4 +1,4 @@
-//! How public-key operations are batched, and where passes run.
+//! Batching of public-key operations, and the placement of passes.
 
 use std::time::Duration;
 

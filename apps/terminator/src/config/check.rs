@@ -1,4 +1,4 @@
-//! What holds between keys, which the types cannot say.
+//! Checks of what types cannot say, such as what holds between keys.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::listener::{BackendTls, CheckKind, HealthCheck, LONGEST_ROTATION, Listener};
 use super::process::Config;
 
-/// What holds between keys, which the types cannot say.
+/// Checks what types cannot say, such as what holds between keys.
 pub(super) fn check(config: &Config) -> Result<(), Fault> {
     if config.listeners.is_empty() {
         return Err(Fault::new(

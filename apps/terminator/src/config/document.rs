@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use widelane_batching::Clock;
 
 use super::check::check;
-use super::fault::{Fault, is_passing};
+use super::fault::Fault;
 use super::place::{key_at, line_at, line_of_key};
 use super::process::Config;
 
@@ -27,12 +27,10 @@ pub(crate) struct Environment {
 
 /// A configuration that cannot be used: where, what is wrong, what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {problem}; {remedy}")]
+#[error("{place}: {}; {}", .fault.problem, .fault.remedy)]
 pub struct ConfigError {
     place: String,
-    problem: String,
-    remedy: String,
-    passing: bool,
+    pub(crate) fault: Fault,
 }
 
 #[derive(Clone, Debug)]
@@ -44,21 +42,16 @@ enum Origin {
 impl Document {
     /// Reads and checks a configuration file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let bytes = std::fs::read(path).map_err(|error| ConfigError {
-            place: path.display().to_string(),
-            problem: format!("cannot read the configuration: {error}"),
-            remedy: "give --config a readable TOML file".into(),
-            passing: is_passing(&error),
-        })?;
-        let text = text(&bytes).map_err(|(line, problem, remedy)| ConfigError {
-            place: match line {
-                Some(line) => format!("{}:{line}", path.display()),
-                None => path.display().to_string(),
-            },
-            problem: problem.into(),
-            remedy: remedy.into(),
-            passing: false,
-        })?;
+        let place = path.display().to_string();
+        let read = std::fs::read(path).map_err(|error| {
+            let problem = format!("cannot read the configuration: {error}");
+            Fault::new("", problem, "give --config a readable TOML file").because_of(&error)
+        });
+        let text = match read {
+            Ok(bytes) => text(bytes).map_err(|(line, fault)| (place.clone() + &line, fault)),
+            Err(fault) => Err((place, fault)),
+        };
+        let text = text.map_err(|(place, fault)| ConfigError { place, fault })?;
         Self::parse(path, text)
     }
 
@@ -114,12 +107,7 @@ impl Document {
                 None => format!("{}: {}", path.display(), fault.key),
             },
         };
-        ConfigError {
-            place,
-            problem: fault.problem,
-            remedy: fault.remedy,
-            passing: fault.passing,
-        }
+        ConfigError { place, fault }
     }
 
     fn checked(origin: Origin, config: Config) -> Result<Self, ConfigError> {
@@ -147,25 +135,19 @@ impl Environment {
     }
 }
 
-impl ConfigError {
-    /// Whether it may be over in a while, with nothing corrected.
-    pub(crate) fn is_passing(&self) -> bool {
-        self.passing
-    }
-}
-
-/// The text of a file, or the line, what is wrong and what to do.
-fn text(bytes: &[u8]) -> Result<String, (Option<usize>, &'static str, &'static str)> {
-    if widelane_pem::is_utf16(bytes) {
+/// The text of a file. The error has the line, as `:7`, if that is known.
+fn text(bytes: Vec<u8>) -> Result<String, (String, Fault)> {
+    if widelane_pem::is_utf16(&bytes) {
         let remedy = "convert it to UTF-8: iconv -f UTF-16 -t UTF-8 OLD.toml > NEW.toml";
-        return Err((None, "it is text in UTF-16, and TOML is UTF-8", remedy));
+        let fault = Fault::new("", "it is text in UTF-16, and TOML is UTF-8", remedy);
+        return Err((String::new(), fault));
     }
-    std::str::from_utf8(bytes).map(str::to_owned).map_err(|error| {
-        let before = &bytes[..error.valid_up_to()];
+    String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
         let problem = "a character is not UTF-8 (perhaps Latin-1)";
         let remedy = "convert it to UTF-8: iconv -f LATIN1 -t UTF-8 OLD.toml > NEW.toml";
-        (Some(line), problem, remedy)
+        (format!(":{line}"), Fault::new("", problem, remedy))
     })
 }
 
@@ -196,15 +178,11 @@ fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
         ),
         None => (problem, "correct it; packaging/widelane.toml shows every key".into()),
     };
-    ConfigError {
-        place,
-        problem,
-        remedy,
-        passing: false,
-    }
+    let fault = Fault::new("", problem, remedy);
+    ConfigError { place, fault }
 }
 
-/// What serde says of a table where an array of tables is meant.
+/// Words of serde for a table where an array of tables is meant.
 const NOT_SEVERAL: &str = "invalid type: map, expected a sequence";
 
 /// The command line flag that sets a key, for configurations that came from flags.

@@ -11,7 +11,7 @@ pub(crate) struct Fault {
     pub(crate) key: String,
     pub(crate) problem: String,
     pub(crate) remedy: String,
-    /// Whether it may be over in a while, with nothing corrected.
+    /// True if it may be over in a while, with nothing corrected.
     pub(crate) passing: bool,
 }
 
@@ -32,9 +32,9 @@ impl Fault {
     }
 }
 
-/// Whether the system may give another answer in a while: it lacks memory or descriptors, or a disk or a
+/// Returns whether the system may give another answer in a while: it lacks memory or descriptors, or a disk or a
 /// server of files has failed.
-pub(crate) fn is_passing(error: &io::Error) -> bool {
+fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind::{AddrInUse, AddrNotAvailable, InvalidData, NotFound, PermissionDenied};
     !matches!(
         error.kind(),
@@ -42,10 +42,11 @@ pub(crate) fn is_passing(error: &io::Error) -> bool {
     )
 }
 
-/// Whether it is this process or the machine that lacks memory or descriptors, whatever the file is like.
+/// Returns whether it is this process or the machine that lacks memory or descriptors, whatever the file is like.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
-    let known = [Errno::NOMEM, Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
-    error.kind() == io::ErrorKind::OutOfMemory || error.raw_os_error().is_some_and(|code| known.contains(&code))
+    let known = [Errno::NOMEM, Errno::MFILE, Errno::NFILE];
+    error.kind() == io::ErrorKind::OutOfMemory
+        || Errno::from_io_error(error).is_some_and(|errno| known.contains(&errno))
 }
 
 #[cfg(test)]

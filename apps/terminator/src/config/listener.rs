@@ -1,4 +1,4 @@
-//! What one listener has: addresses, backend, protocol, certificates.
+//! Configuration of one listener: addresses, backend, protocol, certificates.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,10 +23,8 @@ pub struct Listener {
     #[serde(default, deserialize_with = "one_or_several")]
     pub backend: Vec<Backend>,
     /// TLS to `backend`.
-    #[serde(default)]
     pub backend_tls: Option<BackendTls>,
     /// Checks of `backend`.
-    #[serde(default)]
     pub health_check: Option<HealthCheck>,
     /// Other backends.
     #[serde(rename = "route", default)]
@@ -39,7 +37,6 @@ pub struct Listener {
     /// (52 with IPv6), as HAProxy's `send-proxy-v2`. `v2-records`: also the application protocol, the host name, the
     /// TLS version, the cipher suite by OpenSSL's name, as HAProxy sends it, and whether a client certificate was
     /// shown, with its common name.
-    #[serde(default)]
     pub proxy_protocol_to: Option<ProxyVersion>,
     /// For protocols in which the server speaks first (SMTP, IMAP, MySQL): a client that sends close_notify right
     /// behind its handshake hears the backend. Otherwise it has asked for nothing, as health checks and probes do,
@@ -62,7 +59,6 @@ pub struct Listener {
     #[serde(default)]
     pub groups: Vec<String>,
     /// Client certificates.
-    #[serde(default)]
     pub client_auth: Option<ClientAuth>,
     /// Session resumption.
     #[serde(default)]
@@ -100,10 +96,8 @@ pub struct Route {
     #[serde(deserialize_with = "one_or_several")]
     pub backend: Vec<Backend>,
     /// TLS to this backend.
-    #[serde(default)]
     pub backend_tls: Option<BackendTls>,
     /// Checks of this backend.
-    #[serde(default)]
     pub health_check: Option<HealthCheck>,
 }
 
@@ -199,7 +193,6 @@ pub struct Certificate {
     pub names: Vec<String>,
     /// Where its [OCSP response](running.md#ocsp-responses) comes from; `cert` must then have the issuer's
     /// certificate, too. Default: clients get no response.
-    #[serde(default)]
     pub ocsp: Option<OcspSource>,
 }
 
@@ -216,7 +209,6 @@ pub struct ClientAuth {
     /// PEM file of revocation lists and nothing else. Every authority in the client's chain needs its list in it; if
     /// the next update of a list is overdue, all clients of that authority are refused. Default: revocation is not
     /// checked.
-    #[serde(default)]
     pub crl: Option<PathBuf>,
 }
 
@@ -290,6 +282,17 @@ impl Listener {
             certificates: Vec::new(),
             certificate_directories: Vec::new(),
         }
+    }
+
+    /// TLS to its backend, and then to those of its routes, each at its key. `key`: the listener's own.
+    pub(crate) fn backend_tls(&self, key: &str) -> impl Iterator<Item = (String, Option<&BackendTls>)> {
+        let own = (format!("{key}.backend_tls"), self.backend_tls.as_ref());
+        let routes = self.routes.iter().enumerate();
+        let routes = routes.map(move |(index, route)| {
+            let key = format!("{key}.route[{index}].backend_tls");
+            (key, route.backend_tls.as_ref())
+        });
+        std::iter::once(own).chain(routes)
     }
 }
 

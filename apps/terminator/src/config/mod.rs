@@ -1,4 +1,4 @@
-//! What the operator wrote: the TOML file, its defaults and its errors.
+//! The configuration of the operator: the TOML file, its defaults and its errors.
 //!
 //! Everything here is text and plain values; files that the configuration names are opened
 //! elsewhere (`material`). A fault is reported as *file, line, key, what is wrong, what to do*.

@@ -13,7 +13,7 @@ use serde::Deserialize;
 pub struct Network(IpNet);
 
 impl Network {
-    /// Whether an address is in it. An IPv4 address that is written as IPv6 is an IPv4 address.
+    /// Returns whether an address is in it. An IPv4 address that is written as IPv6 is an IPv4 address.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
     }
@@ -59,5 +59,5 @@ fn mapped(network: &IpNet) -> Option<IpNet> {
     Some(IpNet::V4(network.trunc()))
 }
 
-/// Of `::ffff:0:0/96` (RFC 4291, section 2.5.5.2).
+/// Length of the prefix of `::ffff:0:0/96` (RFC 4291, section 2.5.5.2).
 const MAPPED_PREFIX: u8 = 96;

@@ -1,7 +1,8 @@
-//! Where a key stands in the text of a file.
+//! Places of keys in the text of a file.
 
 use std::ops::Range;
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 pub(super) fn line_at(text: &str, offset: usize) -> usize {
@@ -15,77 +16,46 @@ pub(super) fn line_of_key(text: &str, key: &str) -> Option<usize> {
     let mut table = Some(document.get_ref());
     for part in key.split('.') {
         let (name, indices) = part.split_once('[').unwrap_or((part, ""));
-        let Some((found, value)) = table.and_then(|table| table.get_key_value(name)) else {
+        let Some((found, mut value)) = table.and_then(|table| table.get_key_value(name)) else {
             break;
         };
         offset = Some(found.span().start);
-        let mut value = value;
-        for index in indices
-            .split('[')
-            .filter_map(|index| index.trim_end_matches(']').parse().ok())
-        {
-            let index: usize = index;
-            match value.get_ref() {
-                DeValue::Array(array) => match array.get(index) {
-                    Some(item) => value = item,
-                    None => break,
-                },
-                _ => break,
-            }
+        for index in indices.split('[') {
+            let index = index.trim_end_matches(']').parse::<usize>().ok();
+            let Some(item) = index.and_then(|index| value.get_ref().as_array()?.get(index)) else {
+                break;
+            };
+            value = item;
             offset = Some(value.span().start);
         }
-        table = match value.get_ref() {
-            DeValue::Table(table) => Some(table),
-            _ => None,
-        };
+        table = value.get_ref().as_table();
     }
     offset.map(|offset| line_at(text, offset))
 }
 
 /// The key whose value contains `span`.
 pub(super) fn key_at(text: &str, span: &Range<usize>) -> Option<String> {
-    fn walk(value: &DeValue<'_>, span: &Range<usize>, path: &mut String) {
+    fn path_to(value: &DeValue<'_>, span: &Range<usize>) -> Option<String> {
+        // A `[table]`'s own span is its header only, so its members are looked at as well.
+        let part = |name: String, value: &Spanned<DeValue<'_>>, is_here: bool| {
+            let inner = path_to(value.get_ref(), span);
+            let is_it = is_here || covers(&value.span(), span) || inner.is_some();
+            is_it.then(|| name + &inner.unwrap_or_default())
+        };
         match value {
-            DeValue::Table(table) => walk_table(table, span, path),
-            DeValue::Array(array) => {
-                for (index, item) in array.iter().enumerate() {
-                    if covers(&item.span(), span) || holds(item.get_ref(), span) {
-                        path.push_str(&format!("[{index}]"));
-                        return walk(item.get_ref(), span, path);
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-    fn walk_table(table: &DeTable<'_>, span: &Range<usize>, path: &mut String) {
-        for (key, value) in table {
-            if covers(&key.span(), span) || covers(&value.span(), span) || holds(value.get_ref(), span) {
-                if !path.is_empty() {
-                    path.push('.');
-                }
-                path.push_str(key.get_ref());
-                return walk(value.get_ref(), span, path);
-            }
-        }
-    }
-    /// A `[table]`'s own span is its header only, so its members are looked at as well.
-    fn holds(value: &DeValue<'_>, span: &Range<usize>) -> bool {
-        match value {
-            DeValue::Table(table) => table.iter().any(|(key, value)| {
-                covers(&key.span(), span) || covers(&value.span(), span) || holds(value.get_ref(), span)
-            }),
-            DeValue::Array(array) => array
+            DeValue::Table(table) => table
                 .iter()
-                .any(|item| covers(&item.span(), span) || holds(item.get_ref(), span)),
-            _ => false,
+                .find_map(|(key, value)| part(format!(".{}", key.get_ref()), value, covers(&key.span(), span))),
+            DeValue::Array(array) => {
+                (array.iter().enumerate()).find_map(|(index, item)| part(format!("[{index}]"), item, false))
+            }
+            _ => None,
         }
     }
     fn covers(outer: &Range<usize>, inner: &Range<usize>) -> bool {
         outer.start <= inner.start && inner.end <= outer.end
     }
     let document = DeTable::parse(text).ok()?;
-    let mut path = String::new();
-    walk_table(document.get_ref(), span, &mut path);
-    (!path.is_empty()).then_some(path)
+    let path = path_to(&DeValue::Table(document.into_inner()), span)?;
+    Some(path[1..].to_owned())
 }

@@ -1,4 +1,4 @@
-//! What one process has once, over all listeners.
+//! Configuration of one process, over all listeners.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;

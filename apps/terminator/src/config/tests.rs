@@ -1,4 +1,4 @@
-//! What is read from files and flags, and how faults are named.
+//! Values that are read from files and flags, and names of faults.
 
 use std::path::Path;
 use std::time::Duration;

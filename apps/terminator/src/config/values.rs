@@ -75,7 +75,7 @@ impl FromStr for OcspSource {
     }
 }
 
-/// Whether a text is meant as an address in the web.
+/// Returns whether a text is meant as an address in the web.
 fn is_web_address(text: &str) -> bool {
     text.contains("://")
 }
@@ -98,7 +98,7 @@ read_as_text!(Backend, Network, OcspSource, ProxyVersion);
 /// A choice by its name: a backend, or a form of ChaCha20-Poly1305.
 pub(super) fn choice<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     let text = String::deserialize(deserializer)?;
-    text.parse().map_err(serde::de::Error::custom)
+    text.parse().map_err(de::Error::custom)
 }
 
 /// Addresses to listen on.
@@ -152,11 +152,7 @@ impl<'de> Visitor<'de> for Addresses {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<SocketAddr>, A::Error> {
-        let mut all = Vec::new();
-        while let Some(one) = list.next_element_seed(self.0)? {
-            all.push(one);
-        }
-        Ok(all)
+        std::iter::from_fn(|| list.next_element_seed(self.0).transpose()).collect()
     }
 }
 
@@ -185,11 +181,7 @@ where
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
-            let mut all = Vec::new();
-            while let Some(one) = list.next_element()? {
-                all.push(one);
-            }
-            Ok(all)
+            std::iter::from_fn(|| list.next_element().transpose()).collect()
         }
     }
 
@@ -219,37 +211,35 @@ pub(super) fn optional_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Re
 
 /// Whole or fractional seconds, more than none and at most a year.
 pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let value = number_of_seconds(deserializer)?;
-    if !SECONDS.contains(&value) {
-        return Err(serde::de::Error::custom(
-            "out of range, expected seconds between 0.001 and 31536000 (a year)",
-        ));
-    }
-    Ok(Duration::from_secs_f64(value))
+    number_of_seconds(deserializer, |value| SECONDS.contains(&value), "")
 }
 
 /// The same, or zero.
 pub(super) fn maybe_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let value = number_of_seconds(deserializer)?;
-    if value != 0.0 && !SECONDS.contains(&value) {
-        return Err(serde::de::Error::custom(
-            "out of range, expected seconds between 0.001 and 31536000 (a year), or 0 to switch this off",
-        ));
-    }
-    Ok(Duration::from_secs_f64(value))
+    let is_good = |value| value == 0.0 || SECONDS.contains(&value);
+    number_of_seconds(deserializer, is_good, ", or 0 to switch this off")
 }
 
-fn number_of_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+fn number_of_seconds<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    is_good: impl Fn(f64) -> bool,
+    or_else: &str,
+) -> Result<Duration, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "expected a number of seconds, for example 30 or 0.5")]
     enum Number {
         Whole(i64),
         Fraction(f64),
     }
-    Ok(match Number::deserialize(deserializer)? {
+    let value = match Number::deserialize(deserializer)? {
         Number::Whole(value) => value as f64,
         Number::Fraction(value) => value,
-    })
+    };
+    let range = "out of range, expected seconds between 0.001 and 31536000 (a year)";
+    match is_good(value) {
+        true => Ok(Duration::from_secs_f64(value)),
+        false => Err(de::Error::custom(format!("{range}{or_else}"))),
+    }
 }
 
 const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;

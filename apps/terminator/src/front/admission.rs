@@ -1,4 +1,4 @@
-//! What a connection takes from the limits, and gives back.
+//! Places that a connection takes within the limits, and gives back.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(crate) struct Admission {
     in_handshake: bool,
 }
 
-/// What a connection holds of its source's limits, given back when dropped.
+/// Places that a connection holds within its source's limits, given back when dropped.
 #[derive(Debug)]
 struct Places {
     shared: Arc<Shared>,
@@ -71,7 +71,7 @@ impl Admission {
 
     /// A number for the source: most sources have others.
     pub(crate) fn source(&self) -> u16 {
-        self.places.handshake.as_ref().map_or(0, Place::cell)
+        self.places.handshake.as_ref().map_or(0, |place| place.cell)
     }
 
     /// Ends the handshake's share; the connection's remains.

@@ -1,4 +1,4 @@
-//! Which alert a client gets where rustls ends a handshake without one, or with another one than the
+//! Alerts that a client gets where rustls ends a handshake without one, or with another one than the
 //! RFCs demand.
 //!
 //! rustls sends alerts for most errors itself. The others it only reports, so the alert is chosen
@@ -40,7 +40,7 @@ pub(crate) fn at_end(bytes: &[u8]) -> Option<AlertDescription> {
     }
 }
 
-/// Whether a client begins with close_notify. rustls takes that for a warning like any other, because it
+/// Returns whether a client begins with close_notify. rustls takes that for a warning like any other, because it
 /// is not authenticated, and goes on to wait for a ClientHello.
 pub(crate) fn is_goodbye(bytes: &[u8]) -> bool {
     bytes.starts_with(&[ALERT, 3]) && matches!(bytes.get(3..7), Some([0, 2, WARNING, 0]))
@@ -103,7 +103,7 @@ fn instead(
     }
 }
 
-/// For a record or a message with a wrong form (RFC 8446, sections 5 and 5.1).
+/// Alert for a record or a message with a wrong form (RFC 8446, sections 5 and 5.1).
 fn invalid(error: InvalidMessage) -> AlertDescription {
     match error {
         InvalidMessage::MessageTooLarge => AlertDescription::RecordOverflow,
@@ -191,12 +191,12 @@ fn misbehaviour(error: &PeerMisbehaved) -> AlertDescription {
     }
 }
 
-/// What rustls says when there is no certificate for the host name that the client asks for.
+/// Error of rustls when there is no certificate for the host name that the client asks for.
 pub(crate) const NO_CERTIFICATE: &str = "no server certificate chain resolved";
 const ALERT: u8 = 21;
 const WARNING: u8 = 1;
 const FATAL: u8 = 2;
-/// What rustls says in TLS 1.2 when the certificate's key has no scheme that the client verifies.
+/// Error of rustls in TLS 1.2 when the certificate's key has no scheme that the client verifies.
 pub(crate) const NO_SIGNATURE_SCHEME: &str = "incompatible signing key";
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::io::PollSocket;
 use crate::observe::stats::{Failure, Refusal};
 use crate::worker_state::WorkerState;
 
-/// Why a connection has no handshake.
+/// Reason why a connection has no handshake.
 pub(super) enum NotBegun {
     Failed(Failure),
     Refused(Refusal),
@@ -97,8 +97,8 @@ pub(super) fn too_late(site: &Site) -> NotBegun {
     })
 }
 
-/// Waits for the rest of a ClientHello, of which `early` has come, and for the handshake's turn, and makes the TLS state
-/// that reads it. So a client that says nothing, or not enough, or gives up, costs no TLS state.
+/// Waits for the rest of a ClientHello, of which `early` has come, and for the handshake's turn, and makes the TLS
+/// state that reads it. So a client that says nothing, or not enough, or gives up, costs no TLS state.
 pub(super) async fn begin(
     client: &mut Client,
     early: Vec<u8>,
@@ -126,6 +126,7 @@ pub(super) async fn begin(
         rest.unwrap_or(Err(NotBegun::Failed(Failure::Timeout)))?;
     }
     let admission = pending.leave()?;
+    drop(pending);
     let permit = worker.gate.enter(admission.source(), client, ends).await?;
     Ok((admission, permit, start_tls(site, opening)?))
 }

@@ -30,7 +30,7 @@ enum State {
     Bare(OwnedFd),
     /// The event loop watches it.
     Watched(TcpStream),
-    /// It could not be watched, and is closed.
+    /// The socket could not be watched, and is closed.
     Lost,
 }
 
@@ -44,7 +44,7 @@ impl Client {
         Ok((Self(State::Bare(socket)), peer))
     }
 
-    /// Whether the event loop does not watch it yet.
+    /// Returns whether the event loop does not watch it yet.
     pub(crate) fn is_bare(&self) -> bool {
         matches!(self.0, State::Bare(_))
     }
@@ -72,7 +72,7 @@ impl Client {
         Ok(rustix::net::shutdown(self.fd()?, rustix::net::Shutdown::Write)?)
     }
 
-    /// Whether the client has closed or reset the connection, as far as no bytes of it lie before that.
+    /// Returns whether the client has closed or reset the connection, as far as no bytes of it lie before that.
     pub(crate) fn has_gone(&self) -> bool {
         let Ok(fd) = self.fd() else { return true };
         match recv(fd, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {

@@ -24,12 +24,12 @@ pub(crate) struct Hello {
     pub(crate) odd_name: Option<OddName>,
 }
 
-/// What a client asks for in place of a host name.
+/// Text that a client sends in place of a host name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OddName {
-    /// Where the type of the extension server_name is.
+    /// Place of the type of the extension server_name.
     type_at: usize,
-    /// Where the name is.
+    /// Place of the name.
     name: Range<usize>,
     /// An extension that the client has not sent and that no side knows.
     other_type: u16,
@@ -134,13 +134,13 @@ impl OddName {
         }
     }
 
-    /// For people.
+    /// Text of the name, for people.
     pub(crate) fn text(&self, message: &[u8]) -> String {
         message[self.name.clone()].escape_ascii().to_string()
     }
 }
 
-/// Where the host name is that rustls cannot parse, as RFC 6066 (section 3) has the extension. `None`: it can,
+/// Place of the host name that rustls cannot parse, as RFC 6066 (section 3) has the extension. `None`: it can,
 /// or the extension is none.
 fn odd_name_in(message: &[u8], content: Range<usize>) -> Option<Range<usize>> {
     let mut at = content.start;
@@ -190,7 +190,7 @@ const HOST_NAME: u8 = 0;
 const SERVER_NAME: u16 = 0;
 const SUPPORTED_GROUPS: u16 = 10;
 const SUPPORTED_VERSIONS: u16 = 43;
-/// Of those that begin so, renegotiation_info (0xff01) alone is known.
+/// First type for private use. Of those that begin so, renegotiation_info (0xff01) alone is known.
 const FIRST_PRIVATE: u16 = 0xff02;
 const TLS_1_2: u16 = 0x0303;
 const TLS_1_3: u16 = 0x0304;

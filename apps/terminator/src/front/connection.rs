@@ -108,7 +108,7 @@ pub(crate) async fn serve(
         Ok(shaken) => shaken,
         Err(_) => Err(Failure::Timeout.into()),
     };
-    let took = announced.took();
+    let took = announced.took;
     // It is under way no more: jobs of others need not wait for its jobs.
     drop(announced);
     if let Some(name) = opening.odd_name() {

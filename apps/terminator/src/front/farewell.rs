@@ -50,6 +50,6 @@ pub(super) fn send_last_words(client: &Client, tls: &mut ServerConnection) {
     while tls.wants_write() && tls.write_tls(&mut client.last_words()).is_ok_and(|n| n > 0) {}
 }
 
-/// How long a client that gets no further may go on sending, and for how many bytes if it was refused.
+/// Time for which a client that gets no further may go on sending, and for how many bytes if it was refused.
 const LINGER: Duration = Duration::from_secs(5);
 const LINGER_BYTES: usize = 256 * 1024;

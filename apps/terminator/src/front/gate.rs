@@ -38,35 +38,36 @@ pub(crate) struct Gate {
     /// The fewest handshakes under way that fill passes.
     lanes: usize,
     began: Instant,
-    /// Those that wait, by the cell of their source (`sources.rs`).
+    /// Handshakes that wait, by the cell of their source (`sources.rs`).
     line: RefCell<Line<u16, Rc<Waiter>>>,
     under_way: Cell<usize>,
     /// Connections that were accepted and whose tasks have not run yet.
     expected: Cell<usize>,
-    /// Since when the kernel has had connections, by the number of the listening socket; none where it has none.
+    /// Time since which the kernel has had connections, by the number of the listening socket; none where it has none.
     queued: RefCell<BTreeMap<usize, u64>>,
     /// Listening sockets so far.
     sockets: Cell<usize>,
-    /// Whether the newest go first.
+    /// True if the newest go first.
     is_overloaded: Cell<bool>,
     /// Handshakes that have begun since the event loop last looked at its sockets.
     begun: Cell<usize>,
     pace: RefCell<Pace>,
-    /// For [`Gate::tend`]: one waits, or a place is free.
+    /// Wakes [`Gate::tend`]: a handshake waits, or a place is free.
     work: Notify,
-    /// For workers that accept: there is room again, or the kernel is to queue more or less.
+    /// Wakes tasks that accept: there is room again, or the kernel is to queue more or less.
     changed: Notify,
     stats: Arc<Stats>,
 }
 
 /// A place among the handshakes that are under way, given back when dropped.
+#[derive(Default)]
 pub(crate) struct Permit {
     /// `None`: from a gate that is always open.
     gate: Option<Rc<Gate>>,
-    /// Whether there was a handshake, and not a client that had gone: then it says what handshakes cost.
+    /// True if there was a handshake, and not a client that had gone: then it says what handshakes cost.
     is_used: bool,
     /// Time for which the handshake waited for it.
-    waited: Duration,
+    pub(crate) waited: Duration,
 }
 
 /// One that waits.
@@ -84,7 +85,7 @@ enum State {
     Refused,
 }
 
-/// What ends a wait.
+/// End of a wait.
 #[derive(PartialEq, Eq)]
 enum Answer {
     /// The gate has decided.
@@ -93,12 +94,12 @@ enum Answer {
     Gone,
 }
 
-/// What a handshake costs the worker: the time from look to look while handshakes wait, and how many had their turn.
+/// Cost of a handshake to the worker: the time from look to look while handshakes wait, and how many had their turn.
 #[derive(Default)]
 struct Pace {
     nanos: f64,
     served: f64,
-    /// When the last look was after which some still waited.
+    /// Time of the last look after which some still waited.
     looked: Option<u64>,
     served_since: u32,
 }
@@ -136,11 +137,7 @@ impl Gate {
         ends: Instant,
     ) -> Result<Permit, Failure> {
         let Some(defence) = &self.defence else {
-            return Ok(Permit {
-                gate: None,
-                is_used: false,
-                waited: Duration::ZERO,
-            });
+            return Ok(Permit::default());
         };
         defence.borrow_mut().arrived();
         if self.line.borrow().is_empty() && self.has_place() {
@@ -167,6 +164,7 @@ impl Gate {
         let answer = poll_fn(|cx| waiting.waiter.poll(cx, client)).await;
         let wait = self.now().saturating_sub(since);
         let permit = waiting.leave();
+        drop(waiting);
         if answer == Answer::Gone || client.has_gone() {
             return Err(self.gave_up(defence, wait));
         }
@@ -259,12 +257,12 @@ impl Gate {
         self.begun.set(0);
     }
 
-    /// How many connections the kernel is to queue for a listening socket.
+    /// Number of connections that the kernel is to queue for a listening socket.
     pub(crate) fn backlog(&self) -> i32 {
-        let most = match self.is_overloaded.get() {
-            true => batching::worth_queueing(self.cost(), self.target.saturating_mul(Overload::QUEUED_TARGETS)),
-            false => return BACKLOG,
-        };
+        if !self.is_overloaded.get() {
+            return BACKLOG;
+        }
+        let most = batching::worth_queueing(self.cost(), self.target.saturating_mul(Overload::QUEUED_TARGETS));
         i32::try_from(most).unwrap_or(BACKLOG).min(BACKLOG)
     }
 
@@ -319,15 +317,14 @@ impl Gate {
         let turn = overload.look(now, oldest.map(|since| now.saturating_sub(since)));
         if let Some(turn) = turn {
             self.is_overloaded.set(overload.is_on());
-            self.told(turn, line.len(), worker);
+            self.note(turn, line.len(), worker);
         }
         if overload.is_on() {
             line.age(now.saturating_sub(self.late()), |waiter| waiter.turn(State::Late));
             let lost = now.saturating_sub(overload.patience());
-            while line.oldest().is_some_and(|since| since < lost) {
-                let Some((_, waiter)) = line.pop_oldest() else {
-                    break;
-                };
+            while line.oldest().is_some_and(|since| since < lost)
+                && let Some((_, waiter)) = line.pop_oldest()
+            {
                 waiter.turn(State::Refused);
             }
         }
@@ -347,7 +344,7 @@ impl Gate {
         }
     }
 
-    fn told(&self, turn: Turn, waiting: usize, worker: usize) {
+    fn note(&self, turn: Turn, waiting: usize, worker: usize) {
         let is_on = turn == Turn::Begins;
         self.stats.overloaded.store(is_on, Relaxed);
         if is_on {
@@ -369,7 +366,7 @@ impl Gate {
         Permit {
             gate: Some(self.clone()),
             is_used: true,
-            waited: Duration::ZERO,
+            ..Permit::default()
         }
     }
 
@@ -378,8 +375,8 @@ impl Gate {
         self.begun.set(self.begun.get() + 1);
     }
 
-    /// Whether one more handshake may begin. Those under way wait for each other's operations, and the more there are
-    /// the fuller are the passes; those that begin between two looks are what keeps the worker from looking.
+    /// Returns whether one more handshake may begin. Those under way wait for each other's operations, and the more
+    /// there are the fuller are the passes; those that begin between two looks are what keeps the worker from looking.
     fn has_place(&self) -> bool {
         self.begun.get() < self.most() && self.under_way.get() < self.most_under_way()
     }
@@ -392,7 +389,7 @@ impl Gate {
         self.is_overloaded.get() && self.line.borrow().fresh() + self.expected.get() >= self.most_waiting()
     }
 
-    /// How many can be served in time.
+    /// Number of handshakes that can be served in time.
     fn most_waiting(&self) -> usize {
         batching::worth_queueing(self.cost(), self.target)
     }
@@ -407,7 +404,7 @@ impl Gate {
         batching::under_way(self.cost(), look, self.lanes)
     }
 
-    /// What a handshake costs in nanoseconds; 0 while that is not known.
+    /// Cost of a handshake in nanoseconds; 0 while that is not known.
     fn cost(&self) -> u64 {
         self.pace.borrow().cost()
     }
@@ -469,13 +466,6 @@ impl Pace {
     }
 }
 
-impl Permit {
-    /// Returns how long the handshake waited for it.
-    pub(crate) fn waited(&self) -> Duration {
-        self.waited
-    }
-}
-
 impl Drop for Permit {
     fn drop(&mut self) {
         let Some(gate) = &self.gate else { return };
@@ -506,24 +496,19 @@ impl<'a> Waiting<'a> {
     }
 
     /// Leaves the line, with the place that was granted.
-    fn leave(self) -> Option<Permit> {
-        self.take()
-    }
-
-    fn take(&self) -> Option<Permit> {
+    fn leave(&self) -> Option<Permit> {
         self.gate.line.borrow_mut().remove(self.place);
         let state = self.waiter.state.replace(State::Refused);
         (state == State::Granted).then(|| Permit {
             gate: Some(self.gate.clone()),
-            is_used: false,
-            waited: Duration::ZERO,
+            ..Permit::default()
         })
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        drop(self.take());
+        drop(self.leave());
     }
 }
 

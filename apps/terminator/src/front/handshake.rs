@@ -20,7 +20,7 @@ use crate::observe::log_entry;
 use crate::observe::stats::Failure;
 use crate::worker_state::WorkerState;
 
-/// Whether the client is still there at the end of its handshake.
+/// Presence of the client at the end of its handshake.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Presence {
     Here,
@@ -47,7 +47,7 @@ pub(super) async fn handshake(
     worker: &WorkerState,
     log: &mut LogEntry,
 ) -> Result<(Box<ServerConnection>, Presence), HandshakeError> {
-    announced.waited(permit.waited());
+    announced.took += permit.waited;
     let mut permit = Some(permit);
     let closed = |_: io::Error| HandshakeError::from(Failure::Closed);
     let mut spoken = false;
@@ -150,7 +150,7 @@ async fn look_again(
     Ok(Presence::Here)
 }
 
-/// Whether a client that has sent close_notify has closed its socket as well. rustls reads no further
+/// Returns whether a client that has sent close_notify has closed its socket as well. rustls reads no further
 /// then, and what a client sends behind its close_notify is ignored.
 async fn has_closed(client: &mut Client, worker: &WorkerState) -> bool {
     // The end often comes right behind close_notify, in a segment of its own. A socket that the event
@@ -189,7 +189,7 @@ async fn refuse(
     alert
 }
 
-/// Whether what is sent now in a handshake is not encrypted. `spoken`: something was sent before.
+/// Returns whether what is sent now in a handshake is not encrypted. `spoken`: something was sent before.
 fn is_in_plain(tls: &ServerConnection, spoken: bool) -> bool {
     if !spoken && !tls.wants_write() {
         return true;
@@ -227,7 +227,7 @@ pub(super) fn has_plaintext(tls: &mut ServerConnection) -> bool {
     matches!(tls.reader().fill_buf(), Ok(bytes) if !bytes.is_empty())
 }
 
-/// Whether the client has sent close_notify and nothing before it that is still unread.
+/// Returns whether the client has sent close_notify and nothing before it that is still unread.
 fn said_goodbye(tls: &mut ServerConnection) -> bool {
     matches!(tls.reader().fill_buf(), Ok([]))
 }

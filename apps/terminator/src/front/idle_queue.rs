@@ -25,9 +25,9 @@ pub(crate) struct IdleQueue {
 /// The reason for which a connection can make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// It has had its answer; what its client still sends is dropped.
+    /// The connection has had its answer; what its client still sends is dropped.
     Lingering,
-    /// Its ClientHello is not whole.
+    /// The ClientHello of the connection is not whole.
     Silent,
 }
 
@@ -92,9 +92,10 @@ impl PendingClient {
         Ok(waiting.admission.attribute(site, source))
     }
 
-    /// The connection needs to make room no more.
-    pub(crate) fn leave(self) -> Result<Admission, Evicted> {
-        self.take().ok_or(Evicted)
+    /// Ends the need to make room.
+    pub(crate) fn leave(&self) -> Result<Admission, Evicted> {
+        let waiting = self.list.waiting.borrow_mut().remove(&self.place);
+        waiting.map(|waiting| waiting.admission).ok_or(Evicted)
     }
 
     fn poll_evicted(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -109,15 +110,10 @@ impl PendingClient {
             }
         }
     }
-
-    fn take(&self) -> Option<Admission> {
-        let waiting = self.list.waiting.borrow_mut().remove(&self.place);
-        waiting.map(|waiting| waiting.admission)
-    }
 }
 
 impl Drop for PendingClient {
     fn drop(&mut self) {
-        drop(self.take());
+        drop(self.leave());
     }
 }

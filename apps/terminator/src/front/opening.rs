@@ -1,10 +1,10 @@
-//! What a client sends before the server has answered, on its way to rustls.
+//! First messages of a client, before the server has answered, on their way to rustls.
 //!
 //! A ClientHello is read whole before rustls gets it, in whatever pieces it comes: what it offers decides which
 //! alert is due ([`ClientHelloSummary`]), a host name that rustls cannot parse is hidden from it
-//! ([`transcript`](crate::front::transcript)), and one that is longer than rustls takes is refused here. Records are only
-//! the form in which messages come (RFC 8446, section 5.1), so a message of several records gets new ones. All else
-//! goes to rustls as it comes.
+//! ([`transcript`](crate::front::transcript)), and one that is longer than rustls takes is refused here. Records are
+//! only the form in which messages come (RFC 8446, section 5.1), so a message of several records gets new ones. All
+//! else goes to rustls as it comes.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -24,7 +24,7 @@ pub(crate) struct Opening {
     stage: Stage,
     /// The server has asked for another ClientHello.
     is_retried: bool,
-    /// What has come and not gone to rustls. `None`: nothing, as with most clients.
+    /// Bytes that have come and not gone to rustls. `None`: nothing, as with most clients.
     buffered: Option<Box<Buffered>>,
 }
 
@@ -33,15 +33,15 @@ enum Stage {
     /// A ClientHello is due.
     #[default]
     Awaited,
-    /// It has come, or something else.
+    /// A ClientHello has come, or something else.
     Over,
-    /// It is longer than rustls takes.
+    /// The ClientHello is longer than rustls takes.
     TooLong,
 }
 
 #[derive(Debug, Default)]
 struct Buffered {
-    /// For rustls, of which it has taken some.
+    /// Bytes for rustls, of which it has taken some.
     ready: Vec<u8>,
     taken: usize,
     /// The beginning of a record.
@@ -58,8 +58,8 @@ struct Buffered {
 }
 
 impl Opening {
-    /// Takes what has come before there was a TLS state. Returns whether that is enough for one: a whole ClientHello, or
-    /// what cannot become one.
+    /// Takes what has come before there was a TLS state. Returns whether that is enough for one: a whole ClientHello,
+    /// or what cannot become one.
     pub(crate) fn gather(&mut self, bytes: &[u8]) -> bool {
         let direct = self.sort(bytes);
         if !direct.is_empty() {
@@ -124,17 +124,17 @@ impl Opening {
         }
     }
 
-    /// Whether the ClientHello is longer than rustls takes, and has ended here.
+    /// Returns whether the ClientHello is longer than rustls takes, and has ended here.
     pub(crate) fn is_too_long(&self) -> bool {
         self.stage == Stage::TooLong
     }
 
-    /// What rustls gets in place of what the client has sent. Once for each ClientHello.
+    /// Bytes that rustls gets in place of the client's. Returned once for each ClientHello.
     pub(crate) fn changed(&mut self) -> Option<Changed> {
         self.buffered.as_mut()?.changed.take()
     }
 
-    /// What the client asks for in place of a host name, for people.
+    /// Text that the client sends in place of a host name, for people.
     pub(crate) fn odd_name(&self) -> Option<&str> {
         self.buffered.as_ref()?.odd_name.as_deref()
     }
@@ -260,12 +260,9 @@ impl Opening {
 
     /// Hands rustls some of what it may have.
     pub(crate) fn give(&mut self, tls: &mut ServerConnection) -> io::Result<usize> {
-        let Some(buffered) = &mut self.buffered else {
+        let Some(buffered) = self.buffered.as_mut().filter(|one| one.is_ready()) else {
             return Ok(0);
         };
-        if !buffered.is_ready() {
-            return Ok(0);
-        }
         let given = tls.read_tls(&mut &buffered.ready[buffered.taken..])?;
         buffered.taken += given;
         if !buffered.is_ready() {
@@ -274,7 +271,7 @@ impl Opening {
         Ok(given)
     }
 
-    /// What rustls would get of bytes that come in these pieces, and what was changed.
+    /// Bytes that rustls would get of those that come in these pieces, and what was changed.
     #[doc(hidden)]
     pub(crate) fn passed<'a>(&mut self, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Option<Changed>) {
         let mut passed = Vec::new();
@@ -298,13 +295,13 @@ impl Buffered {
     }
 }
 
-/// What rustls says of a message that is longer still.
+/// Error of rustls for a message that is longer still.
 pub(crate) const TOO_LONG: rustls::Error = rustls::Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge);
-/// What rustls takes in one call during a handshake.
+/// Bytes that rustls takes in one call during a handshake.
 pub(crate) const FIRST_READ: usize = 4096;
-/// What rustls takes in a record that is not encrypted.
+/// Most bytes that rustls takes in a record that is not encrypted.
 const LONGEST_RECORD: usize = (1 << 14) + 2047;
-/// What rustls takes of a message is 65,535 bytes with the headers of its records, of which such a one has four.
+/// Longest message that rustls takes: 65,535 bytes with the headers of its records, of which such a one has four.
 const LONGEST_HELLO: usize = 65_535 - 4 * RECORD_HEADER;
 
 #[cfg(test)]
@@ -337,7 +334,7 @@ mod tests {
         records.collect::<Vec<_>>().concat()
     }
 
-    /// What rustls gets of bytes that come in pieces of such a size.
+    /// Bytes that rustls gets of those that come in pieces of this size.
     fn given(bytes: &[u8], size: usize) -> (Opening, Vec<u8>, Option<Changed>) {
         let mut opening = Opening::default();
         let (given, changed) = opening.passed(bytes.chunks(size));

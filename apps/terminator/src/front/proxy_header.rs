@@ -10,7 +10,7 @@ use ppp::{PartialResult, v1, v2};
 /// A header that is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProxyHeader {
-    /// Its length in bytes. The client's own follow.
+    /// Length in bytes. The client's own bytes follow.
     pub(crate) length: usize,
     /// The client, and the address that it has connected to. `None`: the proxy speaks for itself
     /// (health checks) or does not know.
@@ -123,7 +123,8 @@ fn proxied(header: &v2::Header<'_>) -> Result<Option<[SocketAddr; 2]>, Malformed
 /// Proxies send addresses, a few names and checksums. A certificate of the client does not fit.
 pub(crate) const LONGEST: usize = 4096;
 
-/// Of version 2: the signature, version and command, family and protocol, the length of the rest.
+/// Length of the fixed part of version 2: the signature, version and command, family and protocol, the length of the
+/// rest.
 const FIXED: usize = 16;
 const VERSION_2_LOCAL: u8 = 0x20;
 const UNKNOWN_ALONE: &[u8] = b"PROXY UNKNOWN\r\n";

@@ -10,18 +10,12 @@ use std::io;
 use crate::front::client::Client;
 
 /// The experience of one worker.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ReadAhead {
     record: Cell<Record>,
 }
 
 impl ReadAhead {
-    pub(crate) fn new() -> Self {
-        Self {
-            record: Cell::new(Record::NEW),
-        }
-    }
-
     /// Prepares for the answer to a flight that was just sent: the read that follows either finds
     /// the answer there, or has the event loop watch the socket.
     pub(crate) async fn expect_answer(&self, client: &mut Client) -> io::Result<Expected<'_>> {
@@ -61,12 +55,16 @@ struct Record {
     untried: u16,
 }
 
-impl Record {
-    const NEW: Self = Self {
-        share: WHOLE,
-        untried: 0,
-    };
+impl Default for Record {
+    fn default() -> Self {
+        Self {
+            share: WHOLE,
+            untried: 0,
+        }
+    }
+}
 
+impl Record {
     /// Decides whether to try for the next handshake.
     fn next(self) -> (Self, bool) {
         let tries = self.share >= ENOUGH || self.untried + 1 >= RARELY;
@@ -86,7 +84,7 @@ const WHOLE: u16 = 1024;
 const ENOUGH: u16 = WHOLE / 4;
 /// Number of tries that are remembered, more or less.
 const MEMORY: u16 = 16;
-/// Where it does not pay, one handshake of so many tries all the same: clients change.
+/// Handshakes of which one tries where it does not pay: clients change.
 const RARELY: u16 = 64;
 
 #[cfg(test)]
@@ -109,7 +107,7 @@ mod tests {
 
     #[test]
     fn near_clients_are_tried_for_and_far_ones_are_not() {
-        let mut record = Record::NEW;
+        let mut record = Record::default();
         assert_eq!(tries(&mut record, 1000, 1), 1000, "all near");
         let far = tries(&mut record, 10_000, usize::MAX);
         assert!(far <= 200, "{far} reads in vain");
@@ -120,7 +118,7 @@ mod tests {
 
     #[test]
     fn half_of_them_near_are_enough() {
-        let mut record = Record::NEW;
+        let mut record = Record::default();
         assert_eq!(tries(&mut record, 10_000, 2), 10_000);
     }
 

@@ -21,54 +21,33 @@ use rustls::crypto::tls13::{Hkdf, HkdfExpander, OkmBlock, OutputLengthError};
 use rustls::crypto::{ActiveKeyExchange, hmac};
 use rustls::{ConnectionTrafficSecrets, ContentType, Error};
 
+use crate::as_inside::as_inside;
+
 /// The key schedule of a suite, with short nonces.
-pub(crate) fn hkdf(inner: &'static dyn Hkdf) -> &'static dyn Hkdf {
-    Box::leak(Box::new(Schedule(inner)))
-}
-
-/// The record protection of a suite, with short nonces.
-pub(crate) fn aead(inner: &'static dyn Tls13AeadAlgorithm) -> &'static dyn Tls13AeadAlgorithm {
-    Box::leak(Box::new(Protection(inner)))
-}
-
-struct Schedule(&'static dyn Hkdf);
+pub(crate) struct Schedule(pub(crate) &'static dyn Hkdf);
 
 impl Hkdf for Schedule {
-    fn extract_from_zero_ikm(&self, salt: Option<&[u8]>) -> Box<dyn HkdfExpander> {
-        self.0.extract_from_zero_ikm(salt)
-    }
-
-    fn extract_from_secret(&self, salt: Option<&[u8]>, secret: &[u8]) -> Box<dyn HkdfExpander> {
-        self.0.extract_from_secret(salt, secret)
-    }
-
-    fn extract_from_kx_shared_secret(
-        &self,
-        salt: Option<&[u8]>,
-        kx: Box<dyn ActiveKeyExchange>,
-        peer: &[u8],
-    ) -> Result<Box<dyn HkdfExpander>, Error> {
-        self.0.extract_from_kx_shared_secret(salt, kx, peer)
+    as_inside! { 0:
+        fn extract_from_zero_ikm(salt: Option<&[u8]>) -> Box<dyn HkdfExpander>;
+        fn extract_from_secret(salt: Option<&[u8]>, secret: &[u8]) -> Box<dyn HkdfExpander>;
+        fn extract_from_kx_shared_secret(
+            salt: Option<&[u8]>, kx: Box<dyn ActiveKeyExchange>, peer: &[u8]
+        ) -> Result<Box<dyn HkdfExpander>, Error>;
+        fn hmac_sign(key: &OkmBlock, message: &[u8]) -> hmac::Tag;
+        fn fips() -> bool;
     }
 
     fn expander_for_okm(&self, okm: &OkmBlock) -> Box<dyn HkdfExpander> {
         Box::new(Expander(self.0.expander_for_okm(okm)))
-    }
-
-    fn hmac_sign(&self, key: &OkmBlock, message: &[u8]) -> hmac::Tag {
-        self.0.hmac_sign(key, message)
-    }
-
-    fn fips(&self) -> bool {
-        self.0.fips()
     }
 }
 
 struct Expander(Box<dyn HkdfExpander>);
 
 impl HkdfExpander for Expander {
-    fn expand_slice(&self, info: &[&[u8]], output: &mut [u8]) -> Result<(), OutputLengthError> {
-        self.0.expand_slice(info, output)
+    as_inside! { 0:
+        fn expand_slice(info: &[&[u8]], output: &mut [u8]) -> Result<(), OutputLengthError>;
+        fn hash_len() -> usize;
     }
 
     /// The key of a ticket is one block.
@@ -77,10 +56,6 @@ impl HkdfExpander for Expander {
             Some(info) => self.0.expand_block(&[&info]),
             None => self.0.expand_block(info),
         }
-    }
-
-    fn hash_len(&self) -> usize {
-        self.0.hash_len()
     }
 }
 
@@ -101,30 +76,22 @@ fn shortened(info: &[&[u8]]) -> Option<Vec<u8>> {
     is_ticket.then(|| [before, &[NONCE as u8], &nonce[..NONCE]].concat())
 }
 
-struct Protection(&'static dyn Tls13AeadAlgorithm);
+/// The record protection of a suite, with short nonces.
+pub(crate) struct Protection(pub(crate) &'static dyn Tls13AeadAlgorithm);
 
 impl Tls13AeadAlgorithm for Protection {
+    as_inside! { 0:
+        fn decrypter(key: AeadKey, iv: Iv) -> Box<dyn MessageDecrypter>;
+        fn key_len() -> usize;
+        fn extract_keys(key: AeadKey, iv: Iv) -> Result<ConnectionTrafficSecrets, UnsupportedOperationError>;
+        fn fips() -> bool;
+    }
+
     fn encrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageEncrypter> {
         Box::new(Encrypter {
             inner: self.0.encrypter(key, iv),
             messages: Messages::default(),
         })
-    }
-
-    fn decrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageDecrypter> {
-        self.0.decrypter(key, iv)
-    }
-
-    fn key_len(&self) -> usize {
-        self.0.key_len()
-    }
-
-    fn extract_keys(&self, key: AeadKey, iv: Iv) -> Result<ConnectionTrafficSecrets, UnsupportedOperationError> {
-        self.0.extract_keys(key, iv)
-    }
-
-    fn fips(&self) -> bool {
-        self.0.fips()
     }
 }
 
@@ -134,6 +101,8 @@ struct Encrypter {
 }
 
 impl MessageEncrypter for Encrypter {
+    as_inside! { inner: fn encrypted_payload_len(length: usize) -> usize; }
+
     fn encrypt(&mut self, message: OutboundPlainMessage<'_>, sequence: u64) -> Result<OutboundOpaqueMessage, Error> {
         if message.typ != ContentType::Handshake {
             return self.inner.encrypt(message, sequence);
@@ -153,10 +122,6 @@ impl MessageEncrypter for Encrypter {
         };
         self.inner.encrypt(message, sequence)
     }
-
-    fn encrypted_payload_len(&self, length: usize) -> usize {
-        self.inner.encrypted_payload_len(length)
-    }
 }
 
 /// Handshake messages on their way out, in records that may begin and end anywhere in them. A record never ends
@@ -165,14 +130,14 @@ impl MessageEncrypter for Encrypter {
 struct Messages {
     /// The first bytes of a message, as long as they are too few to know what it is.
     head: Vec<u8>,
-    /// How many bytes of the message that has begun are passed on, then left out, then passed on.
+    /// Bytes of the message that has begun, which are passed on, then left out, then passed on.
     keep: usize,
     omit: usize,
     rest: usize,
 }
 
 impl Messages {
-    /// Whether a record has only whole messages of other kinds: nothing of it changes.
+    /// Returns whether a record has only whole messages of other kinds: nothing of it changes.
     fn passes(&self, mut record: &[u8]) -> bool {
         let is_between = self.head.is_empty() && self.keep + self.omit + self.rest == 0;
         while let &[kind, high, middle, low, ref behind @ ..] = record {
@@ -244,9 +209,9 @@ impl Messages {
 }
 
 const NEW_SESSION_TICKET: u8 = 4;
-/// Where the nonce begins in its message (RFC 8446, section 4.6.1): behind lifetime, age and its own length.
+/// Place of the nonce in its message (RFC 8446, section 4.6.1): behind lifetime, age and its own length.
 const NONCE_AT: usize = 4 + 4 + 1;
-/// As long as those of OpenSSL.
+/// Length of the nonces of OpenSSL.
 const NONCE: usize = 8;
 const LABEL: &[u8] = b"tls13 resumption";
 /// Behind the length of the output and its own.

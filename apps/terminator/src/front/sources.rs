@@ -1,4 +1,4 @@
-//! What one source of connections may hold: places for handshakes and for connections, and new connections a second.
+//! Limits of one source of connections: places for handshakes and for connections, and new connections a second.
 //!
 //! A source is one network of clients: an IPv4 address or an IPv6 /64 by default. The table has a
 //! fixed size and no lock. A hash with a secret key gives each source two cells, and each cell has
@@ -54,7 +54,7 @@ pub(crate) struct Sources {
     pending: Box<[AtomicU64]>,
     /// Connections whose sources have a limit of them, by cell.
     open: Box<[AtomicU64]>,
-    /// When the connections accepted so far would have come at the permitted rate, in nanoseconds
+    /// Time at which the connections accepted so far would have come at the permitted rate, in nanoseconds
     /// since `started`, by cell.
     due: Box<[AtomicU64]>,
 }
@@ -70,21 +70,14 @@ pub(crate) struct Source {
 #[derive(Debug)]
 pub(crate) struct Place {
     of: PlaceOf,
-    cell: u16,
+    pub(crate) cell: u16,
 }
 
-/// What a place is for.
+/// Purpose of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceOf {
     Handshake,
     Connection,
-}
-
-impl Place {
-    /// The cell's number.
-    pub(crate) fn cell(&self) -> u16 {
-        self.cell
-    }
 }
 
 impl Sources {
@@ -117,7 +110,7 @@ impl Sources {
         Source { first, second }
     }
 
-    /// Whether a new connection of `source` is within its rate. If so, it counts.
+    /// Returns whether a new connection of `source` is within its rate. If so, it counts.
     pub(crate) fn within_rate(&self, source: Source, limits: &SourceLimits) -> bool {
         let Some(rate) = limits.rate else {
             return true;
@@ -164,7 +157,7 @@ fn give(taken: &impl Number) {
     update(taken, |taken| Some(taken.saturating_sub(1)));
 }
 
-/// Whether one more event at `now` (nanoseconds) keeps to `rate` a second, one second's worth of
+/// Returns whether one more event at `now` (nanoseconds) keeps to `rate` a second, one second's worth of
 /// which may come at once. This is the generic cell rate algorithm (ITU-T I.371, annex A): `due` is
 /// when the next event would come if all came evenly.
 fn passes(due: &impl Number, now: u64, rate: u64) -> bool {

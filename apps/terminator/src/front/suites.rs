@@ -28,24 +28,28 @@ pub(crate) fn for_server(suite: SupportedCipherSuite) -> SupportedCipherSuite {
 fn make(suite: SupportedCipherSuite) -> SupportedCipherSuite {
     let common = |theirs: &CipherSuiteCommon| CipherSuiteCommon {
         suite: theirs.suite,
-        hash_provider: transcript::hash(theirs.hash_provider),
+        hash_provider: leaked(transcript::Restoring(theirs.hash_provider)),
         confidentiality_limit: theirs.confidentiality_limit,
     };
     match suite {
-        SupportedCipherSuite::Tls13(suite) => SupportedCipherSuite::Tls13(Box::leak(Box::new(Tls13CipherSuite {
+        SupportedCipherSuite::Tls13(suite) => SupportedCipherSuite::Tls13(leaked(Tls13CipherSuite {
             common: common(&suite.common),
-            hkdf_provider: short_nonces::hkdf(suite.hkdf_provider),
-            aead_alg: short_nonces::aead(suite.aead_alg),
+            hkdf_provider: leaked(short_nonces::Schedule(suite.hkdf_provider)),
+            aead_alg: leaked(short_nonces::Protection(suite.aead_alg)),
             quic: suite.quic,
-        }))),
-        SupportedCipherSuite::Tls12(suite) => SupportedCipherSuite::Tls12(Box::leak(Box::new(Tls12CipherSuite {
+        })),
+        SupportedCipherSuite::Tls12(suite) => SupportedCipherSuite::Tls12(leaked(Tls12CipherSuite {
             common: common(&suite.common),
             prf_provider: suite.prf_provider,
             kx: suite.kx,
             sign: suite.sign,
             aead_alg: suite.aead_alg,
-        }))),
+        })),
     }
+}
+
+fn leaked<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
 }
 
 #[cfg(test)]

@@ -12,20 +12,21 @@
 
 use rustls::crypto::hash::{Context, Hash, HashAlgorithm, Output};
 
+use crate::as_inside::as_inside;
 use crate::material::resumption::with_changed;
 
 /// The beginning of a ClientHello in two forms of the same length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Changed {
-    /// As rustls gets it: from the type of the message to behind the bytes that differ. The client's random is in
+    /// Form for rustls: from the type of the message to behind the bytes that differ. The client's random is in
     /// it, so that nothing else in a transcript begins like this.
     pub(crate) given: Vec<u8>,
-    /// As the client has sent it.
+    /// Form that the client has sent.
     pub(crate) sent: Vec<u8>,
 }
 
 impl Changed {
-    /// The same bytes as the client has sent them, in up to three pieces.
+    /// Returns the bytes as the client has sent them, in up to three pieces.
     fn restored<'a>(&'a self, bytes: &'a [u8]) -> [&'a [u8]; 3] {
         let mut windows = bytes.windows(self.given.len());
         match windows.position(|window| window == self.given) {
@@ -41,11 +42,7 @@ impl Changed {
 }
 
 /// The hash function of a suite, for transcripts of servers.
-pub(crate) fn hash(inner: &'static dyn Hash) -> &'static dyn Hash {
-    Box::leak(Box::new(Restoring(inner)))
-}
-
-struct Restoring(&'static dyn Hash);
+pub(crate) struct Restoring(pub(crate) &'static dyn Hash);
 
 impl Hash for Restoring {
     /// Most connections need nothing of this.
@@ -57,29 +54,18 @@ impl Hash for Restoring {
         }
     }
 
-    fn hash(&self, data: &[u8]) -> Output {
-        self.0.hash(data)
-    }
-
-    fn output_len(&self) -> usize {
-        self.0.output_len()
-    }
-
-    fn algorithm(&self) -> HashAlgorithm {
-        self.0.algorithm()
-    }
-
-    fn fips(&self) -> bool {
-        self.0.fips()
+    as_inside! { 0:
+        fn hash(data: &[u8]) -> Output;
+        fn output_len() -> usize;
+        fn algorithm() -> HashAlgorithm;
+        fn fips() -> bool;
     }
 }
 
 struct Transcript(Box<dyn Context>);
 
 impl Context for Transcript {
-    fn fork_finish(&self) -> Output {
-        self.0.fork_finish()
-    }
+    as_inside! { 0: fn fork_finish() -> Output; }
 
     fn fork(&self) -> Box<dyn Context> {
         Box::new(Self(self.0.fork()))

@@ -1,4 +1,4 @@
-//! What is in a certificate (RFC 5280), as far as it matters here.
+//! Contents of a certificate (RFC 5280), as far as they matter here.
 
 use rustls_pki_types::UnixTime;
 use widelane_ocsp::{is_demanded, is_responder};
@@ -6,7 +6,7 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::revocation_list::CertificateRevocationList;
 
-/// What is in a certificate, as far as it matters here.
+/// Contents of a certificate, as far as they matter here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// DNS names of the extension subjectAltName, or else the common name.
@@ -17,25 +17,25 @@ pub(crate) struct Facts {
     pub(crate) not_before: i64,
     /// Until when, in seconds since 1970.
     pub(crate) not_after: i64,
-    /// Whether it demands that an OCSP response comes with it (RFC 7633).
+    /// True if it demands that an OCSP response comes with it (RFC 7633).
     pub(crate) must_staple: bool,
     /// The OCSP responder that it names (RFC 5280, section 4.2.2.1), if that can be asked.
     pub(crate) responder: Option<String>,
-    /// Whether its names are in a form that is not understood.
+    /// True if its names are in a form that is not understood.
     pub(crate) has_unknown_names: bool,
-    /// Whether it is an authority's.
+    /// True if it is an authority's.
     pub(crate) is_authority: bool,
     /// Names in DER.
     pub(crate) issuer: Vec<u8>,
     pub(crate) subject: Vec<u8>,
     /// SubjectPublicKeyInfo in DER.
     pub(crate) public_key: Vec<u8>,
-    /// Whether its key may sign RSASSA-PSS alone (RFC 4055).
+    /// True if its key may sign RSASSA-PSS alone (RFC 4055).
     pub(crate) is_for_pss: bool,
 }
 
 impl Facts {
-    /// What is in a certificate. `None`: it is not an X.509 certificate.
+    /// Reads a certificate. `None`: it is not an X.509 certificate.
     pub(crate) fn of(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let mut names = Vec::new();
@@ -75,7 +75,7 @@ impl Facts {
         })
     }
 
-    /// Why it is not valid at a time.
+    /// Reason why it is not valid at a time.
     pub(crate) fn invalid_at(&self, time: UnixTime) -> Option<String> {
         let now = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
         let days = |seconds: i64| match seconds / (24 * 60 * 60) {
@@ -98,7 +98,7 @@ pub(crate) fn common_name(der: &[u8]) -> Option<String> {
     name.as_str().ok().map(str::to_owned)
 }
 
-/// When a revocation list is to be renewed at the latest, in seconds since 1970.
+/// Time at which a revocation list is to be renewed at the latest, in seconds since 1970.
 pub(crate) fn next_update(der: &[u8]) -> Option<i64> {
     let (_, list) = CertificateRevocationList::from_der(der).ok()?;
     list.next_update().map(|time| time.timestamp())

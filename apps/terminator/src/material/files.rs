@@ -30,9 +30,8 @@ pub(crate) struct Files {
     pub(crate) client_crl: Vec<CertificateRevocationListDer<'static>>,
     /// The first encrypts. Empty: the process makes its own.
     pub(crate) ticket_keys: Vec<Arc<TicketKey>>,
-    /// Files for TLS to the listener's backend and to those of its routes.
-    pub(crate) backend_tls: Option<ClientFiles>,
-    pub(crate) route_tls: Vec<Option<ClientFiles>>,
+    /// Files for TLS to the listener's backend, and then to those of its routes.
+    pub(crate) backend_tls: Vec<Option<ClientFiles>>,
 }
 
 /// Authorities whose signatures count.
@@ -53,7 +52,7 @@ pub(crate) struct ClientFiles {
 /// A certificate of a listener.
 #[derive(Debug)]
 pub(crate) struct Pair {
-    /// What the configuration says of it, or what follows from its directory.
+    /// Its section of the configuration, or what follows from its directory.
     pub(crate) files: Certificate,
     pub(crate) identity: Identity,
     /// The file with its OCSP response. Whatever is wrong with that, the certificate can be served.
@@ -74,15 +73,15 @@ impl Authorities {
 pub(crate) fn read(config: &Config) -> Result<Vec<Files>, Fault> {
     // A fault of the account is reported where it is needed.
     let account = privileges::lookup(config).ok().flatten();
-    let user = account.map(|account| account.uid());
+    let user = account.map(|account| account.uid.as_raw());
     let listeners = config.listeners.iter().enumerate();
     listeners
         .map(|(index, listener)| read_listener(&format!("listener[{index}]"), listener, user))
         .collect()
 }
 
-/// The fault of an OCSP response that could not be read because memory or descriptors lack. Nothing else about a response
-/// keeps back a reload.
+/// The fault of an OCSP response that could not be read because memory or descriptors lack. Nothing else about a
+/// response keeps back a reload.
 pub(crate) fn unread_response(listeners: &[Files]) -> Option<&Fault> {
     let mut pairs = listeners.iter().flat_map(|files| &files.certificates);
     pairs.find_map(|pair| pair.ocsp.as_ref()?.1.as_ref().err().filter(|fault| fault.passing))
@@ -109,17 +108,11 @@ fn read_listener(key: &str, listener: &Listener, user: Option<u32>) -> Result<Fi
         client_ca: Authorities::none(),
         client_crl: Vec::new(),
         ticket_keys: ticket_files::read(&format!("{key}.tickets.keys"), &listener.tickets.keys, user)?,
-        backend_tls: None,
-        route_tls: Vec::new(),
+        backend_tls: Vec::new(),
     };
-    let client_files = |key: String, tls: &Option<BackendTls>| {
-        let tls = tls.as_ref();
-        tls.map(|tls| read_client_files(&key, tls)).transpose()
-    };
-    files.backend_tls = client_files(format!("{key}.backend_tls"), &listener.backend_tls)?;
-    for (index, route) in listener.routes.iter().enumerate() {
-        let key = format!("{key}.route[{index}].backend_tls");
-        files.route_tls.push(client_files(key, &route.backend_tls)?);
+    for (key, tls) in listener.backend_tls(key) {
+        let read = tls.map(|tls| read_client_files(&key, tls));
+        files.backend_tls.push(read.transpose()?);
     }
     if let Some(client_auth) = &listener.client_auth {
         files.client_ca = read_authorities(&format!("{key}.client_auth.ca"), &client_auth.ca)?;

@@ -27,9 +27,9 @@ pub(crate) struct Identity {
     cert: PathBuf,
     key_file: PathBuf,
     pub(crate) chain: Vec<CertificateDer<'static>>,
-    /// Where each certificate begins in its file.
+    /// Line at which each certificate begins in its file.
     lines: Vec<usize>,
-    /// Of the first certificate.
+    /// Facts about the first certificate.
     pub(crate) facts: Facts,
     key: Zeroizing<PrivateKeyDer<'static>>,
 }
@@ -142,7 +142,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Whether two keys (SubjectPublicKeyInfo) are the same. Their algorithms may be written in two ways.
+/// Returns whether two keys (SubjectPublicKeyInfo) are the same. Their algorithms may be written in two ways.
 fn is_same_key(one: &[u8], other: &[u8]) -> bool {
     let bits = |der| {
         let parsed = SubjectPublicKeyInfo::from_der(der).ok();
@@ -214,7 +214,7 @@ fn look_at(key: &str, path: &Path, chain: &[Placed<CertificateDer<'static>>]) ->
     Ok(all.swap_remove(0))
 }
 
-/// Whether a name is one that a client can ask for, or stands for such names (RFC 9525, section 6.3).
+/// Returns whether a name is one that a client can ask for, or stands for such names (RFC 9525, section 6.3).
 fn is_for_hosts(name: &str) -> bool {
     let host = name.strip_prefix("*.").unwrap_or(name);
     !host.is_empty() && !host.contains('*')
@@ -250,7 +250,7 @@ fn check_length(key: &str, path: &Path, chain: &[Placed<CertificateDer<'static>>
     Ok(())
 }
 
-/// What the identifiers of kinds of key and of curves begin with.
+/// Beginnings of the identifiers of kinds of key and of curves.
 const UNKNOWN_KINDS: [(&str, &str); 10] = [
     ("1.2.840.10040.4.1", "DSA"),
     ("1.3.101.113", "Ed448"),
@@ -266,7 +266,7 @@ const UNKNOWN_KINDS: [(&str, &str); 10] = [
 const ORDER: &str = "put the certificate of the key first, and behind each one that of its issuer";
 /// Around each certificate in a message: two lengths (RFC 8446, section 4.4.2).
 const FRAME: usize = 3 + 2;
-/// What is left of 2^24 bytes beside the rest of the message, which may have an OCSP response.
+/// Room in 2^24 bytes beside the rest of the message, which may have an OCSP response.
 const LONGEST: usize = (1 << 24) - (1 << 17);
 /// rustls takes no longer messages; OpenSSL takes 100 KiB.
 const LONG: usize = (1 << 16) - 1;
@@ -298,7 +298,7 @@ mod tests {
         [root.pem(), middle.pem(), leaf.pem(), key.serialize_pem()]
     }
 
-    /// What becomes of these two files: how many certificates are shown, or the message.
+    /// Loads these two files. Returns the number of certificates that are shown, or the message.
     fn certified(cert: &str, key: &str) -> Result<usize, String> {
         let folder = TempDir::new().unwrap();
         let path = |name: &str| folder.path().join(name);

@@ -32,7 +32,7 @@ pub(crate) struct TicketKeyFile {
     pub(crate) name: String,
     /// `encrypts` or `decrypts`.
     pub(crate) role: &'static str,
-    /// When the file was written, in seconds since 1970.
+    /// Time at which the file was written, in seconds since 1970.
     pub(crate) written: i64,
 }
 
@@ -78,7 +78,7 @@ impl TicketKeyFile {
     pub(crate) fn all(keys: &[Arc<TicketKey>]) -> Vec<Self> {
         let roles = std::iter::once("encrypts").chain(std::iter::repeat("decrypts"));
         let files = keys.iter().zip(roles).filter_map(|(key, role)| {
-            let source = key.source()?;
+            let source = key.source.as_ref()?;
             let written = source.written.duration_since(SystemTime::UNIX_EPOCH);
             Some(Self {
                 file: source.file.display().to_string(),

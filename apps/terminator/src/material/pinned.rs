@@ -20,6 +20,8 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, ServerName,
 use webpki::{CertRevocationList, OwnedCertRevocationList};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::as_inside::as_inside;
+
 /// Verifies as the verifier inside does, and takes listed certificates too.
 pub(crate) struct Pinned<V: ?Sized> {
     inner: Arc<V>,
@@ -44,7 +46,7 @@ impl<V: ?Sized> Pinned<V> {
         }
     }
 
-    /// Whether a certificate is taken that the verifier inside refuses for `error`.
+    /// Takes a certificate that the verifier inside refuses for `error`, if it is listed and all else is good.
     fn take(
         &self,
         error: Error,
@@ -100,44 +102,18 @@ impl<V: ?Sized> Pinned<V> {
     }
 }
 
-/// What both traits ask of signatures, which the verifier inside answers.
-macro_rules! signatures_as_inside {
-    () => {
-        fn verify_tls12_signature(
-            &self,
-            message: &[u8],
-            certificate: &CertificateDer<'_>,
-            signed: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            self.inner.verify_tls12_signature(message, certificate, signed)
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            message: &[u8],
-            certificate: &CertificateDer<'_>,
-            signed: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            self.inner.verify_tls13_signature(message, certificate, signed)
-        }
-
-        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            self.inner.supported_verify_schemes()
-        }
-    };
-}
-
 impl ClientCertVerifier for Pinned<dyn ClientCertVerifier> {
-    fn offer_client_auth(&self) -> bool {
-        self.inner.offer_client_auth()
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        self.inner.client_auth_mandatory()
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.inner.root_hint_subjects()
+    as_inside! { inner:
+        fn offer_client_auth() -> bool;
+        fn client_auth_mandatory() -> bool;
+        fn root_hint_subjects() -> &[DistinguishedName];
+        fn verify_tls12_signature(
+            message: &[u8], certificate: &CertificateDer<'_>, signed: &DigitallySignedStruct
+        ) -> Result<HandshakeSignatureValid, Error>;
+        fn verify_tls13_signature(
+            message: &[u8], certificate: &CertificateDer<'_>, signed: &DigitallySignedStruct
+        ) -> Result<HandshakeSignatureValid, Error>;
+        fn supported_verify_schemes() -> Vec<SignatureScheme>;
     }
 
     fn verify_client_cert(
@@ -151,11 +127,19 @@ impl ClientCertVerifier for Pinned<dyn ClientCertVerifier> {
             Ok(ClientCertVerified::assertion())
         })
     }
-
-    signatures_as_inside!();
 }
 
 impl<V: ServerCertVerifier> ServerCertVerifier for Pinned<V> {
+    as_inside! { inner:
+        fn verify_tls12_signature(
+            message: &[u8], certificate: &CertificateDer<'_>, signed: &DigitallySignedStruct
+        ) -> Result<HandshakeSignatureValid, Error>;
+        fn verify_tls13_signature(
+            message: &[u8], certificate: &CertificateDer<'_>, signed: &DigitallySignedStruct
+        ) -> Result<HandshakeSignatureValid, Error>;
+        fn supported_verify_schemes() -> Vec<SignatureScheme>;
+    }
+
     fn verify_server_cert(
         &self,
         own: &CertificateDer<'_>,
@@ -171,8 +155,6 @@ impl<V: ServerCertVerifier> ServerCertVerifier for Pinned<V> {
             Ok(ServerCertVerified::assertion())
         })
     }
-
-    signatures_as_inside!();
 }
 
 impl<V: ?Sized> fmt::Debug for Pinned<V> {

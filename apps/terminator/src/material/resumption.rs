@@ -1,4 +1,4 @@
-//! Which sessions a client may resume: tickets, their keys, and what each resumption checks again.
+//! Sessions that a client may resume: tickets, their keys, and what each resumption checks again.
 //!
 //! rustls puts a session into a ticket and accepts every ticket that decrypts. It verifies the
 //! client's certificate in the full handshake only, and renews the ticket at each resumption. So
@@ -34,12 +34,13 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
+use crate::as_inside::as_inside;
 use crate::config::ClientAuthMode;
 use crate::front::transcript::Changed;
 use crate::material::ticket_key::{NoKey, TicketKey};
 use crate::observe::stats::TicketRefusal;
 
-/// What one connection's handshake knows about its session. Small while that is nothing.
+/// Facts about the session of one connection's handshake. Small while there are none.
 #[derive(Default)]
 pub(crate) struct Session(Option<Box<SessionState>>);
 
@@ -51,15 +52,15 @@ struct SessionState {
     shown: Vec<CertificateDer<'static>>,
     /// Chains out of tickets that were verified for this connection.
     verified: u8,
-    /// Why the last ticket was refused.
+    /// Reason why the last ticket was refused.
     refused: Option<TicketRefusal>,
-    /// What rustls got in place of the client's last ClientHello.
+    /// Bytes that rustls got in place of the client's last ClientHello.
     changed: Option<Changed>,
 }
 
 /// The full handshake that a session comes from.
 struct Origin {
-    /// When it was, in seconds since 1970.
+    /// Time of the full handshake, in seconds since 1970.
     began: u64,
     /// The client's certificates, its own first. Empty: it showed none.
     chain: Vec<CertificateDer<'static>>,
@@ -91,7 +92,7 @@ impl Session {
         }
     }
 
-    /// Why a ticket of the client was refused, if none was accepted.
+    /// Reason why a ticket of the client was refused, if none was accepted.
     pub(crate) fn refused_ticket(&self) -> Option<TicketRefusal> {
         let known = self.0.as_deref()?;
         known.refused.filter(|_| known.resumed.is_none())
@@ -106,7 +107,7 @@ impl Session {
         self.0.get_or_insert_default()
     }
 
-    /// What a ticket made now must say about the session's full handshake.
+    /// Returns what a ticket made now must say about the session's full handshake.
     fn origin(&self, now: u64) -> (u64, &[CertificateDer<'static>]) {
         match self.0.as_deref() {
             None => (now, &[]),
@@ -146,7 +147,7 @@ pub(crate) struct Tickets {
     keys: Arc<Keys>,
     verifier: Option<Arc<dyn ClientCertVerifier>>,
     clock: Arc<dyn TimeProvider>,
-    /// How long after its full handshake a session can be resumed.
+    /// Time after its full handshake for which a session can be resumed.
     longest: Duration,
 }
 
@@ -168,7 +169,7 @@ impl Tickets {
         config.session_storage = Arc::new(NoServerSessionStorage {});
     }
 
-    /// Whether the client's certificates are still good.
+    /// Returns whether the client's certificates are still good.
     fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> bool {
         match (&self.verifier, chain.split_first()) {
             (None, None) => true,
@@ -197,9 +198,9 @@ impl ProducesTickets for Tickets {
         true
     }
 
-    /// For the ticket that was just made. A client need not keep it for longer than it is good.
+    /// Lifetime of the ticket that was just made. A client need not keep it for longer than it is good.
     fn lifetime(&self) -> u32 {
-        let keys = self.keys.longest_life().as_secs();
+        let keys = self.keys.rotation.map_or(u64::MAX, |rotation| (2 * rotation).as_secs());
         let session = self.clock.current_time().and_then(|now| {
             let now = now.as_secs();
             current(|session| self.seconds_left(session.origin(now).0, now))
@@ -238,8 +239,12 @@ impl Tickets {
         let kept = kept.ok_or(TicketRefusal::Key)?;
         let kept = Kept::decode(&kept).ok_or(TicketRefusal::Key)?;
         let now = self.clock.current_time().ok_or(TicketRefusal::Age)?;
+        let skew = match self.keys.rotation {
+            Some(_) => Duration::ZERO,
+            None => CLOCK_SKEW,
+        };
         let ahead = kept.began.saturating_sub(now.as_secs());
-        if ahead > self.keys.clock_skew().as_secs() || self.seconds_left(kept.began, now.as_secs()) == 0 {
+        if ahead > skew.as_secs() || self.seconds_left(kept.began, now.as_secs()) == 0 {
             return Err(TicketRefusal::Age);
         }
         if !self.verify(&kept.chain, now) {
@@ -319,16 +324,15 @@ impl<'a> Kept<'a> {
 pub(crate) struct Noting(pub(crate) Arc<dyn ClientCertVerifier>);
 
 impl ClientCertVerifier for Noting {
-    fn offer_client_auth(&self) -> bool {
-        self.0.offer_client_auth()
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        self.0.client_auth_mandatory()
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.0.root_hint_subjects()
+    as_inside! { 0:
+        fn offer_client_auth() -> bool;
+        fn client_auth_mandatory() -> bool;
+        fn root_hint_subjects() -> &[DistinguishedName];
+        fn verify_tls13_signature(
+            message: &[u8], certificate: &CertificateDer<'_>, signed: &DigitallySignedStruct
+        ) -> Result<HandshakeSignatureValid, rustls::Error>;
+        fn supported_verify_schemes() -> Vec<SignatureScheme>;
+        fn requires_raw_public_keys() -> bool;
     }
 
     fn verify_client_cert(
@@ -356,23 +360,6 @@ impl ClientCertVerifier for Noting {
             None => self.0.verify_tls12_signature(message, certificate, signed),
         }
     }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls13_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        self.0.requires_raw_public_keys()
-    }
 }
 
 /// The keys of a listener's tickets. The first encrypts, all decrypt.
@@ -382,7 +369,7 @@ impl ClientCertVerifier for Noting {
 /// keys of a listener without clients. Keys from files stay until the files have others.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// How long a key of this process encrypts. `None`: the keys come from files.
+    /// Time for which a key of this process encrypts. `None`: the keys come from files.
     rotation: Option<Duration>,
     /// Client certificates, of listeners that may take each other's tickets.
     rule: u8,
@@ -393,7 +380,7 @@ pub(crate) struct Keys {
 
 #[derive(Debug)]
 struct Generation {
-    /// Since when the first one encrypts.
+    /// Time since which the first one encrypts.
     since: Instant,
     keys: Vec<Arc<TicketKey>>,
 }
@@ -405,11 +392,7 @@ impl Keys {
         Ok(Self::with(client_auth, Some(rotation), now, vec![first]))
     }
 
-    /// Keys from files, which other processes have as well.
-    fn shared(client_auth: Option<ClientAuthMode>, keys: Vec<Arc<TicketKey>>) -> Self {
-        Self::with(client_auth, None, Instant::now(), keys)
-    }
-
+    /// Keys of which the first encrypts since then.
     fn with(
         client_auth: Option<ClientAuthMode>,
         rotation: Option<Duration>,
@@ -476,19 +459,6 @@ impl Keys {
         self.generation.store(None);
     }
 
-    /// How long a ticket can be decrypted at most.
-    fn longest_life(&self) -> Duration {
-        self.rotation.map_or(Duration::MAX, |rotation| 2 * rotation)
-    }
-
-    /// How far the clock of the machine that made a ticket may be ahead of this one's.
-    fn clock_skew(&self) -> Duration {
-        match self.rotation {
-            Some(_) => Duration::ZERO,
-            None => CLOCK_SKEW,
-        }
-    }
-
     fn encrypt(&self, plain: &[u8], now: Instant) -> Option<Vec<u8>> {
         let generation = self.in_force(now);
         let first = (*generation).as_ref()?.keys.first()?;
@@ -533,19 +503,19 @@ impl Keys {
 #[derive(Debug, Default)]
 pub(crate) struct TicketKeys {
     scopes: HashMap<TicketScope, Arc<Keys>>,
-    /// What files have now for keys that were in force before. Taken only if the whole configuration
+    /// Keys that files have now, for keys that were in force before. Taken only if the whole configuration
     /// is.
     pending: Vec<(Arc<Keys>, Vec<Arc<TicketKey>>)>,
 }
 
-/// Who shares keys over time. Authorities and revocation lists do not belong to it, since each
+/// Scope of keys that are shared over time. Authorities and revocation lists do not belong to it, since each
 /// resumption is checked with those of its time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TicketScope {
     /// The addresses of the listener, as text.
     pub(crate) listener: String,
     pub(crate) client_auth: Option<ClientAuthMode>,
-    /// How long a key of this process encrypts. `None`: the keys come from files.
+    /// Time for which a key of this process encrypts. `None`: the keys come from files.
     pub(crate) rotation: Option<Duration>,
 }
 
@@ -565,13 +535,13 @@ impl TicketKeys {
                 keys.clone()
             }
             (None, Some(rotation)) => Arc::new(Keys::new(scope.client_auth, rotation, Instant::now())?),
-            (None, None) => Arc::new(Keys::shared(scope.client_auth, files.to_vec())),
+            (None, None) => Arc::new(Keys::with(scope.client_auth, None, Instant::now(), files.to_vec())),
         };
         self.scopes.insert(scope, keys.clone());
         Ok(keys)
     }
 
-    /// For [`roll_in_time`].
+    /// Returns all keys, for [`roll_in_time`].
     pub(crate) fn all(&self) -> Vec<Arc<Keys>> {
         self.scopes.values().cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! Which certificates of a configuration get OCSP responses, and from where.
+//! OCSP responses of the certificates of a configuration, and their sources.
 
 use rustls_pki_types::UnixTime;
 use widelane_ocsp::{FromFile, Renewable, StapleStatus, Staples, Store};
@@ -21,7 +21,7 @@ pub(crate) fn prepare(document: &Document, account: Option<&Account>) {
     if certificates.any(is_fetched)
         && let Some(store) = store(document)
     {
-        let owner = account.map(|account| (account.uid(), account.gid()));
+        let owner = account.map(|account| (account.uid.as_raw(), account.gid.as_raw()));
         if let Err(error) = store.prepare(owner) {
             tracing::warn!(%error, "OCSP responses are not kept for the next start");
         }

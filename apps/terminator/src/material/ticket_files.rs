@@ -35,25 +35,21 @@ pub(crate) fn read(key: &str, paths: &[PathBuf], user: Option<u32>) -> Result<Ve
                 Some(name) if file != *path => path.join(name),
                 _ => file.clone(),
             };
-            let (bytes, written) = match read_file(&file) {
-                Ok(KeyFile { metadata, bytes }) => {
-                    check_access(key, &shown, &metadata, user)?;
-                    (bytes, metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH))
-                }
+            let (bytes, metadata) = match read_file(&file) {
+                Ok(read) => read,
                 // A rotation has renamed it since it was listed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && file != *path => continue,
                 Err(error) => return Err(unreadable(key, &shown, &error)),
             };
-            let keys = KeyBytes::parse(&bytes).map_err(|problem| {
-                let problem = format!("no ticket key in {}: {problem}", shown.display());
-                fault(problem, GIVE_KEYS.into())
-            })?;
+            check_access(key, &shown, &metadata, user)?;
+            let written = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            let keys = keys_in(&shown, &bytes).map_err(|problem| fault(problem, GIVE_KEYS.into()))?;
             for bytes in keys {
                 if let Some((same, of)) = found.iter().find(|(one, _)| one.name() == bytes.name()) {
                     if same.is(&bytes) {
                         continue;
                     }
-                    let other = of.source().map(|source| source.file.display().to_string());
+                    let other = of.source.as_ref().map(|source| source.file.display().to_string());
                     let problem = format!(
                         "two different ticket keys have the name {}: in {} and in {}",
                         bytes.name(),
@@ -98,11 +94,11 @@ pub struct TicketFile {
     pub file: String,
     /// The key's name in hexadecimal, which tickets carry in plain.
     pub name: String,
-    /// How long ago it was made. `None`: in the future, by this machine's clock.
+    /// Time since it was made. `None`: in the future, by this machine's clock.
     pub age: Option<Duration>,
 }
 
-/// Why keys were not made or rotated.
+/// Reason why keys were not made or rotated.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}; {remedy}")]
 pub struct TicketFilesError {
@@ -114,12 +110,10 @@ impl TicketDirectory {
     /// Makes a directory with a key that encrypts and one that waits. The directory may exist, but
     /// it must not have keys.
     pub fn create(path: &Path) -> Result<Self, TicketFilesError> {
-        let created = DirBuilder::new().mode(0o700).create(path);
-        match created {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(failed("make", path, &error));
-            }
-            _ => {}
+        if let Err(error) = DirBuilder::new().mode(0o700).create(path)
+            && error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(failed("make", path, &error));
         }
         let directory = Self(path.to_owned());
         let _lock = directory.lock()?;
@@ -145,10 +139,15 @@ impl TicketDirectory {
     /// one. Refuses if the next key is younger than `least_age`: other machines may not have it yet,
     /// and could not decrypt the tickets that this one would make.
     pub fn rotate(&self, least_age: Duration) -> Result<(), TicketFilesError> {
-        self.rotate_by(&mut Clock, least_age)
+        let mut after = |wait| {
+            std::thread::sleep(wait);
+            SystemTime::now()
+        };
+        self.rotate_by(&mut after, least_age)
     }
 
-    fn rotate_by(&self, clock: &mut impl Waiting, least_age: Duration) -> Result<(), TicketFilesError> {
+    /// Rotates by a clock: it waits, and tells the time `after` that.
+    fn rotate_by(&self, after: Clock<'_>, least_age: Duration) -> Result<(), TicketFilesError> {
         let _lock = self.lock()?;
         let path = |file: &str| self.0.join(file);
         let current = self.read(CURRENT)?.ok_or_else(|| TicketFilesError {
@@ -160,7 +159,7 @@ impl TicketDirectory {
         })?;
         let Some(next) = self.read(NEXT)? else {
             // A rotation was cut off before its last step, or the file was lost.
-            let now = later_second(clock, &current.metadata);
+            let now = later_second(after, &current.metadata);
             return self.write(NEXT, Some(&current.metadata), now);
         };
         let age = next.age();
@@ -189,7 +188,7 @@ impl TicketDirectory {
         // If both were the same file already, the rename has left the draft.
         let _ = fs::remove_file(&draft);
         step(fs::rename(path(NEXT), path(CURRENT)))?;
-        let now = later_second(clock, &next.metadata);
+        let now = later_second(after, &next.metadata);
         self.write(NEXT, Some(&current.metadata), now)
     }
 
@@ -244,17 +243,13 @@ impl TicketDirectory {
     /// A key, or `None` if the file does not exist.
     fn read(&self, file: &str) -> Result<Option<StoredKey>, TicketFilesError> {
         let path = self.0.join(file);
-        let read = || -> io::Result<_> {
-            let mut opened = read::open(&path)?;
-            Ok((read_all(&mut opened)?, opened.metadata()?))
-        };
-        let (bytes, metadata) = match read() {
+        let (bytes, metadata) = match read_file(&path) {
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed("read", &path, &error)),
         };
-        let mut keys = KeyBytes::parse(&bytes).map_err(|problem| TicketFilesError {
-            problem: format!("no ticket key in {}: {problem}", path.display()),
+        let mut keys = keys_in(&path, &bytes).map_err(|problem| TicketFilesError {
+            problem,
             remedy: GIVE_KEYS.into(),
         })?;
         let bytes = keys.swap_remove(0);
@@ -287,37 +282,19 @@ impl StoredKey {
     }
 }
 
-/// A clock on which one can wait.
-trait Waiting {
-    fn now(&self) -> SystemTime;
-    fn wait(&mut self, time: Duration);
-}
-
-/// The clock of this machine.
-struct Clock;
-
-impl Waiting for Clock {
-    fn now(&self) -> SystemTime {
-        SystemTime::now()
-    }
-
-    fn wait(&mut self, time: Duration) {
-        std::thread::sleep(time);
-    }
-}
+type Clock<'a> = &'a mut dyn FnMut(Duration) -> SystemTime;
 
 /// The present, but not in the second in which a file was written: waits for the next one then. Programs
 /// that copy files take two of one size and one second for the same.
-fn later_second(clock: &mut impl Waiting, than: &fs::Metadata) -> SystemTime {
+fn later_second(after: Clock<'_>, than: &fs::Metadata) -> SystemTime {
+    let mut wait = Duration::ZERO;
     loop {
-        let now = clock.now();
-        let since = now.duration_since(SystemTime::UNIX_EPOCH);
-        let since = since.unwrap_or_default();
+        let now = after(wait);
+        let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         if i64::try_from(since.as_secs()).ok() != Some(than.mtime()) {
             return now;
         }
-        let over = u64::from(since.subsec_nanos());
-        clock.wait(Duration::from_nanos(1_000_000_000 - over));
+        wait = Duration::from_secs(1) - Duration::from_nanos(since.subsec_nanos().into());
     }
 }
 
@@ -371,7 +348,7 @@ pub(crate) fn tell_strangers(directory: &Path) {
     }
 }
 
-/// Where the files of a directory are. What Kubernetes mounts is behind a link that it replaces as a
+/// Place of the files of a directory. What Kubernetes mounts is behind a link that it replaces as a
 /// whole, so that all files are of one version.
 pub(crate) fn place(directory: &Path) -> PathBuf {
     let data = directory.join(KUBERNETES_DATA);
@@ -381,17 +358,9 @@ pub(crate) fn place(directory: &Path) -> PathBuf {
     }
 }
 
-struct KeyFile {
-    metadata: fs::Metadata,
-    bytes: Zeroizing<Vec<u8>>,
-}
-
-fn read_file(path: &Path) -> io::Result<KeyFile> {
-    let mut file = read::open(path)?;
-    Ok(KeyFile {
-        metadata: file.metadata()?,
-        bytes: read_all(&mut file)?,
-    })
+/// The keys in the contents of a file.
+fn keys_in(path: &Path, bytes: &[u8]) -> Result<Vec<KeyBytes>, String> {
+    KeyBytes::parse(bytes).map_err(|problem| format!("no ticket key in {}: {problem}", path.display()))
 }
 
 /// Refuses files that others than the owner can use, and owners that are not trusted with the keys.
@@ -426,22 +395,20 @@ fn check_access(key: &str, path: &Path, metadata: &fs::Metadata, user: Option<u3
     Ok(())
 }
 
-/// Reads into memory that never moves, so that no copy stays behind.
-fn read_all(file: &mut File) -> io::Result<Zeroizing<Vec<u8>>> {
+/// Reads a file into memory that never moves, so that no copy stays behind.
+fn read_file(path: &Path) -> io::Result<(Zeroizing<Vec<u8>>, fs::Metadata)> {
+    let mut file = read::open(path)?;
     let mut bytes = Zeroizing::new(vec![0; LONGEST_FILE + 1]);
     let mut length = 0;
     loop {
         match file.read(&mut bytes[length..])? {
-            0 if length > LONGEST_FILE => {
-                let error = io::Error::new(io::ErrorKind::InvalidData, "it is too long");
-                return Err(error);
-            }
+            0 if length > LONGEST_FILE => return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long")),
             0 => break,
             read => length += read,
         }
     }
     bytes.truncate(length);
-    Ok(bytes)
+    Ok((bytes, file.metadata()?))
 }
 
 fn unreadable(key: &str, path: &Path, error: &io::Error) -> Fault {
@@ -488,7 +455,7 @@ const GIVE_KEYS: &str = "give files of 48 or 80 random bytes (nginx) or lines of
 const READ_BY_OTHERS: u32 = 0o026;
 const LONGEST_FILE: usize = 16 * 1024;
 const MOST_KEYS: usize = 32;
-/// How often a directory is listed that changes meanwhile.
+/// Most times that a directory is listed which changes meanwhile.
 const MOST_LISTS: usize = 5;
 
 #[cfg(test)]
@@ -500,24 +467,16 @@ mod tests {
     use super::*;
 
     /// A clock that goes on by itself where it is waited for.
-    #[derive(Default)]
-    struct Fast {
-        ahead: Duration,
-    }
-
-    impl Waiting for Fast {
-        fn now(&self) -> SystemTime {
-            SystemTime::now() + self.ahead
-        }
-
-        fn wait(&mut self, time: Duration) {
-            self.ahead += time;
+    fn fast() -> impl FnMut(Duration) -> SystemTime {
+        let mut ahead = Duration::ZERO;
+        move |wait| {
+            ahead += wait;
+            SystemTime::now() + ahead
         }
     }
 
     fn rotate(directory: &TicketDirectory) {
-        let mut clock = Fast::default();
-        directory.rotate_by(&mut clock, Duration::ZERO).unwrap();
+        directory.rotate_by(&mut fast(), Duration::ZERO).unwrap();
     }
 
     fn names(paths: &[PathBuf]) -> Vec<String> {
@@ -568,7 +527,7 @@ mod tests {
             let of = |file| fs::metadata(path.join(file)).ok();
             FILES.map(|file| of(file).map(|metadata| metadata.mtime()))
         };
-        let mut clock = Fast::default();
+        let mut clock = fast();
         let mut rotate = || directory.rotate_by(&mut clock, Duration::ZERO).unwrap();
         let mut before = seconds();
         for _ in 0..3 {
@@ -584,7 +543,7 @@ mod tests {
         rotate();
         assert_ne!(seconds()[0], seconds()[1]);
         let written = |file| fs::metadata(path.join(file)).unwrap().modified().unwrap();
-        let now = clock.now();
+        let now = clock(Duration::ZERO);
         assert!(FILES.iter().all(|file| written(file) <= now), "none is from the future");
     }
 
@@ -664,7 +623,7 @@ mod tests {
         fs::rename(mount.path().join("..new"), mount.path().join("..data")).unwrap();
         assert_eq!(names(&paths)[0][..4], *"0203");
         let keys = read("tickets.keys", &paths, None).unwrap();
-        let shown = &keys[0].source().unwrap().file;
+        let shown = &keys[0].source.as_ref().unwrap().file;
         assert_eq!(*shown, mount.path().join("a.key"), "the same each time");
     }
 

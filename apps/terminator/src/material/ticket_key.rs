@@ -27,14 +27,15 @@ pub(crate) struct TicketKey {
     encrypting: PaddedBlockEncryptingKey,
     decrypting: PaddedBlockDecryptingKey,
     mac: hmac::Key,
-    source: Option<KeySource>,
+    /// The file that it comes from. `None`: it was made in this process.
+    pub(crate) source: Option<KeySource>,
 }
 
 /// The file that a key comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeySource {
     pub(crate) file: PathBuf,
-    /// When the file was written last.
+    /// Time at which the file was written last.
     pub(crate) written: SystemTime,
 }
 
@@ -79,11 +80,6 @@ impl TicketKey {
         hex(&self.name)
     }
 
-    /// The file that it comes from. `None`: it was made in this process.
-    pub(crate) fn source(&self) -> Option<&KeySource> {
-        self.source.as_ref()
-    }
-
     /// A ticket of `plain`, for listeners of this `rule` alone.
     pub(crate) fn encrypt(&self, plain: &[u8], rule: u8) -> Option<Vec<u8>> {
         // With room for the padding: a vector that moves leaves a copy behind.
@@ -99,7 +95,7 @@ impl TicketKey {
         Some(ticket)
     }
 
-    /// What is in a ticket. `None`: it is not of this key and `rule`, or it is damaged.
+    /// Decrypts a ticket. `None`: it is not of this key and `rule`, or it is damaged.
     pub(crate) fn decrypt(&self, ticket: &[u8], rule: u8) -> Option<Zeroizing<Vec<u8>>> {
         let (name, rest) = ticket.split_first_chunk::<NAME>()?;
         if *name != self.name {
@@ -116,7 +112,7 @@ impl TicketKey {
         Some(bytes)
     }
 
-    /// Whether a ticket names this key.
+    /// Returns whether a ticket names this key.
     pub(crate) fn is_named_by(&self, ticket: &[u8]) -> bool {
         ticket.starts_with(&self.name)
     }
@@ -195,7 +191,7 @@ impl KeyBytes {
         hex(self.parts().0)
     }
 
-    /// Whether both are the same key.
+    /// Returns whether both are the same key.
     pub(crate) fn is(&self, other: &Self) -> bool {
         constant_time::verify_slices_are_equal(&self.0, &other.0).is_ok()
     }
@@ -248,7 +244,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a ticket is longer than its plaintext, without the padding.
+/// Bytes by which a ticket is longer than its plaintext, without the padding.
 const OVERHEAD: usize = NAME + BLOCK + TAG;
 const NAME: usize = 16;
 const BLOCK: usize = 16;
@@ -259,7 +255,7 @@ const SHORT: usize = 48;
 const LONG: usize = 80;
 /// Several times what the functions that make a key use.
 const LEFT_ON_STACK: usize = 32 * 1024;
-/// How many keys of a file HAProxy keeps.
+/// Number of keys of a file that HAProxy keeps.
 const LAST: usize = 3;
 
 #[cfg(test)]
@@ -297,7 +293,7 @@ mod tests {
         }
     }
 
-    /// How often 32 bytes, each changed by [`MASK`], are in this process' writable memory.
+    /// Counts 32 bytes, each changed by [`MASK`], in this process' writable memory.
     fn in_memory(masked: &[u8; 32]) -> usize {
         use std::os::unix::fs::FileExt;
         let memory = std::fs::File::open("/proc/self/mem").unwrap();

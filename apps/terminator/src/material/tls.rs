@@ -146,7 +146,7 @@ fn check_versions(
     Ok(())
 }
 
-/// Why no client can agree on this version, if so.
+/// Reason why no client can agree on this version, if so.
 fn unusable(
     key: &str,
     version: &'static SupportedProtocolVersion,
@@ -244,13 +244,10 @@ fn is_tls13(suite: CipherSuite) -> bool {
     suite.as_str().is_some_and(|name| name.starts_with("TLS13_"))
 }
 
-fn suite_rank(suite: CipherSuite) -> u8 {
+fn suite_rank(suite: CipherSuite) -> usize {
     let name = suite.as_str().unwrap_or("?");
-    match () {
-        () if name.contains("AES_128_GCM") => 0,
-        () if name.contains("AES_256_GCM") => 1,
-        () => 2,
-    }
+    let order = ["AES_128_GCM", "AES_256_GCM"];
+    order.iter().position(|one| name.contains(one)).unwrap_or(order.len())
 }
 
 /// The verifier of client certificates. It verifies signatures with the provider, which may batch
@@ -301,7 +298,7 @@ fn client_verifier(
     Ok(Arc::new(Pinned::new(verifier, listed, lists)))
 }
 
-/// How long a SEQUENCE with contents of this length is (X.690, section 8.1.3).
+/// Length of a SEQUENCE with contents of this length (X.690, section 8.1.3).
 fn sequence(contents: usize) -> usize {
     contents
         + match contents {
@@ -377,19 +374,19 @@ struct BySni {
     /// The key is the name without `*.`.
     wildcard: HashMap<String, Vec<Arc<ServedCertificate>>>,
     default: Vec<Arc<ServedCertificate>>,
-    /// Of the first certificate.
+    /// Names of the first certificate.
     first: Names,
     /// The length of the part of `default` that has all these names: it comes first.
     companions: usize,
-    /// Whether the listener speaks TLS 1.3.
+    /// True if the listener speaks TLS 1.3.
     tls13: bool,
-    /// Whether a client gets no certificate that names no host or an unknown one.
+    /// True if a client gets no certificate that names no host or an unknown one.
     refuses_unknown: bool,
-    /// For OCSP responses, which expire.
+    /// Clock for OCSP responses, which expire.
     clock: Arc<dyn TimeProvider>,
 }
 
-/// What a certificate is for.
+/// Names that a certificate is for.
 #[derive(Clone, Default)]
 struct Names {
     /// In lower case.
@@ -398,7 +395,7 @@ struct Names {
 }
 
 impl Names {
-    /// Whether these are all the names of another certificate, which has some.
+    /// Returns whether these are all the names of another certificate, which has some.
     fn cover(&self, others: &Self) -> bool {
         let has_some = !others.hosts.is_empty() || !others.addresses.is_empty();
         has_some
@@ -555,15 +552,15 @@ const ML_DSA: [SignatureScheme; 3] = [
 const HTTP_1_0: &str = "http/1.0";
 const HTTP_1_1: &str = "http/1.1";
 
-/// As packaging/widelane.toml has them. Others cost more, and have to be asked for by name.
+/// Groups of packaging/widelane.toml. Others cost more, and have to be asked for by name.
 const USUAL_GROUPS: [NamedGroup; 4] = [
     NamedGroup::X25519MLKEM768,
     NamedGroup::X25519,
     NamedGroup::secp256r1,
     NamedGroup::secp384r1,
 ];
-/// Of the names in a request for a certificate, whose length has two bytes (RFC 5246, section 7.4.4); in TLS 1.3
-/// those of all extensions together have two (RFC 8446, section 4.3.2).
+/// Most bytes of the names in a request for a certificate, whose length has two bytes (RFC 5246, section 7.4.4); in TLS
+/// 1.3 those of all extensions together have two (RFC 8446, section 4.3.2).
 const MOST_NAMES: usize = 0xffff - 1024;
 
 /// The group SecP384r1MLKEM1024 of draft-ietf-tls-ecdhe-mlkem. rustls has no name for it.

@@ -26,12 +26,12 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use crate::config::{Config, OcspSource};
 use crate::material::ticket_files;
 
-/// What files were like at one moment, without their contents.
+/// State of files at one moment, without their contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fingerprint(Vec<(PathBuf, Option<[i64; 7]>)>);
 
 impl Fingerprint {
-    /// Of all files that a configuration names.
+    /// Looks at all files that a configuration names.
     pub(crate) fn of(config: &Config) -> Self {
         let paths = paths(config);
         let files = paths.iter().flat_map(|path| {
@@ -48,13 +48,13 @@ pub(crate) struct Watch {
     /// `None`: the kernel gives none, or watching is not wanted.
     inotify: Option<OwnedFd>,
     wanted: bool,
-    /// What matters in the directories that are watched, by the number of the watch.
+    /// Names that matter in the directories that are watched, by the number of the watch.
     directories: HashMap<i32, Names>,
     settling: Settling,
     next_look: Instant,
-    /// Whether the kernel has reported what the last look was for.
+    /// True if the kernel has reported what the last look was for.
     reported: bool,
-    /// Whether a directory is not watched any more: its file system has gone, or it has.
+    /// True if a directory is not watched any more: its file system has gone, or it has.
     lost: bool,
 }
 
@@ -107,7 +107,7 @@ impl Watch {
         self.look_again(Instant::now());
     }
 
-    /// Whether some directories have to be watched anew, even if their files are the same.
+    /// Returns whether some directories have to be watched anew, even if their files are the same.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost
     }
@@ -125,7 +125,7 @@ impl Watch {
         self.inotify.as_ref().map(AsFd::as_fd)
     }
 
-    /// How long to wait for events. `None`: for ever.
+    /// Longest wait for events. `None`: for ever.
     pub(crate) fn patience(&self, now: Instant) -> Option<Duration> {
         let settled = self.settling.settled(now);
         let look = self.wanted.then(|| self.next_look.saturating_duration_since(now));
@@ -158,7 +158,7 @@ impl Watch {
         }
     }
 
-    /// Whether it is time to look at the files.
+    /// Returns whether it is time to look at the files.
     pub(crate) fn is_time(&mut self, now: Instant) -> bool {
         if !self.wanted {
             return false;
@@ -181,14 +181,14 @@ impl Watch {
 /// Changes that may not be complete.
 #[derive(Debug, Default)]
 struct Settling {
-    /// When the first and the last one came.
+    /// Time at which the first and the last one came.
     since: Option<(Instant, Instant)>,
     /// Files that were written and are still open, and when they were written last.
     open: HashMap<(i32, OsString), Instant>,
     complained: bool,
-    /// Whether there was an event.
+    /// True if there was an event.
     reported: bool,
-    /// Whether the kernel does not report what changes.
+    /// True if the kernel does not report what changes.
     blind: bool,
 }
 
@@ -239,13 +239,13 @@ impl Settling {
     }
 }
 
-/// What matters in a directory.
+/// Names that matter in a directory.
 #[derive(Debug, Default)]
 struct Names {
     some: HashSet<OsString>,
     /// All that are not hidden.
     all: bool,
-    /// Whether the files' contents matter, not only which ones there are.
+    /// True if the files' contents matter, not only which ones there are.
     contents: bool,
 }
 
@@ -283,8 +283,7 @@ fn paths(config: &Config) -> Vec<PathBuf> {
             paths.extend(client_auth.crl.clone());
         }
         paths.extend(listener.tickets.keys.iter().cloned());
-        let routes = listener.routes.iter().map(|route| &route.backend_tls);
-        for tls in routes.chain([&listener.backend_tls]).flatten() {
+        for tls in listener.backend_tls("").filter_map(|(_, tls)| tls) {
             let files = [&tls.ca, &tls.cert, &tls.key].into_iter().flatten();
             paths.extend(files.cloned());
         }
@@ -387,16 +386,16 @@ fn parts(path: &Path) -> impl Iterator<Item = OsString> {
 
 /// A certificate and its key are two files, which are seldom written at the same moment.
 const SETTLED: Duration = Duration::from_millis(500);
-/// The same where the kernel reports nothing, so that a program that writes slowly is not seen.
+/// Time to settle where the kernel reports nothing, so that a program that writes slowly is not seen.
 const SETTLED_UNSEEN: Duration = Duration::from_secs(5);
-/// The same where changes never cease.
+/// Longest time to settle, where changes never cease.
 const LONGEST: Duration = Duration::from_secs(10);
 const COMPLAINT: Duration = Duration::from_secs(60);
 /// A file that was not written for so long is not waited for, closed or not.
 const ABANDONED: Duration = Duration::from_secs(120);
-/// For what the kernel does not report.
+/// Time between looks for changes that the kernel does not report.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_secs(30);
-/// As many as the kernel follows.
+/// Most links in a path; the kernel follows as many.
 const MOST_LINKS: usize = 40;
 
 #[cfg(test)]
@@ -464,7 +463,7 @@ mod tests {
         assert_ne!(with, Fingerprint::of(&config));
     }
 
-    /// As after a truncation by path, when a program hangs, or when the close was lost.
+    /// The case after a truncation by path, when a program hangs, or when the close was lost.
     #[test]
     fn a_file_that_is_never_closed_is_not_waited_for_for_ever() {
         let start = Instant::now();
@@ -484,7 +483,7 @@ mod tests {
         assert!(settling.settled(at(222)).is_some(), "events were lost");
     }
 
-    /// As on NFS.
+    /// The case of NFS.
     #[test]
     fn changes_that_the_kernel_does_not_report_get_more_time() {
         let start = Instant::now();
@@ -540,7 +539,7 @@ mod tests {
         assert!(!watch.is_lost());
     }
 
-    /// As certbot has them: links to files of another directory, into which it writes.
+    /// The case of certbot: links to files of another directory, into which it writes.
     #[test]
     fn files_that_links_in_a_directory_lead_to_are_watched() {
         let root = TempDir::new().unwrap();

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,16 +24,10 @@ use crate::shared::Shared;
 /// Binds the address of a configuration, if it has one.
 pub(crate) fn bind_for(config: &Config) -> Result<Option<TcpListener>, Fault> {
     let bound = config.metrics.listen.map(|address| {
-        let bound = bind(address);
+        let bound = TcpListener::bind(address).and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
         bound.map_err(|error| bind_fault("metrics.listen", address, &error))
     });
     bound.transpose()
-}
-
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = TcpListener::bind(address)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
 }
 
 /// Answers those who ask. Ends only if the socket cannot be watched.
@@ -100,14 +94,14 @@ impl Asking {
     }
 }
 
-/// What a client wants.
+/// Request of a client.
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
     Metrics(Format),
     Health,
     /// Another path.
     Unknown,
-    /// The same as GET, without the body.
+    /// A request whose answer has no body.
     Head(Box<Request>),
     /// Another method than GET and HEAD.
     OtherMethod,

@@ -6,7 +6,7 @@ use widelane_access_log::{Agreed, Complete};
 
 use crate::material::tls::{group_name, iana_name};
 
-/// What client and server have agreed on so far.
+/// Agreements of client and server so far.
 pub(crate) fn agreed(tls: &ServerConnection) -> Agreed<'_> {
     Agreed {
         server_name: tls.server_name(),
@@ -22,7 +22,7 @@ pub(crate) fn agreed(tls: &ServerConnection) -> Agreed<'_> {
     }
 }
 
-/// What is known of a handshake that is complete.
+/// Facts about a handshake that is complete.
 pub(crate) fn complete(tls: &ServerConnection) -> Complete<'_> {
     let shown = tls.peer_certificates().and_then(<[_]>::first);
     Complete {

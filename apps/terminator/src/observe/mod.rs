@@ -1,4 +1,4 @@
-//! What operators see: counters and their endpoint, the access log, reasons of failures.
+//! Everything that operators see: counters and their endpoint, the access log, reasons of failures.
 
 pub(crate) mod encode;
 pub(crate) mod endpoint;

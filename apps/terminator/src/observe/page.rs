@@ -1,8 +1,8 @@
 //! The page on which other processes see what this one does in lanes, and its switch: `widelane status`.
 //!
-//! It belongs to the process, as the switch does; of several servers in one, all count on it. Handshakes are counted as they
-//! end. The engine's counters are copied then, too, at most every 10 ms: by that time, the figures of a server at rest can be
-//! behind.
+//! It belongs to the process, as the switch does; of several servers in one, all count on it. Handshakes are counted as
+//! they end. The engine's counters are copied then, too, at most every 10 ms: by that time, the figures of a server at
+//! rest can be behind.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
@@ -34,7 +34,7 @@ pub(crate) fn begin(backend: Backend) {
     }
 }
 
-/// Whether an operator has switched lanes off.
+/// Returns whether an operator has switched lanes off.
 pub(crate) fn lanes_are_off() -> bool {
     page().is_some_and(|page| page.switch().is_off(now))
 }
@@ -72,9 +72,9 @@ fn now() -> Duration {
 }
 
 static PAGE: OnceLock<Option<&'static Page>> = OnceLock::new();
-/// Who copies the engine's counters.
+/// Held by the worker that copies the engine's counters.
 static COPYING: Mutex<()> = Mutex::new(());
-/// When they were last copied, in milliseconds of the monotonic clock.
+/// Time at which they were last copied, in milliseconds of the monotonic clock.
 static COPIED: AtomicU64 = AtomicU64::new(0);
 /// Milliseconds between copies.
 const INTERVAL: u64 = 10;
@@ -89,7 +89,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// What another process reads.
+    /// Reads the page as another process does.
     pub(crate) fn report() -> Report {
         let page = ptr::from_ref(page().expect("a page")).addr();
         let mut bytes = [0; SIZE];

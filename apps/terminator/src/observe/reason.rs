@@ -1,4 +1,4 @@
-//! Why a handshake failed, in words for operators.
+//! Reasons why handshakes failed, in words for operators.
 //!
 //! rustls names its errors for programmers. Each has words here: what the other side has done, or what its
 //! certificate lacks. Errors that need no more than their names get these as words.
@@ -15,7 +15,7 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::front::alert;
 
-/// What the other side has done.
+/// Says what the other side has done.
 pub(crate) fn of(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(error) => certificate(error),
@@ -43,7 +43,7 @@ pub(crate) fn of(error: &Error) -> String {
     }
 }
 
-/// What is wrong with a certificate of the other side.
+/// Says what is wrong with a certificate of the other side.
 fn certificate(error: &CertificateError) -> String {
     use CertificateError as Bad;
     match error {

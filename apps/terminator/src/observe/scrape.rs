@@ -11,7 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use rustls_pki_types::UnixTime;
-use widelane_ocsp::{StapleStatus, Verdict};
+use widelane_ocsp::StapleStatus;
 
 use crate::back::pool::Name;
 use crate::back::upstream::Upstream;
@@ -172,46 +172,42 @@ impl Scrape {
             "widelane_ticket_key_written_timestamp_seconds",
             "When the file of each ticket key was written, in seconds since 1970",
             times_of_keys,
-        )?;
-        Ok(())
+        )
     }
 
     /// Writes what is known about OCSP responses.
     fn staples(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let now = UnixTime::now();
         let files = self.0.files.load();
-        let label = |one: &StapleStatus| [("file", one.file.clone())];
-        let of_all: [(_, _, OfStaple); 2] = [
-            (
-                "widelane_ocsp_stapled",
-                "1 if clients that ask get an OCSP response with the certificate",
-                |one, now| one.is_stapled(now),
-            ),
-            (
-                "widelane_ocsp_must_staple",
-                "1 if the certificate demands an OCSP response",
-                |one, _| one.must,
-            ),
-        ];
-        for (name, help, value) in of_all {
-            let all = files.staples.iter();
-            let values = all.map(|one| (label(one), i64::from(value(one, now))));
-            gauges(encoder, name, help, values)?;
-        }
-        let staples = || {
-            let of = |one: &StapleStatus| Some((label(one), one.staple.clone()?));
-            files.staples.iter().filter_map(of)
+        let staples = &files.staples;
+        let gauge = |encoder: &mut _, name, help, value: &dyn Fn(&StapleStatus) -> Option<i64>| {
+            let values = staples.iter();
+            let values = values.filter_map(|one| Some(([("file", one.file.clone())], value(one)?)));
+            gauges(encoder, name, help, values)
         };
-        gauges(
+        gauge(
+            encoder,
+            "widelane_ocsp_stapled",
+            "1 if clients that ask get an OCSP response with the certificate",
+            &|one| Some(one.is_stapled(now).into()),
+        )?;
+        gauge(
+            encoder,
+            "widelane_ocsp_must_staple",
+            "1 if the certificate demands an OCSP response",
+            &|one| Some(one.must.into()),
+        )?;
+        gauge(
             encoder,
             "widelane_ocsp_source_ok",
             "0 if the last OCSP response from the certificate's source was not taken",
-            staples().map(|(label, staple)| (label, i64::from(staple.is_current()))),
+            &|one| Some(one.staple.as_ref()?.is_current().into()),
         )?;
-        let fetches = staples().flat_map(|([(_, file)], staple)| {
-            let [ok, failed] = staple.fetches();
-            let results = [("ok", ok), ("failed", failed)];
-            results.map(|(result, count)| by_result("file", &file, result, count))
+        let fetches = staples
+            .iter()
+            .filter_map(|one| Some((&one.file, one.staple.as_ref()?.fetches())));
+        let fetches = fetches.flat_map(|(file, [ok, failed])| {
+            [("ok", ok), ("failed", failed)].map(|(result, count)| by_result("file", file, result, count))
         });
         counters(
             encoder,
@@ -219,33 +215,27 @@ impl Scrape {
             "OCSP responses asked for, by what became of it",
             fetches,
         )?;
-        let of_responses: [(_, _, OfVerdict); 3] = [
-            (
-                "widelane_ocsp_revoked",
-                "1 if the last OCSP response says that the certificate is revoked",
-                |verdict| i64::from(verdict.revoked),
-            ),
-            (
-                "widelane_ocsp_this_update_timestamp_seconds",
-                "When the last OCSP response was known to be right, in seconds since 1970",
-                |verdict| i64::try_from(verdict.this_update).unwrap_or(i64::MAX),
-            ),
-            (
-                "widelane_ocsp_next_update_timestamp_seconds",
-                "When the last OCSP response expires, in seconds since 1970",
-                |verdict| i64::try_from(verdict.next_update).unwrap_or(i64::MAX),
-            ),
-        ];
-        for (name, help, value) in of_responses {
-            let values = staples().filter_map(|(label, staple)| Some((label, value(&staple.last()?))));
-            gauges(encoder, name, help, values)?;
-        }
-        Ok(())
+        let last = |one: &StapleStatus| one.staple.as_ref()?.last();
+        gauge(
+            encoder,
+            "widelane_ocsp_revoked",
+            "1 if the last OCSP response says that the certificate is revoked",
+            &|one| Some(last(one)?.revoked.into()),
+        )?;
+        gauge(
+            encoder,
+            "widelane_ocsp_this_update_timestamp_seconds",
+            "When the last OCSP response was known to be right, in seconds since 1970",
+            &|one| Some(i64::try_from(last(one)?.this_update).unwrap_or(i64::MAX)),
+        )?;
+        gauge(
+            encoder,
+            "widelane_ocsp_next_update_timestamp_seconds",
+            "When the last OCSP response expires, in seconds since 1970",
+            &|one| Some(i64::try_from(last(one)?.next_update).unwrap_or(i64::MAX)),
+        )
     }
 }
-
-type OfStaple = fn(&StapleStatus, UnixTime) -> bool;
-type OfVerdict = fn(&Verdict) -> i64;
 
 /// A count of something that has a name, by result.
 fn by_result(
@@ -318,12 +308,12 @@ impl Collector for Scrape {
             (
                 "widelane_connections",
                 "Live connections",
-                self.0.live_connections() as i64,
+                self.0.connections.load(Relaxed) as i64,
             ),
             (
                 "widelane_handshakes_pending",
                 "Connections inside their handshake",
-                self.0.live_handshakes() as i64,
+                self.0.handshakes.load(Relaxed) as i64,
             ),
             (
                 "widelane_overloaded_workers",

@@ -14,7 +14,8 @@ pub(crate) enum Format {
 
 impl Format {
     /// By the fields `Accept` of a request (RFC 9110, section 12.5.1). Who names OpenMetrics, and does not want the
-    /// other one more, gets it. Who can take neither gets the other one all the same: an error instead would help no reader.
+    /// other one more, gets it. Who can take neither gets the other one all the same: an error instead would help no
+    /// reader.
     pub(crate) fn asked_for<'a>(accept: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut open = 0;
         // The more is named, the more it counts: of `*/*`, `text/*`, `text/plain` the last one.
@@ -39,7 +40,7 @@ impl Format {
     }
 }
 
-/// What one item of `Accept` says.
+/// One item of `Accept`.
 struct MediaRange {
     /// In lower case.
     name: String,
@@ -96,8 +97,8 @@ fn split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// A page of OpenMetrics in the older form. There, a counter is declared with the ending `_total` that its samples have,
-/// and the page has no mark at its end.
+/// A page of OpenMetrics in the older form. There, a counter is declared with the ending `_total` that its samples
+/// have, and the page has no mark at its end.
 pub(crate) fn classic(page: &str) -> String {
     let declared = |line: &str, what: &str| {
         let (name, rest) = line.strip_prefix(what)?.split_once(' ')?;

@@ -28,12 +28,12 @@ pub(crate) struct Stats {
     pub(crate) tickets_refused: [AtomicU64; TicketRefusal::ALL.len()],
     /// Between an instant at which the worker had work and its event loop's next look at sockets and timers.
     pub(crate) longest_look: Longest,
-    /// How long handshakes waited for their turn.
+    /// Times for which handshakes waited for their turn.
     pub(crate) waits: [AtomicU64; BUCKETS + 1],
     pub(crate) wait_sum_us: AtomicU64,
-    /// Whether the newest handshakes go first.
+    /// True if the newest handshakes go first.
     pub(crate) overloaded: AtomicBool,
-    /// How often that has begun.
+    /// Number of times that overload has begun.
     pub(crate) overloads: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! What the tests share: certificates, backends, a server, a client of our own.
+//! Parts that the tests share: certificates, backends, a server, a client of our own.
 
 #![allow(
     dead_code,

@@ -74,7 +74,7 @@ fn serve(mut client: TcpStream, letter: u8) {
     let _ = client.shutdown(std::net::Shutdown::Write);
 }
 
-/// Who serves a connection that asks for `name`.
+/// Server of a connection that asks for `name`.
 pub fn letter(stream: &mut Tls) -> char {
     let mut letter = [0];
     stream.read_exact(&mut letter).expect("a letter");

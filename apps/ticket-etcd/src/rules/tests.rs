@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What etcd does for the three entries, with its own clock. The lease of `holder` is on it.
+/// An etcd with the three entries, and its own clock. The lease of `holder` is on it.
 #[derive(Default)]
 struct Store {
     revision: i64,

@@ -1,7 +1,7 @@
 //! `widelane status --prove`: what lanes save a living server.
 
+use crate::object::object;
 use crate::screen::Screen;
-use serde::Serialize;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::io::{IsTerminal, stderr};
@@ -48,7 +48,7 @@ pub(crate) fn run(pid: Option<u32>, length: Duration, share: f64, json: bool) ->
     }
     let proof = concluded(&server, &pairs);
     let text = match json {
-        true => json_line(&Json::of(&named, &proof)),
+        true => json_text(&named, &proof),
         false => said(&named, &proof),
     };
     output::print(&text)?;
@@ -62,7 +62,7 @@ pub(crate) fn run(pid: Option<u32>, length: Duration, share: f64, json: bool) ->
 ///
 /// # Errors
 ///
-/// When that is too short.
+/// A length that is too short.
 pub(crate) fn plan_of_its_own(length: Duration) -> Result<Plan, PlanError> {
     Plan::new(length, 0.5)
 }
@@ -172,7 +172,7 @@ fn at_work(named: &Named, now: Progress) -> String {
     )
 }
 
-/// What a proof says, as a sentence.
+/// Result of a proof, as a sentence.
 fn said(named: &Named, proof: &Proof) -> String {
     let server = named.text();
     let count = |count: u64| thousands(&count.to_string());
@@ -272,37 +272,12 @@ fn microseconds(Estimate { middle, low, high }: Estimate) -> String {
     format!("{middle:.0} µs ({low:.0} to {high:.0})")
 }
 
-#[derive(Serialize)]
-struct Json<'a> {
-    pids: &'a [u32],
-    name: &'a str,
-    verdict: &'static str,
-    counted: &'static str,
-    blocks: usize,
-    handshakes: u64,
-    other_key_exchanges: u64,
-    handshakes_per_s: Option<f64>,
-    cpu_us_with_lanes: Option<[f64; 3]>,
-    cpu_us_without_lanes: Option<[f64; 3]>,
-    pairs_us: &'a [[f64; 2]],
-    quotient: Option<[f64; 3]>,
-    saved_cpus: Option<f64>,
-    latencies: Vec<JsonLatency>,
-}
-
-#[derive(Serialize)]
-struct JsonLatency {
-    of: &'static str,
-    median_us_with_lanes: [f64; 3],
-    median_us_without_lanes: [f64; 3],
-    p99_us_with_lanes: Option<[f64; 3]>,
-    p99_us_without_lanes: Option<[f64; 3]>,
-}
-
-impl JsonLatency {
-    fn of(latency: &Latency) -> Self {
+/// Result of a proof, for programs: estimates as their middle, least and most.
+fn json_text(named: &Named, proof: &Proof) -> String {
+    let ends = |Estimate { middle, low, high }: Estimate| [middle, low, high];
+    let latency = |latency: &Latency| {
         let Both { with, without } = latency.median;
-        Self {
+        object! {
             of: match latency.of {
                 Span::FullHandshake => "full-handshake",
                 Span::ResumedHandshake => "resumed-handshake",
@@ -314,45 +289,36 @@ impl JsonLatency {
             p99_us_with_lanes: latency.p99.map(|both| ends(both.with)),
             p99_us_without_lanes: latency.p99.map(|both| ends(both.without)),
         }
-    }
-}
-
-fn ends(Estimate { middle, low, high }: Estimate) -> [f64; 3] {
-    [middle, low, high]
-}
-
-impl<'a> Json<'a> {
-    fn of(named: &'a Named, proof: &'a Proof) -> Self {
-        Self {
-            pids: &named.pids,
-            name: &named.name,
-            verdict: match proof.verdict {
-                Verdict::Differ => "differ",
-                Verdict::Same => "same",
-                Verdict::TooFew => "too-few",
-                Verdict::NoCpu => "no-cpu",
-                Verdict::Unused => "lanes-unused",
-                Verdict::NotHeeded => "not-heeded",
-                _ => "unknown",
-            },
-            counted: match proof.counted {
-                Counted::FullHandshakes => "full-handshakes",
-                Counted::ResumedHandshakes => "resumed-handshakes",
-                Counted::Signatures => "signatures",
-                _ => "key-exchanges",
-            },
-            blocks: proof.blocks,
-            handshakes: proof.handshakes,
-            other_key_exchanges: proof.others,
-            handshakes_per_s: proof.rate,
-            cpu_us_with_lanes: proof.with.map(ends),
-            cpu_us_without_lanes: proof.without.map(ends),
-            pairs_us: &proof.pairs,
-            quotient: proof.quotient.map(ends),
-            saved_cpus: proof.saved,
-            latencies: proof.latencies.iter().map(JsonLatency::of).collect(),
-        }
-    }
+    };
+    json_line(&object! {
+        pids: &named.pids,
+        name: &named.name,
+        verdict: match proof.verdict {
+            Verdict::Differ => "differ",
+            Verdict::Same => "same",
+            Verdict::TooFew => "too-few",
+            Verdict::NoCpu => "no-cpu",
+            Verdict::Unused => "lanes-unused",
+            Verdict::NotHeeded => "not-heeded",
+            _ => "unknown",
+        },
+        counted: match proof.counted {
+            Counted::FullHandshakes => "full-handshakes",
+            Counted::ResumedHandshakes => "resumed-handshakes",
+            Counted::Signatures => "signatures",
+            _ => "key-exchanges",
+        },
+        blocks: proof.blocks,
+        handshakes: proof.handshakes,
+        other_key_exchanges: proof.others,
+        handshakes_per_s: proof.rate,
+        cpu_us_with_lanes: proof.with.map(ends),
+        cpu_us_without_lanes: proof.without.map(ends),
+        pairs_us: &proof.pairs,
+        quotient: proof.quotient.map(ends),
+        saved_cpus: proof.saved,
+        latencies: proof.latencies.iter().map(latency).collect::<Vec<_>>(),
+    })
 }
 
 #[cfg(test)]
@@ -439,7 +405,7 @@ mod tests {
         ] {
             assert!(text.contains(words), "{words}\n{text}");
         }
-        let json = serde_json::to_value(Json::of(&named(&[7]), &serves)).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json_text(&named(&[7]), &serves)).unwrap();
         assert_eq!(json["counted"], "full-handshakes");
         assert_eq!(json["latencies"][0]["p99_us_with_lanes"][1], 2090.0);
         assert!(json["latencies"][1]["p99_us_with_lanes"].is_null());
@@ -472,7 +438,7 @@ mod tests {
 
     #[test]
     fn json_has_the_figures() {
-        let text = json_line(&Json::of(&named(&[7]), &proof()));
+        let text = json_text(&named(&[7]), &proof());
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&json["verdict"], &json["blocks"]), (&"differ".into(), &12.into()));
         assert_eq!(json["cpu_us_without_lanes"][2], 388.4);
@@ -503,7 +469,7 @@ mod tests {
             let text = said(&named(&[7]), &proof);
             assert!(text.contains("cannot be told"), "{text}");
             assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
-            let json = serde_json::to_value(Json::of(&named(&[7]), &proof)).unwrap();
+            let json: serde_json::Value = serde_json::from_str(&json_text(&named(&[7]), &proof)).unwrap();
             assert_eq!(json["verdict"], verdict);
             for field in ["quotient", "saved_cpus", "cpu_us_with_lanes", "cpu_us_without_lanes"] {
                 assert!(json[field].is_null(), "{field}: {json}");

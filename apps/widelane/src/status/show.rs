@@ -1,8 +1,8 @@
 //! Processes with the provider as tables, as JSON and as Prometheus text.
 
+use crate::object::object;
 use crate::series::{self, counters, gauges, with};
 use prometheus_client::registry::Registry;
-use serde::Serialize;
 use std::fmt::Write as _;
 use widelane_cli::failure::Failure;
 use widelane_status_tool::proof::noted;
@@ -58,12 +58,35 @@ pub(crate) fn table(processes: &[Process]) -> String {
     text + &caveats
 }
 
-/// An object in a line for each process.
-pub(crate) fn json(processes: &[Process]) -> Result<String, Failure> {
-    let mut text = String::new();
-    for process in processes {
+/// An object in a line for each process. Fields of its report and of its facts are there with these alone.
+pub(crate) fn json(processes: &[Process]) -> String {
+    let overload = |overload: &Overload| {
+        object! {
+            now: overload.now,
+            begun: overload.begun,
+            gone: overload.gone,
+            refused: overload.refused,
+            p50_below_ms: overload.wait(50),
+            p99_below_ms: overload.wait(99),
+        }
+    };
+    let operation = |Operation { name, totals }: &Operation| {
+        object! {
+            name: name.clone(),
+            lanes: totals.lanes,
+            jobs: totals.jobs,
+            alone: totals.alone,
+            at_once: totals.at_once,
+            passes: totals.passes,
+            lanes_filled: totals.lanes_filled,
+            mean_fill: (totals.passes > 0).then(|| mean_fill(totals)),
+            failed: totals.failed,
+            busy_ns: totals.busy_ns,
+        }
+    };
+    let line = |process: &Process| {
         let report = own_report(&process.state);
-        let object = Json {
+        json_line(&object! {
             pid: process.pid,
             name: &process.name,
             state: state_name(&process.state),
@@ -71,34 +94,35 @@ pub(crate) fn json(processes: &[Process]) -> Result<String, Failure> {
                 State::Counts(_) => None,
                 ref state => Some(explained(state)),
             },
-            ways: report.map(|report| report.ways.iter().map(|way| way.name()).collect()),
-            switched_off: report.map(|report| report.asked(now()) != Asked::On),
-            signatures_of_handshakes: report.map(|report| report.signed),
-            key_exchanges: report.map(|report| report.agreed),
-            proof: report.and_then(|report| noted(&report.proved, now())),
-            overload: report.map(|report| JsonOverload::of(&report.overload)),
-            facts: facts(&process.state).map(|facts| JsonFacts {
+            #[serde(flatten)]
+            handshakes: report.map(|report| object! {
+                ways: report.ways.iter().map(|way| way.name()).collect::<Vec<_>>(),
+                switched_off: report.asked(now()) != Asked::On,
+                signatures_of_handshakes: report.signed,
+                key_exchanges: report.agreed,
+                #[serde(flatten)]
+                proof: noted(&report.proved, now()).map(|proof| object! { proof }),
+                overload: overload(&report.overload),
+            }),
+            #[serde(flatten)]
+            facts: facts(&process.state).map(|facts| object! {
                 version: &facts.provider,
                 openssl: known(&facts.openssl),
                 backend: known(&facts.backend),
                 suspends_handshakes: facts.suspends,
                 decisions: &facts.decisions,
             }),
-            operations: report.map(|report| active(report).map(JsonOperation::of).collect()),
-            fallbacks: report.map(|report| {
-                let reasons = report.reasons.iter();
-                reasons
-                    .map(|reason| JsonFallback {
-                        reason: &reason.text,
-                        count: reason.count,
-                    })
-                    .collect()
+            #[serde(flatten)]
+            work: report.map(|report| object! {
+                operations: active(report).map(operation).collect::<Vec<_>>(),
+                fallbacks: report.reasons.iter()
+                    .map(|reason| object! { reason: &reason.text, count: reason.count })
+                    .collect::<Vec<_>>(),
+                other_fallbacks: report.unlisted,
             }),
-            other_fallbacks: report.map(|report| report.unlisted),
-        };
-        text.push_str(&json_line(&object));
-    }
-    Ok(text)
+        })
+    };
+    processes.iter().map(line).collect()
 }
 
 /// All of it as Prometheus counts.
@@ -217,7 +241,7 @@ fn described_way(way: Way) -> &'static str {
     }
 }
 
-/// What an operator has switched off.
+/// Says what an operator has switched off.
 fn switched(report: &Report, pid: u32) -> Option<String> {
     match report.asked(now()) {
         Asked::On => None,
@@ -303,7 +327,7 @@ fn described(facts: &Facts) -> String {
     )
 }
 
-/// What a state without figures means, and what to do about it.
+/// Says what a state without figures means, and what to do about it.
 fn explained(state: &State) -> String {
     match state {
         State::Inherited(_) => "loaded by its parent, nothing done yet".into(),
@@ -371,104 +395,7 @@ fn known(text: &str) -> Option<&str> {
 
 type Figure = fn(&Totals) -> u64;
 
-#[derive(Serialize)]
-struct Json<'a> {
-    pid: u32,
-    name: &'a str,
-    state: &'static str,
-    why: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ways: Option<Vec<&'static str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    switched_off: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    signatures_of_handshakes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key_exchanges: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    proof: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    overload: Option<JsonOverload>,
-    #[serde(flatten)]
-    facts: Option<JsonFacts<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    operations: Option<Vec<JsonOperation<'a>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fallbacks: Option<Vec<JsonFallback<'a>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    other_fallbacks: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct JsonFacts<'a> {
-    version: &'a str,
-    openssl: Option<&'a str>,
-    backend: Option<&'a str>,
-    suspends_handshakes: bool,
-    decisions: &'a [String],
-}
-
-#[derive(Serialize)]
-struct JsonOverload {
-    now: u64,
-    begun: u64,
-    gone: u64,
-    refused: u64,
-    p50_below_ms: Option<u64>,
-    p99_below_ms: Option<u64>,
-}
-
-impl JsonOverload {
-    fn of(overload: &Overload) -> Self {
-        Self {
-            now: overload.now,
-            begun: overload.begun,
-            gone: overload.gone,
-            refused: overload.refused,
-            p50_below_ms: overload.wait(50),
-            p99_below_ms: overload.wait(99),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct JsonOperation<'a> {
-    name: &'a str,
-    lanes: u64,
-    jobs: u64,
-    alone: u64,
-    at_once: u64,
-    passes: u64,
-    lanes_filled: u64,
-    mean_fill: Option<f64>,
-    failed: u64,
-    busy_ns: u64,
-}
-
-impl<'a> JsonOperation<'a> {
-    fn of(Operation { name, totals }: &'a Operation) -> Self {
-        Self {
-            name,
-            lanes: totals.lanes,
-            jobs: totals.jobs,
-            alone: totals.alone,
-            at_once: totals.at_once,
-            passes: totals.passes,
-            lanes_filled: totals.lanes_filled,
-            mean_fill: (totals.passes > 0).then(|| mean_fill(totals)),
-            failed: totals.failed,
-            busy_ns: totals.busy_ns,
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct JsonFallback<'a> {
-    reason: &'a str,
-    count: u64,
-}
-
-/// For reasons that a page has no room for.
+/// Name for reasons that a page has no room for.
 const OTHER: &str = "other reasons";
 
 #[cfg(test)]
@@ -607,7 +534,7 @@ mod tests {
         let now = "\n  overload now, begun 3 times; clients gone 40, refused 5; waits in it: half below 16 ms, \
                    99 of 100 below 128 ms\n";
         assert!(text.contains(now), "{text}");
-        let json: serde_json::Value = serde_json::from_str(&json(&processes).unwrap()).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json(&processes)).unwrap();
         assert_eq!(
             json["overload"],
             serde_json::json!({
@@ -627,11 +554,7 @@ mod tests {
     #[test]
     fn nothing_of_a_page_steers_a_terminal() {
         let processes = processes();
-        let texts = [
-            table(&processes),
-            json(&processes).unwrap(),
-            prometheus(&processes).unwrap(),
-        ];
+        let texts = [table(&processes), json(&processes), prometheus(&processes).unwrap()];
         for text in texts {
             assert_eq!(widelane_text::printable(&text), text);
         }
@@ -639,7 +562,7 @@ mod tests {
 
     #[test]
     fn json_has_an_object_a_process() {
-        let text = json(&processes()).unwrap();
+        let text = json(&processes());
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 4);
         let first = &lines[0];

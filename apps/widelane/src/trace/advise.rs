@@ -69,7 +69,7 @@ fn of_duration(duration: clap::Arg) -> clap::Arg {
     duration.help(format!("Watch for so many seconds [default: {seconds}]"))
 }
 
-/// What the servers do while none of their functions is traced. `None`: the user has ended it.
+/// Watches the servers while none of their functions is traced. `None`: the user has ended it.
 fn pace(common: &Common, duration: Duration) -> Result<Option<Pace>, Failure> {
     let want = Want {
         bytes: true,
@@ -87,7 +87,7 @@ fn pace(common: &Common, duration: Duration) -> Result<Option<Pace>, Failure> {
     Ok((Instant::now() >= end).then_some(pace))
 }
 
-/// What passes cost here: from the file of the machine, or measured now in some tenths of a second.
+/// Costs of passes here: from the file of the machine, or measured now in some tenths of a second.
 fn lanes() -> Result<Lanes, Failure> {
     if let Some(file) = Places::here().to_write(CALIBRATION) {
         calibration::keep_in(&file);
@@ -116,11 +116,11 @@ fn has_provider(pid: u32) -> bool {
     found.is_ok_and(|process| process.is_some_and(|process| process.state.is_loaded()))
 }
 
-/// For so long it watches.
+/// Time for which it watches.
 const DURATION: Duration = Duration::from_secs(10);
-/// For so long at most, no function is traced at the beginning.
+/// Longest time at the beginning in which no function is traced.
 const MOST_BEFORE: Duration = Duration::from_secs(3);
-/// Events are taken so often, also while few come.
+/// Time between takings of events, also while few come.
 const PAUSE: Duration = Duration::from_millis(20);
 const EXAMPLES: &str = "\
 Examples:

@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What had been counted at some time.
+/// Counts at some time.
 #[derive(Default)]
 struct Sums {
     counts: HashMap<(u32, String, bool, u32), (u64, u64)>,
@@ -99,7 +99,7 @@ fn key(count: &Count) -> (u32, String, bool, u32) {
     (count.pid, symbol, count.succeeded, count.bucket)
 }
 
-/// What was counted since then.
+/// Counts since then.
 fn latencies(counts: &[Count], before: &Sums) -> Latencies {
     let mut latencies = Latencies::default();
     for count in counts {

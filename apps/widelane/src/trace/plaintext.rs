@@ -110,13 +110,13 @@ fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     ))
 }
 
-/// How many bytes of a call are not shown: those that it did not bring, those that were `left_out`, and
+/// Number of bytes of a call that are not shown: those that it did not bring, those that were `left_out`, and
 /// those that were cut off. What stands in place of a secret may be longer than the secret was.
 fn missing(call: &Call, left_out: usize, cut_off: usize) -> u64 {
     carried(call) - call.data.len() as u64 + (left_out + cut_off) as u64
 }
 
-/// How many bytes a call carried, of which it brings at most 4,096.
+/// Number of bytes that a call carried, of which it brings at most 4,096.
 fn carried(call: &Call) -> u64 {
     call.size.unwrap_or(0).max(call.data.len() as u64)
 }

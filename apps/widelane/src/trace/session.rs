@@ -34,7 +34,7 @@ impl Session {
         Ok(session)
     }
 
-    /// The same until then, without a word of what is traced.
+    /// Starts to trace until then, without a word of what is traced.
     pub(super) fn open_quietly(common: &Common, want: Want, end: Instant) -> Result<Self, Failure> {
         let mut session = Self::start(common, want, false)?;
         session.end = Some(end);
@@ -137,7 +137,7 @@ impl Session {
         }
     }
 
-    /// Why no process is traced, and what is waited for.
+    /// Reason why no process is traced, and what is waited for.
     fn why_none(&self) -> String {
         if self.filter == Filter::default() {
             return "; waits for one to start".to_owned();
@@ -191,5 +191,5 @@ fn written_and_real(exe: &PathBuf) -> Vec<PathBuf> {
 
 /// So long events are taken that come late.
 const MOST_REST: Duration = Duration::from_secs(1);
-/// As long as a wait can be.
+/// Longest wait.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);

@@ -1,6 +1,6 @@
 //! `widelane usage --overhead`: what looking at every switch costs here.
 
-use serde::Serialize;
+use crate::object::object;
 use widelane_cli::failure::Failure;
 use widelane_cli::output;
 use widelane_text::json_line;
@@ -11,7 +11,8 @@ pub(crate) fn run(json: bool) -> Result<(), Failure> {
     output::complain("widelane: measures for some seconds\n");
     let overhead = overhead(ROUNDS)?;
     if json {
-        let object = Json {
+        // Lower quartile, median and upper quartile of each.
+        let object = object! {
             rounds: overhead.rounds,
             without_ns: quartiles(overhead.without),
             with_ns: quartiles(overhead.with),
@@ -43,17 +44,6 @@ fn words(overhead: &Overhead) -> String {
         percent(100_000.0),
         percent(1000.0),
     )
-}
-
-/// For programs.
-#[derive(Serialize)]
-struct Json {
-    rounds: usize,
-    /// Lower quartile, median and upper quartile, here and in the next two.
-    without_ns: [f64; 3],
-    with_ns: [f64; 3],
-    cost_ns: [f64; 3],
-    share_at_100000_a_second: f64,
 }
 
 fn quartiles(spread: Spread) -> [f64; 3] {

@@ -1,11 +1,11 @@
 //! Use as a table, as JSON and as Prometheus text.
 
+use crate::object::object;
 use crate::series::{self, Labels, with};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicU64;
@@ -17,7 +17,7 @@ use widelane_usage::{By, Key, Method, Row, Sampled, State};
 /// An interval, as it is shown.
 pub(crate) struct Picture<'a> {
     pub(crate) method: Method,
-    /// Why it is not the better one.
+    /// Reason why it is not the better one.
     pub(crate) fallback: Option<&'a str>,
     pub(crate) by: By,
     pub(crate) elapsed: Duration,
@@ -78,41 +78,42 @@ pub(crate) fn table(picture: &Picture<'_>, limit: usize) -> String {
 }
 
 /// An object in a line.
-pub(crate) fn json(picture: &Picture<'_>) -> Result<String, Failure> {
-    let rows = picture.rows.iter().map(|row| {
+pub(crate) fn json(picture: &Picture<'_>) -> String {
+    let row = |row: &Row| {
         let (mut pid, mut tid, mut group) = (None, None, None);
         match &row.key {
             Key::Process(number) => pid = Some(*number),
             Key::Thread(thread) => (pid, tid) = (Some(thread.pid), Some(thread.tid)),
-            Key::Group(name) => group = Some(name.as_str()),
+            Key::Group(name) => group = Some(name.clone()),
         }
         let of = |state: &State| (state.name(), milliseconds(row.live[*state as usize]));
-        JsonRow {
-            pid,
-            tid,
-            group,
-            name: &row.name,
-            cgroup: row.cgroup.as_deref(),
+        // A field inside of another object is there only if it has a value.
+        object! {
+            #[serde(flatten)]
+            pid: pid.map(|pid| object! { pid }),
+            #[serde(flatten)]
+            tid: tid.map(|tid| object! { tid }),
+            #[serde(flatten)]
+            group: group.map(|group| object! { group }),
+            name: row.name.clone(),
+            #[serde(flatten)]
+            cgroup: row.cgroup.clone().map(|cgroup| object! { cgroup }),
             processes: row.processes,
             threads: row.threads,
             cpu_ms: row.cpu.map(milliseconds),
-            live_ms: states(picture.method).iter().map(of).collect(),
-            samples: row.sampled.map(|sampled| JsonSamples {
-                wide: sampled.wide,
-                copies: sampled.copies,
-                other: sampled.other,
-            }),
+            live_ms: states(picture.method).iter().map(of).collect::<BTreeMap<_, _>>(),
+            samples: row.sampled.map(|Sampled { wide, copies, other }| object! { wide, copies, other }),
             verdict: row.finding.verdict.name(),
-            why: &row.finding.why,
+            why: row.finding.why.clone(),
         }
-    });
-    let object = Json {
+    };
+    json_line(&object! {
         seconds: picture.elapsed.as_secs_f64(),
         method: picture.method.name(),
-        fallback: picture.fallback,
-        rows: rows.collect(),
-    };
-    Ok(json_line(&object))
+        #[serde(flatten)]
+        fallback: picture.fallback.map(|fallback| object! { fallback }),
+        rows: picture.rows.iter().map(row).collect::<Vec<_>>(),
+    })
 }
 
 /// Sums since the start, as Prometheus counts.
@@ -182,42 +183,6 @@ impl Sums {
         );
         series::text(&registry)
     }
-}
-
-#[derive(Serialize)]
-struct Json<'a> {
-    seconds: f64,
-    method: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fallback: Option<&'a str>,
-    rows: Vec<JsonRow<'a>>,
-}
-
-#[derive(Serialize)]
-struct JsonRow<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pid: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tid: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<&'a str>,
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cgroup: Option<&'a str>,
-    processes: usize,
-    threads: usize,
-    cpu_ms: Option<f64>,
-    live_ms: BTreeMap<&'static str, f64>,
-    samples: Option<JsonSamples>,
-    verdict: &'static str,
-    why: &'a str,
-}
-
-#[derive(Serialize)]
-struct JsonSamples {
-    wide: u64,
-    copies: u64,
-    other: u64,
 }
 
 /// The states that a method tells apart.
@@ -327,7 +292,7 @@ mod tests {
         let picture = picture(&rows);
         let mut sums = Sums::default();
         sums.add(&picture);
-        for text in [table(&picture, 0), json(&picture).unwrap(), sums.text().unwrap()] {
+        for text in [table(&picture, 0), json(&picture), sums.text().unwrap()] {
             assert_eq!(widelane_text::printable(&text), text);
         }
         assert!(text.ends_with("… and 1 more\n"), "{text}");
@@ -351,7 +316,7 @@ mod tests {
         let text = table(&picture, 0);
         assert!(text.contains("CPU    512  16-31  MASKS   CODE  USE"), "{text}");
         assert!(text.contains("50.0   10.0   20.0   30.0     75  wide"), "{text}");
-        let value: serde_json::Value = serde_json::from_str(&json(&picture).unwrap()).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&json(&picture)).unwrap();
         assert_eq!(value["rows"][0]["live_ms"]["high"].as_f64(), Some(200.0));
         assert_eq!(value["rows"][0]["samples"]["wide"].as_u64(), Some(3));
         assert!(value.get("fallback").is_none());
@@ -360,7 +325,7 @@ mod tests {
     #[test]
     fn json_has_an_object_an_interval() {
         let rows = [row(7, "a\"b", 250, Verdict::Possible)];
-        let text = json(&picture(&rows)).unwrap();
+        let text = json(&picture(&rows));
         assert_eq!(text.matches('\n').count(), 1);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let row = &value["rows"][0];

@@ -1,4 +1,4 @@
-//! What tests of `widelane serve` share: the process and its log, certificates, a client.
+//! Parts that tests of `widelane serve` share: the process and its log, certificates, a client.
 
 #![allow(
     dead_code,
@@ -183,7 +183,7 @@ impl AsRef<Path> for Site {
     }
 }
 
-/// What the metrics endpoint tells.
+/// Text of the metrics endpoint.
 pub fn page(metrics: SocketAddr) -> String {
     let mut stream = TcpStream::connect(metrics).expect("the endpoint");
     stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("sent");

@@ -1,4 +1,4 @@
-//! What programs and files may do to the tracer.
+//! Programs and files that may try to harm the tracer.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

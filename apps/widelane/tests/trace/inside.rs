@@ -55,7 +55,7 @@ fn handshakes_inside_reads_are_told() {
     assert_eq!(refused["alert"], "handshake_failure", "{refused}");
 }
 
-/// What a read does after the handshake is none, whether the client sends something or not.
+/// A read after the handshake counts as none, whether the client sends something or not.
 #[test]
 fn as_many_handshakes_are_told_as_were_made_inside_reads() {
     let _alone = alone();
@@ -121,7 +121,7 @@ struct Lighttpd {
 }
 
 impl Lighttpd {
-    /// It, and a tracer of its handshakes. The error is what is missing here.
+    /// Starts the server, and a tracer of its handshakes. The error is what is missing here.
     fn traced() -> Result<(Self, Tracer), String> {
         Self::traced_by(&["handshakes", "--json"])
     }

@@ -1,4 +1,4 @@
-//! How probes are made: many by one call of the system, or one by one on older kernels.
+//! Two ways to make probes: many by one call of the system, or one by one on older kernels.
 
 use std::collections::HashSet;
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::support::{Client, Nginx, Tracer, alone, eventually, installed, kernels, probed_bytes};
 
-/// As on kernels before Linux 6.6. The same that the other tests see of multi-probes, in short.
+/// Kernels before Linux 6.6 have no multi-probes. This sees in short what the other tests see of them.
 #[test]
 fn probes_that_are_made_one_by_one_tell_the_same() {
     let _alone = alone();
@@ -97,7 +97,7 @@ fn multi_probes_are_known() -> Result<(), String> {
     }
 }
 
-/// How many links of multi-probes a tracer has.
+/// Number of links of multi-probes that a tracer has.
 fn multi_probes(tracer: &Tracer) -> usize {
     let folder = fs::read_dir(format!("/proc/{}/fdinfo", tracer.id())).unwrap();
     let infos = folder.flatten().map(|file| fs::read_to_string(file.path()));

@@ -209,7 +209,7 @@ fn nss_program(folder: &Path) -> Result<Command, String> {
     Ok(command)
 }
 
-/// It reads and writes by itself, and passes the bytes on in memory.
+/// The program reads and writes by itself, and passes the bytes on in memory.
 #[test]
 fn python_s_asyncio() {
     is_told("openssl", "python3", |folder, port| {
@@ -391,7 +391,7 @@ fn gnutls_as_a_client() {
     assert!(has("x25519 derive") && has("rsa-pss verify"), "{line}");
 }
 
-/// Whether a process has a handler for SIGALRM: another would end by it.
+/// Returns whether a process has a handler for SIGALRM: another would end by it.
 fn catches_alarms(process: &Running) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -445,7 +445,7 @@ fn certified(needed: &[&str], more: &[&str]) -> Option<tempfile::TempDir> {
     }
 }
 
-/// Whether the tracer tells what a server and `openssl s_client` agree on: in TLS 1.3, in TLS 1.2, and in
+/// Checks that the tracer shows what a server and `openssl s_client` agree on: in TLS 1.3, in TLS 1.2, and in
 /// a session that is resumed.
 fn is_told(library: &str, comm: &str, start: impl FnOnce(&Path, u16) -> Result<Running, String>) {
     let _alone = alone();
@@ -510,7 +510,7 @@ fn is_told(library: &str, comm: &str, start: impl FnOnce(&Path, u16) -> Result<R
     }
 }
 
-/// Whether the time of a handshake is what a program itself has measured. It gets its side, certificate, key
+/// Checks that the time of a handshake is what a program itself has measured. It gets its side, certificate, key
 /// and port, and says "ready". A client makes a handshake for each line that it reads. For each handshake it
 /// prints the nanoseconds.
 fn times_fit(library: &str, side: &str, program: impl FnOnce(&Path) -> Result<Command, String>) {

@@ -148,7 +148,7 @@ pub(crate) fn kernels() -> Result<(), String> {
     }
 }
 
-/// What `widelane top --handshakes` shows of a process to which clients come. The error is what is
+/// Output of `widelane top --handshakes` of a process to which clients come. The error is what is
 /// missing here.
 pub(crate) fn shown_by_top(pid: u32, mut come: impl FnMut()) -> Result<Value, String> {
     first_namespace()?;
@@ -265,7 +265,7 @@ int main(void)
 }
 "#;
 
-/// What a server of plain HTTP answers.
+/// Answer of a server of plain HTTP.
 pub(crate) fn scrape(port: u16) -> String {
     let mut server = TcpStream::connect(("127.0.0.1", port)).unwrap();
     server.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -335,7 +335,7 @@ impl Tracer {
         panic!("it does not trace: {}", tracer.said);
     }
 
-    /// Whether one of the lines that it has printed is so.
+    /// Returns whether one of the lines that it has printed is so.
     pub(crate) fn has_told(&mut self, is_it: impl Fn(&Value) -> bool) -> bool {
         self.taken.extend(self.lines.try_iter());
         let objects = self.taken.iter().map(|line| serde_json::from_str(line));
@@ -392,7 +392,7 @@ impl Drop for Tracer {
     }
 }
 
-/// How many bytes of the code that a process has mapped differ from the files: breakpoints.
+/// Number of bytes of the code that a process has mapped and that differ from the files: breakpoints.
 pub(crate) fn probed_bytes(pid: u32) -> usize {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();

@@ -1,4 +1,4 @@
-//! What a resumption checks again, with a clock that the tests set.
+//! Checks that a resumption repeats, with a clock that the tests set.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -21,7 +21,7 @@ use crate::handshaker::{Handshaker, ProcessFailure};
 use crate::material::files::{Authorities, Files, Pair};
 use crate::material::identity::Identity;
 
-/// When the tests begin, in seconds since 1970.
+/// Time at which the tests begin, in seconds since 1970.
 const START: u64 = 1_800_000_000;
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
@@ -79,14 +79,13 @@ impl World {
         }
     }
 
-    /// As a start or a reload makes it.
+    /// Makes the configuration as a start or a reload does.
     fn config(&mut self) -> Arc<ServerConfig> {
         let key = PrivateKeyDer::try_from(self.server.1.serialize_der()).unwrap();
         let mut client_ca = Authorities::none();
         client_ca.roots.add(self.authority.der().clone()).unwrap();
         let files = Files {
-            backend_tls: None,
-            route_tls: Vec::new(),
+            backend_tls: Vec::new(),
             certificates: vec![Pair {
                 files: self.listener.certificates[0].clone(),
                 identity: Identity::made(vec![self.server.0.clone()], key),
@@ -174,7 +173,7 @@ fn shake(server: &Arc<ServerConfig>, client: &Arc<ClientConfig>) -> Result<Hands
     let mut tls = Box::new(ServerConnection::new(server.clone()).unwrap());
     let name = "a.example".try_into().unwrap();
     let mut client = ClientConnection::new(client.clone(), name).unwrap();
-    let mut handshake = Handshaker::Plain.handshake();
+    let mut handshake = Handshaker::default().handshake();
     while client.wants_write() {
         let mut bytes = Vec::new();
         while client.wants_write() {
@@ -216,7 +215,7 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
 const FULL: Result<HandshakeKind, rustls::Error> = Ok(HandshakeKind::Full);
 const RESUMED: Result<HandshakeKind, rustls::Error> = Ok(HandshakeKind::Resumed);
 
-/// Whether the full handshake that followed was refused, by this error.
+/// Asserts that the full handshake that followed was refused, by this error.
 #[track_caller]
 fn assert_refused(result: Result<HandshakeKind, rustls::Error>, expected: impl Fn(&CertificateError) -> bool) {
     match result {
@@ -592,7 +591,7 @@ fn the_reason_of_a_refusal_is_known_unless_another_ticket_was_good() {
     let clock = Arc::new(Clock(AtomicU64::new(START)));
     let [key] = ticket_keys();
     let tickets = Tickets {
-        keys: Arc::new(Keys::shared(None, vec![key])),
+        keys: Arc::new(Keys::with(None, None, Instant::now(), vec![key])),
         verifier: None,
         clock: clock.clone(),
         longest: Duration::from_secs(1000),
