@@ -598,7 +598,7 @@ mod tests {
     fn a_32_bit_process_is_refused_whatever_its_libraries_are_called() {
         let folder = tempfile::tempdir().unwrap();
         // The only file that it has mapped.
-        let program = folder.path().join("libssl.so.3");
+        let program = folder.path().canonicalize().unwrap().join("libssl.so.3");
         std::fs::write(&program, waiting_in_32_bits()).unwrap();
         std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
         let mut child = loop {
@@ -609,6 +609,11 @@ mod tests {
                 Ok(child) => break child,
             }
         };
+        // It counts as started a moment before its file is mapped.
+        let has_mapped = |code: Code| code.files().iter().any(|one| one.path.as_deref() == Some(&*program));
+        while child.try_wait().unwrap().is_none() && !Code::of(child.id()).is_ok_and(has_mapped) {
+            std::thread::yield_now();
+        }
         let found = Process::inspect(&Proc::here(), child.id());
         child.kill().unwrap();
         child.wait().unwrap();
