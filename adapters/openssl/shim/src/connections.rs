@@ -69,14 +69,18 @@ pub(crate) fn taken(ssl: Ssl, handshake: usize) {
     }
 }
 
-/// OpenSSL frees a connection of which we were not asked: a call of this handshake's never goes on.
+/// OpenSSL frees a connection of which we were not asked: a call of this handshake's never goes on. Its thread drops the
+/// handshake, unless no thread has it.
 pub(crate) fn is_freed(ssl: Ssl, handshake: usize) {
-    if look(ssl).is_some_and(|known| known.call != Call::None && known.handshake == handshake) {
+    let is_it = |known: &Known| known.call != Call::None && known.handshake == handshake;
+    if let Some(known) = look(ssl).filter(is_it) {
         end(ssl);
-        with_all(|all| {
-            all.lost.push(handshake);
-            all.show();
-        });
+        if known.call != Call::Orphaned {
+            with_all(|all| {
+                all.lost.push(handshake);
+                all.show();
+            });
+        }
     }
 }
 
@@ -93,6 +97,9 @@ pub(crate) fn is_lost(handshake: usize) -> bool {
 
 /// Nothing is left of this handshake.
 pub(crate) fn is_dropped(handshake: usize) {
+    if !are_lost() {
+        return;
+    }
     with_all(|all| {
         all.lost.retain(|lost| *lost != handshake);
         all.show();
@@ -356,7 +363,9 @@ mod tests {
         forked(|handshake| handshake != 98);
         assert!(is_under_way(ssl(0x7000)) && is_under_way(ssl(0x8000)));
         assert!(!abandon(ssl(0x8000)) && abandon(ssl(0x7000)));
-        assert!(!end(ssl(0x8000)) && end(ssl(0x7000)));
+        is_freed(ssl(0x8000), 98);
+        assert!(!is_under_way(ssl(0x8000)) && !is_lost(98), "no thread has it to drop");
+        assert!(end(ssl(0x7000)));
     }
 
     #[test]

@@ -537,12 +537,9 @@ pub(crate) fn free_abandoned() {
         let is_lost = |one: &Handshake| one.state.get() != State::Running && connections::is_lost(one.number);
         let lost = with_table(|table| -> Vec<_> {
             let lost = table.values().filter(|one| is_lost(one));
-            lost.map(|one| (one.ssl, one.number)).collect()
+            lost.map(|one| one.ssl).collect()
         });
-        for (ssl, number) in lost.unwrap_or_default() {
-            forget(ssl);
-            connections::is_dropped(number);
-        }
+        lost.unwrap_or_default().into_iter().for_each(forget);
     }
     if !connections::were_abandoned() {
         return;
@@ -947,6 +944,7 @@ fn forget(ssl: Ssl) {
     unready(ssl);
     if let Some(handshake) = with_table(|table| table.remove(&ssl.addr())).flatten() {
         connections::taken(ssl, handshake.number);
+        connections::is_dropped(handshake.number);
         handshake.set_state(State::Idle);
         #[cfg(planted_fault = "handshake")]
         {
@@ -1163,9 +1161,11 @@ impl Drop for Table {
         for (_, handshake) in self.0.drain() {
             let is_left = is_first && handshake.is_left();
             if handshake.state.get() == State::Running || is_left || connections::is_lost(handshake.number) {
+                connections::is_dropped(handshake.number);
                 std::mem::forget(handshake);
                 continue;
             }
+            connections::taken(handshake.ssl, handshake.number);
             let ended = handshake.is_left().then(|| guarded(|| cancel(&handshake)));
             handshake.set_state(State::Idle);
             match ended {
