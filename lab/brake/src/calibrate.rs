@@ -85,7 +85,7 @@ pub(crate) fn rehearse(cpu: usize, slot: &Slot, tuning: &Tuning, asked: f64, los
 }
 
 /// Time that a single burst loses at its beginning, long after any other, in a program that has the CPU; less what the
-/// time before it loses anyhow.
+/// time before it loses without it.
 fn burst(slot: &Slot, kind: Kind) -> u64 {
     let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     thread::sleep(FORGOTTEN);

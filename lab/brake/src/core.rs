@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_that_runs_is_told_from_its_beginning() {
+    fn a_burst_that_runs_is_reported_from_its_beginning() {
         let (mut core, slots) = (core(), <[Slot; 2]>::default());
         look(&mut core, &slots, 900_000);
         assert_eq!(core.quiet(), Quiet::Never);

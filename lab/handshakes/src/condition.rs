@@ -67,38 +67,22 @@ impl Condition {
         }
     }
 
-    /// The host name that the client asks for: that of one certificate.
-    pub(crate) fn host(self) -> &'static str {
-        match self.is_rsa() {
-            true => RSA_HOST,
-            false => ECDSA_HOST,
-        }
-    }
-
-    fn group(self) -> &'static str {
-        match self.is_hybrid() {
-            true => "x25519mlkem768",
-            false => "x25519",
-        }
-    }
-
-    fn signature(self) -> &'static str {
-        match self.is_rsa() {
-            true => "rsa_pss_rsae_sha256",
-            false => "ecdsa_secp256r1_sha256",
-        }
-    }
-
     /// Arguments of `widelane load`: what it offers, and what it does after a handshake. `identity`
     /// is certificate and key of a client whose key is of the same kind.
     pub(crate) fn load(self, identity: (&Path, &Path)) -> Vec<String> {
-        let mut words = vec!["--server-name", self.host(), "--sigalg", self.signature()];
+        // The host name is that of one certificate.
+        let (host, signature) = match self.is_rsa() {
+            true => (RSA_HOST, "rsa_pss_rsae_sha256"),
+            false => (ECDSA_HOST, "ecdsa_secp256r1_sha256"),
+        };
+        let group = if self.is_hybrid() { "x25519mlkem768" } else { "x25519" };
+        let mut words = vec!["--server-name", host, "--sigalg", signature];
         let (certificate, key) = (identity.0.display(), identity.1.display());
         let (certificate, key) = (certificate.to_string(), key.to_string());
         match self {
             Self::RsaX25519 | Self::EcdsaX25519 | Self::EcdsaHybrid | Self::RsaHybrid => {
                 words.extend(["--tls", "1.3", "--cipher", "TLS_AES_128_GCM_SHA256"]);
-                words.extend(["--group", self.group()]);
+                words.extend(["--group", group]);
             }
             // rustls' stock provider, which has no code of ours.
             Self::RsaUsual | Self::EcdsaUsual => {

@@ -74,7 +74,7 @@ pub fn demo(stage: &Stage, plan: DemoPlan, mut progress: impl FnMut(&str)) -> Re
         progress(&format!("round {} of {}", round + 1, plan.rounds));
         for &condition in &stage.options.conditions {
             let mut own: Vec<_> = able.iter().filter(|one| one.2 == condition).collect();
-            // Each side goes first once: none always follows the same other one.
+            // Each goes first once: no side always follows the same other one.
             let first = round % own.len();
             own.rotate_left(first);
             for (index, side, _) in own {

@@ -278,7 +278,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn a_socket_that_nobody_accepts_from_is_no_server() {
+    fn a_socket_without_accepts_is_no_server() {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         assert!(!takes_connections(address), "the kernel connects all the same");

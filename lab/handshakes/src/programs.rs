@@ -2,7 +2,7 @@
 //! in a temporary folder.
 //!
 //! What the files do not say is as the program has it by default. Servers that give up root's rights, or give their
-//! processes few variables, are told so much that they work from there, with OpenSSL alone and with Widelane alike.
+//! processes few variables, get the settings that they need to work from there, with OpenSSL alone and with Widelane.
 
 use crate::error::TrialError;
 use crate::servers::write;
@@ -23,7 +23,7 @@ pub(crate) fn exchange(software: Software) -> &'static [&'static str] {
         Software::Redis | Software::RedisThreads | Software::Valkey | Software::ValkeyThreads => {
             &["--send", r"PING\r\n", "--expect", r"+PONG\r\n"]
         }
-        // The console of PgBouncer, which asks for no password.
+        // The console of PgBouncer, which lets every user in.
         Software::Pgbouncer => &[
             "--starttls",
             "postgres",

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn busy_and_stolen_time_are_told_apart() {
+    fn busy_and_stolen_time_are_separated() {
         let before = "cpu  9 9 9 9\ncpu0 100 0 50 1000 10 0 5 7 0 0\ncpu1 1 1 1 1 1 1 1 1\nintr 5\n";
         let after = "cpu0 110 0 60 1060 20 0 5 17 0 0\ncpu1 1 1 1 1 1 1 1 1\n";
         let shares = busy(&parse(before), &parse(after), &Cpus::from_iter([0, 1, 7]));

@@ -416,10 +416,10 @@ mod tests {
     }
 
     #[test]
-    fn a_load_generator_at_its_limit_is_told() {
+    fn a_load_generator_at_its_limit_is_noted() {
         let notes = limits(&record(1), &WAYS_IN_SIDES);
         assert_eq!(notes.len(), 1);
-        let told = "HAProxy, RSA-2048, X25519, 16 in flight, with Widelane";
-        assert!(notes[0].contains(told), "{}", notes[0]);
+        let expected = "HAProxy, RSA-2048, X25519, 16 in flight, with Widelane";
+        assert!(notes[0].contains(expected), "{}", notes[0]);
     }
 }

@@ -69,7 +69,7 @@ fn figures_are_printed_and_no_page_is_written() {
 }
 
 #[test]
-fn a_broken_line_is_told_and_does_not_stop_the_report() {
+fn a_broken_line_is_reported_and_does_not_stop_the_report() {
     let folder = tempfile::tempdir().expect("a folder");
     let broken = RECORD.replace("{\"kind\":\"end\"}", "{\"kind\":\"dance\\u001b[2J\"}\n{\"ki");
     fs::write(folder.path().join("r.jsonl"), broken).expect("written");

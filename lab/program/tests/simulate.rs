@@ -28,7 +28,7 @@ fn failed(args: &[&str]) -> (Option<i32>, String) {
 
 /// A line for each published number, and the status of success.
 #[test]
-fn every_published_number_is_told() {
+fn every_published_number_is_printed() {
     let lines = objects(&["simulate", "--all", "--json"]);
     assert!(lines.len() > 30);
     for line in &lines {

@@ -81,12 +81,12 @@ mod tests {
         let (records, faults) = records(&places);
         let names: Vec<_> = records.iter().map(|record| &record.name[..]).collect();
         assert_eq!(names.len(), 2, "{names:?}");
-        let told: Vec<_> = faults.iter().map(Fault::to_string).collect();
-        let told: Vec<_> = told.iter().map(|fault| fault.rsplit('/').next().unwrap()).collect();
-        assert_eq!(told.len(), 4, "{told:?}");
-        assert!(told[0].starts_with("a.jsonl:3: it is not JSON"), "{told:?}");
-        assert!(told[1].starts_with("b.jsonl:2: the kind \"dance\""), "{told:?}");
-        assert!(told[2].starts_with("c.jsonl:1: "), "{told:?}");
-        assert!(told[3].starts_with("missing: cannot be read"), "{told:?}");
+        let shown: Vec<_> = faults.iter().map(Fault::to_string).collect();
+        let shown: Vec<_> = shown.iter().map(|fault| fault.rsplit('/').next().unwrap()).collect();
+        assert_eq!(shown.len(), 4, "{shown:?}");
+        assert!(shown[0].starts_with("a.jsonl:3: it is not JSON"), "{shown:?}");
+        assert!(shown[1].starts_with("b.jsonl:2: the kind \"dance\""), "{shown:?}");
+        assert!(shown[2].starts_with("c.jsonl:1: "), "{shown:?}");
+        assert!(shown[3].starts_with("missing: cannot be read"), "{shown:?}");
     }
 }

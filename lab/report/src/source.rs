@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_and_changes_to_it_are_told_apart() {
+    fn a_commit_and_changes_to_it_are_separated() {
         let sample = include_str!("../../../tools/frequency/tests/data/profile.json");
         let mut profile = Profile::from_json(sample).expect("the sample is a profile");
         for (commit, expected, notes) in [

@@ -281,7 +281,7 @@ fn nothing_in_a_record_becomes_markup() {
 }
 
 #[test]
-fn faults_are_told_with_file_and_line_and_the_rest_is_shown() {
+fn faults_are_listed_with_file_and_line_and_the_rest_is_shown() {
     let folder = tempfile::tempdir().expect("a folder");
     let (name, text) = records_of_the_laboratory()
         .into_iter()

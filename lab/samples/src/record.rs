@@ -244,19 +244,19 @@ mod tests {
     }
 
     #[test]
-    fn unknown_kinds_are_told_once_with_their_line() {
+    fn unknown_kinds_are_reported_once_with_their_line() {
         let text = format!("{RUN_LINE}\n{{\"kind\":\"dance\"}}\n{{\"kind\":\"dance\"}}\n{{}}\n{{\"kind\":\"end\"}}");
         let (record, faults) = parse(&text);
         assert!(faults.is_empty(), "{faults:?}");
         let unknown = record.expect("a record").unknown(&["end"]);
-        let told: Vec<_> = unknown.iter().map(Fault::to_string).collect();
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].starts_with("a.jsonl:2: the kind \"dance\""));
-        assert!(told[1].starts_with("a.jsonl:4: it has no kind"));
+        let shown: Vec<_> = unknown.iter().map(Fault::to_string).collect();
+        assert_eq!(shown.len(), 2, "{shown:?}");
+        assert!(shown[0].starts_with("a.jsonl:2: the kind \"dance\""));
+        assert!(shown[1].starts_with("a.jsonl:4: it has no kind"));
     }
 
     #[test]
-    fn many_faults_are_counted_and_not_all_told() {
+    fn many_faults_are_counted_and_not_all_reported() {
         let text = format!("{RUN_LINE}\n{}", "x\n".repeat(50));
         let (_, faults) = parse(&text);
         assert_eq!(faults.len(), MOST_FAULTS + 1);

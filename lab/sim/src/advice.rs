@@ -119,7 +119,7 @@ impl Scenario {
         Ok(WorkloadAdvice {
             model: plan.model().to_owned(),
             cores: plan.cores(),
-            run: plan.name().to_owned(),
+            run: plan.name.clone(),
             wide_percent: wide(as_is),
             as_is: base,
             options,

@@ -116,7 +116,7 @@ impl Scenario {
             missing -= f64::from(taken) * rate * TARGET;
             let machines = Chosen {
                 model: plan.model().to_owned(),
-                setting: plan.name().to_owned(),
+                setting: plan.name.clone(),
                 machines: (taken, all),
                 rate: *rate,
             };
@@ -143,7 +143,7 @@ impl Scenario {
                 .iter()
                 .map(|(_, plan, rate)| Capacity {
                     model: plan.model().to_owned(),
-                    setting: plan.name().to_owned(),
+                    setting: plan.name.clone(),
                     rate: *rate,
                     best: is_best(plan),
                 })

@@ -38,7 +38,7 @@ pub(crate) struct Impatient {
     pub(crate) kernel_queue: usize,
     /// Time of the worker for a handshake.
     pub(crate) cost: u64,
-    /// Time of the worker for a connection, whatever becomes of it.
+    /// Time of the worker for a connection, in addition to a handshake.
     pub(crate) accept_cost: u64,
     /// Handshakes that fill a pass.
     pub(crate) lanes: usize,
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_takes_longer_than_clients_wait_serves_nobody() {
+    fn a_queue_that_takes_longer_than_clients_wait_serves_none() {
         for load in [2.0, 3.0] {
             assert!(goodput("without it", load, &[]) < 50.0);
             // 511 handshakes take a little longer than half a second.
@@ -499,14 +499,14 @@ mod tests {
             };
             let mut run = scenario.runs[0].clone();
             run.set.clear();
-            let told = scenario.plan(&run, &settings).expect_err("a mistake");
-            assert!(told.to_string().contains(says), "{told}");
+            let message = scenario.plan(&run, &settings).expect_err("a mistake");
+            assert!(message.to_string().contains(says), "{message}");
         }
         let mut scenario = scenario();
         scenario.load.rate = Some(crate::scenario::Value::Number(1.0));
-        let told = scenario.plan(&scenario.runs[0], &Settings::default());
-        let told = told.expect_err("a mistake").to_string();
-        assert!(told.contains("neither connections nor rate"), "{told}");
+        let message = scenario.plan(&scenario.runs[0], &Settings::default());
+        let message = message.expect_err("a mistake").to_string();
+        assert!(message.contains("neither connections nor rate"), "{message}");
     }
 
     const SERVERS: [&str; 3] = ["with the policy", "without it", "a queue of 511"];

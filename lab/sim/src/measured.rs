@@ -188,8 +188,8 @@ mod tests {
 
         let fails = |cpu, target| skylake(cpu, target).expect_err("not known").to_string();
         assert!(fails("Z80", Target::Avx512F).contains("Z80"));
-        let told = fails(gold, Target::Avx512Ifma);
-        assert!(told.contains("take avx512f or avx2"), "{told}");
+        let message = fails(gold, Target::Avx512Ifma);
+        assert!(message.contains("take avx512f or avx2"), "{message}");
         let ice_lake = Generation::IceLake;
         let own = predicted("Xeon Gold 6338N", ice_lake, Target::Avx512Ifma, "rsa2048-sign");
         assert!(own.expect("measured").pass(4) < wide.pass(4));
@@ -200,10 +200,10 @@ mod tests {
         let cpu = RECORDS[0].0;
         let known = costs(cpu, "rsa2048-sign").expect("measured");
         assert!(known.lanes == 4 && known.worth() <= known.lanes, "{known:?}");
-        let told = costs("Z80", "rsa2048-sign").expect_err("no such CPU").to_string();
-        assert!(told.contains(cpu), "{told}");
-        let told = costs(cpu, "dsa-sign").expect_err("no such operation").to_string();
-        assert!(told.contains("rsa2048-sign, rsa3072-sign"), "{told}");
+        let message = costs("Z80", "rsa2048-sign").expect_err("no such CPU").to_string();
+        assert!(message.contains(cpu), "{message}");
+        let message = costs(cpu, "dsa-sign").expect_err("no such operation").to_string();
+        assert!(message.contains("rsa2048-sign, rsa3072-sign"), "{message}");
     }
 
     const HEAD: &str = "\

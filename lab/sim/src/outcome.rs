@@ -144,7 +144,7 @@ impl Outcome {
         let busy: u64 = accounts.iter().map(|account| account.threads_busy).sum();
         let done: u128 = accounts.iter().map(|account| account.done).sum();
         Self {
-            run: plan.name().to_owned(),
+            run: plan.name.clone(),
             seconds: (end - from) as f64 / 1e9,
             arrived: flow.arrived,
             answered: flow.answered,

@@ -12,7 +12,8 @@ use crate::impatient::Impatient;
 use crate::measured;
 use crate::placement::Placement;
 use crate::scenario::{
-    ImpatientText, MachineText, OperationText, RunText, Scenario, SpreadText, StepText, TransferText, Value, class,
+    ImpatientText, MachineText, OperationText, RunText, Scenario, SpreadText, StepText, TransferText, TransitionText,
+    Value, class,
 };
 
 /// Settings of the operator besides a scenario's own text.
@@ -146,13 +147,13 @@ impl Scenario {
         if let Some(vector_cores) = &run.vector_cores {
             transfer.vector_cores = numbers.count("vector-cores", vector_cores)?;
         }
-        let transition = match &run.transition {
-            None => None,
-            Some(text) => Some(Transition {
-                request: Request::of(class(&text.class)?, text.dense),
+        let transition = |text: &TransitionText| {
+            class(&text.class).map(|class| Transition {
+                request: Request::of(class, text.dense),
                 crowded: text.crowded,
-            }),
+            })
         };
+        let transition = run.transition.as_ref().map(transition).transpose()?;
         let background = match &self.background[..] {
             [] => None,
             [one] => {
@@ -346,11 +347,6 @@ impl OperationText {
 }
 
 impl Plan {
-    /// The run's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Place where the run's wide work runs.
     pub fn placement(&self) -> Placement {
         self.placement

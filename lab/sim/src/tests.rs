@@ -160,7 +160,7 @@ fn the_policy_of_the_engine_decides() {
 
 /// A thread that trapped takes scalar work along until its next system call, a fixed time, or not.
 #[test]
-fn threads_that_trapped_go_back_as_they_are_told() {
+fn threads_that_trapped_go_back_as_the_placement_says() {
     let wide = |placement| {
         let text = everything("Gold 6130", "connections = 12", placement, 4, 1);
         let outcome = outcome(&text, "run");
@@ -187,8 +187,8 @@ fn hyperthreads_share_their_core() {
 fn every_parameter_of_a_builtin_scenario_has_a_source() {
     for (name, text) in BUILTIN {
         let scenario = Scenario::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
-        for (parameter, told) in &scenario.parameters {
-            assert!(!told.source.is_empty(), "{name}: {parameter} has no source");
+        for (parameter, message) in &scenario.parameters {
+            assert!(!message.source.is_empty(), "{name}: {parameter} has no source");
         }
     }
 }
@@ -258,10 +258,10 @@ fn mistakes_are_named() {
     let none = Settings::default();
     assert_eq!(tried(&right, &none), "");
     let hasty = queue(1.0, false, 1.0).replace("cycles = 1000", "cycles = 10");
-    let told = tried(&hasty, &none);
+    let message = tried(&hasty, &none);
     assert!(
-        told.contains("\"request\" takes 10 cycles; give its steps 100 or more"),
-        "{told}"
+        message.contains("\"request\" takes 10 cycles; give its steps 100 or more"),
+        "{message}"
     );
     for (from, to, says) in [
         ("title", "titel", "titel"),
@@ -312,23 +312,23 @@ fn mistakes_are_named() {
         ("seconds = 0.05", "seconds = 0", "seconds is 0"),
     ] {
         assert!(right.contains(from), "{from}");
-        let told = tried(&right.replacen(from, to, 1), &none);
-        assert!(told.contains(says), "{to}: {told:?} does not say {says:?}");
+        let message = tried(&right.replacen(from, to, 1), &none);
+        assert!(message.contains(says), "{to}: {message:?} does not say {says:?}");
     }
     let light = right
         .replace("marked-pool", "light-256")
         .replace("light-cycles = 20000, ", "");
-    let told = tried(&light, &none);
+    let message = tried(&light, &none);
     assert!(
-        told.contains("needs light-cycles for each step of class 512-heavy"),
-        "{told}"
+        message.contains("needs light-cycles for each step of class 512-heavy"),
+        "{message}"
     );
     let set = Settings {
         set: [("page".to_owned(), 1.0)].into(),
         ..Settings::default()
     };
-    let told = tried(&right, &set);
-    assert!(told.contains("there is no parameter \"page\""), "{told}");
+    let message = tried(&right, &set);
+    assert!(message.contains("there is no parameter \"page\""), "{message}");
 }
 
 #[test]

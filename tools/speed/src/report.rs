@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_that_nobody_has_measured_are_called_so() {
+    fn lanes_without_measurements_are_called_so() {
         let machine = Machine {
             cpu: 3,
             cpu_model: None,

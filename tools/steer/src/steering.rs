@@ -404,8 +404,8 @@ impl Steering {
                     && record.given.iter().all(|mask| other.given.contains(mask))
             };
             let others = self.known.values().filter_map(|known| known.record.as_ref());
-            let told_already = self.departed.iter().chain(others).any(same);
-            if sessions.contains(&record.session) && !told_already {
+            let has_record = self.departed.iter().chain(others).any(same);
+            if sessions.contains(&record.session) && !has_record {
                 self.departed.push(record);
             }
         }

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_source_the_reasons_are_told() {
+    fn without_any_source_the_reasons_are_given() {
         let why = read(&[]).unwrap_err();
         assert!(why.contains("APERF") && why.contains("cpu MHz"), "{why}");
         let odd = (

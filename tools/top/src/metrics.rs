@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_are_none_and_nobody_at_home_are_told_apart() {
+    fn wrong_addresses_and_missing_servers_are_distinguished() {
         assert!(matches!(fetch("9464"), Err(MetricsError::Address { .. })));
         // The port was ours a moment ago, no socket listens on it now, and others are on 127.0.0.1.
         let socket = std::net::TcpListener::bind("127.0.0.2:0").expect("a port");

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overload_is_told_while_it_lasts_and_when_it_was_short() {
+    fn overload_is_shown_while_it_lasts_and_when_it_was_short() {
         let mut before = Counted::default();
         assert_eq!(Overload::of_page(&before, &before, 1.0).words(), None);
         (before.begun, before.gone, before.waits[7]) = (1, 100, 9);

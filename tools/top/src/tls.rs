@@ -233,7 +233,7 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 }
 
 const LONGEST: Duration = Duration::from_secs(3600);
-/// Functions of a process that are told apart, and those that are shown.
+/// Functions of a process that are counted apart, and those that are shown.
 const MOST_FUNCTIONS: usize = 64;
 const MOST_SHOWN: usize = 5;
 const MOST_PROCESSES: usize = 4096;

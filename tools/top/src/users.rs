@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_more_than_there_is() {
+    fn no_user_has_more_than_there_is() {
         let rows = vec![
             row(1, 1, 60_000, Verdict::Wide),
             row(2, 9, 60_000, Verdict::Possible),

@@ -127,19 +127,19 @@ fn providers(providers: &Providers) -> Vec<Line> {
     )];
     for process in &providers.processes {
         let backend = process.backend.as_deref().unwrap_or("n/a");
-        let (operations, told, overload) = match &process.work {
+        let (operations, said, overload) = match &process.work {
             Known::Missing { why_not } => (&[][..], why_not.clone(), None),
             Known::Known(work) => {
                 let left = format!("left to OpenSSL {:.0}/s", work.fallbacks);
-                let told = match &work.ways[..] {
+                let said = match &work.ways[..] {
                     [] => left,
                     ways => format!("waits: {}, {left}", ways.join(" ")),
                 };
-                (&work.operations[..], told, work.overload.words())
+                (&work.operations[..], said, work.overload.words())
             }
         };
         lines.push(detail(format!(
-            "{:>8}  {:<16} {backend}{}, {told}",
+            "{:>8}  {:<16} {backend}{}, {said}",
             process.pid,
             process.name,
             match process.lanes_off {

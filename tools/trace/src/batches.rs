@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn static_probes_tell_of_passes_with_their_wait() {
+    fn static_probes_report_passes_with_their_wait() {
         let mut batches = Batches::default();
         let (rsa, alone, lanes) = (1, 0, 1);
         for (begun, tid, arguments) in [

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn boringssl_is_told_from_openssl() {
+    fn boringssl_is_distinguished_from_openssl() {
         let names = |functions: &[(&'static str, &[u8])]| {
             let image = image(&Sample::of(functions));
             let names = image.functions.iter().map(|one| one.function.library.clone());

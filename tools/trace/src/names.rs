@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_tell_algorithms() {
+    fn sizes_give_algorithms() {
         for (size, name) in [
             (256, "rsa-2048 sign"),
             (384, "rsa-3072 sign"),

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_tell_whether_the_handshake_goes_on_after_them() {
+    fn calls_report_whether_the_handshake_goes_on_after_them() {
         let still = |flags: u16| {
             let head = [1 | 7 << 32, 8 | 3 << 32 | u64::from(flags) << 48];
             let record = words(&[&head[..], &[0; 9]].concat());

@@ -292,13 +292,13 @@ mod tests {
         assert_eq!(of(&[&[0x90, 0xc3, 0xeb, 0], next, RET]), Ok(vec![1, 6]));
         // je to the next, which jumps to the one after it.
         assert_eq!(of(&[&[0x74, 1, 0xc3], &[0xeb, 0], RET]), Ok(vec![2, 5]));
-        // Two that jump to each other for ever.
+        // Two that jump to each other without an end.
         let error = of(&[&[0xeb, 0], &[0xeb, 0xfc]]).unwrap_err();
         assert!(error.contains("no return"), "{error}");
     }
 
     #[test]
-    fn a_size_that_is_not_told_is_no_obstacle() {
+    fn a_missing_size_is_no_obstacle() {
         let mut sample = Sample::of(&[("f", &[0x74, 2, 0x90, 0xc3, 0xf3, 0xc3]), ("g", RET)]);
         sample.dynamic[0].2 = 0;
         assert_eq!(returns(&sample), Ok(vec![3, 4]));

@@ -159,5 +159,5 @@ impl<'t> Search<'t> {
     }
 }
 
-/// A file may repeat its symbols for ever.
+/// Bound for files that repeat their symbols again and again.
 const MOST_FUNCTIONS: usize = 4096;

@@ -150,7 +150,7 @@ impl Snoop {
         if self.failed.get(&object) == Some(&key) {
             self.failed.remove(&object);
         }
-        // Processes whose end was not reported are not kept for ever.
+        // Processes whose end was not reported are forgotten at some time.
         if self.around.len() > MOST_AROUND && !self.around.contains_key(&call.pid) {
             self.around.clear();
         }

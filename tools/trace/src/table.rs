@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_the_line_and_what_is_allowed() {
+    fn mistakes_are_reported_with_the_line_and_what_is_allowed() {
         let head = "# a table\n[[function]]\nlibrary = \"openssl\"\n";
         for (rest, line, why) in [
             ("symbol = \"own_sign\"\nrole = \"sing\"\n", 5, "`sign`"),

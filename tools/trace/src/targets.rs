@@ -304,13 +304,13 @@ impl Targets {
     fn is_wanted(&self, image: &Image, located: &Located) -> bool {
         let function = &located.function;
         let has = |symbol: &String| image.functions.iter().any(|other| other.symbol == *symbol);
-        let told_elsewhere = self.handshakes_only && function.instead.as_ref().is_some_and(has);
+        let reported_elsewhere = self.handshakes_only && function.instead.as_ref().is_some_and(has);
         // Static probes report the parts of a handshake where they report handshakes.
         let by_marks = self.tells_handshakes() && image.tells_handshakes();
-        let told_by_marks = by_marks && Role::PARTS.contains(&function.role);
+        let reported_by_marks = by_marks && Role::PARTS.contains(&function.role);
         let goes_on = self.inside && located.state.is_some();
         let wanted = self.roles.contains(&function.role) || goes_on;
-        wanted && !told_elsewhere && !told_by_marks
+        wanted && !reported_elsewhere && !reported_by_marks
     }
 
     fn mark(&self, target: &mut Target, known: &TracedFile) {

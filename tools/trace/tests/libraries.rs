@@ -78,7 +78,7 @@ fn rows_of_gnutls_and_nss_are_found_in_debian_s_libraries() {
 
 /// `nm` knows where the functions are, `objdump` where their returns are.
 #[test]
-fn places_are_those_that_binutils_tell() {
+fn places_are_those_that_binutils_report() {
     let Some(ssl) = image("libssl.so.3") else {
         return;
     };

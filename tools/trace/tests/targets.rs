@@ -221,7 +221,7 @@ fn returns_are_seen_at_instructions() {
 }
 
 #[test]
-fn a_static_program_without_symbols_is_told() {
+fn a_static_program_without_symbols_is_noted() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled(folder.path(), "still", STILL, &["-static", "-s"]) else {
         return;

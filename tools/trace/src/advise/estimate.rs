@@ -132,7 +132,7 @@ impl Estimate {
             return Err(Unestimated::NoOperations);
         }
         // Tracing may add less than was reckoned.
-        let least: f64 = works.iter().map(|work| work.count * work.own).sum();
+        let least: f64 = works.iter().map(|work| work.part.count * work.part.own).sum();
         let own = own.max(least);
         let tracing = (traced - own).max(0.0);
         let gain = |counts: &[f64]| Gain::of(&works, own, counts);
@@ -141,20 +141,18 @@ impl Estimate {
             true => observed.ready.counts.clone(),
             false => settled(&observed.ready, own, &works),
         };
-        let parts = works.iter().map(|work| Part {
-            name: work.name.clone(),
-            role: work.role,
-            count: work.count,
-            own: work.own,
+        let (now, full) = (gain(&counts), gain(&[FULL]));
+        let parts = works.into_iter().map(|work| Part {
             shared: (!work.steps.is_empty()).then(|| work.shared(&counts)),
+            ..work.part
         });
         Ok(Self {
             own,
             tracing,
             parts: parts.collect(),
             at_limit,
-            now: gain(&counts),
-            full: gain(&[FULL]),
+            now,
+            full,
         })
     }
 
@@ -198,11 +196,9 @@ impl Gain {
 
 /// An operation of the server, and what passes do in its place.
 struct Work {
-    name: String,
-    role: Role,
-    count: f64,
-    own: f64,
-    /// The engine's operations, each with its share of `own`. None: Widelane does not do it.
+    /// The operation, without its cost in passes.
+    part: Part,
+    /// The engine's operations, each with its share of the server's own cost. None: Widelane does not do it.
     steps: Vec<(Costs, f64)>,
     /// Cost of waiting for a pass, in nanoseconds.
     sleep: f64,
@@ -217,10 +213,13 @@ impl Work {
         let alone: f64 = steps.iter().map(|costs| costs.alone as f64).sum();
         let share = |costs: Costs| (costs, own * costs.alone as f64 / alone.max(1.0));
         Self {
-            name: operation.name.clone(),
-            role: operation.role,
-            count: operation.count as f64 / done,
-            own,
+            part: Part {
+                name: operation.name.clone(),
+                role: operation.role,
+                count: operation.count as f64 / done,
+                own,
+                shared: None,
+            },
             steps: steps.into_iter().map(share).collect(),
             sleep,
         }
@@ -238,7 +237,9 @@ impl Work {
 
 fn saved(works: &[Work], counts: &[f64]) -> f64 {
     let works = works.iter().filter(|work| !work.steps.is_empty());
-    works.map(|work| work.count * (work.own - work.shared(counts))).sum()
+    works
+        .map(|work| work.part.count * (work.part.own - work.shared(counts)))
+        .sum()
 }
 
 /// Cost of one of `count` requests. Requests that are too few for a pass cost what they cost the server; of those in a

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_is_told_with_its_jobs() {
+    fn a_handshake_is_reported_with_its_jobs() {
         let mut marked = Marked::new();
         let none = -1i64 as u64;
         let (x25519, rsa) = (13, 1);
@@ -263,18 +263,18 @@ mod tests {
             ("job_done", 7, 190, &[0x3000, 0]),
             ("job_done", 7, 190, &[0x4000, 0]),
         ] {
-            let told = take(&mut marked, name, tid, time, arguments);
-            assert!(told.is_none(), "{name} {arguments:?}");
+            let seen = take(&mut marked, name, tid, time, arguments);
+            assert!(seen.is_none(), "{name} {arguments:?}");
         }
         let ended = [CONNECTION, 0, 0x0304, 0x1302, 29, 0, 1, none];
-        let told = take(&mut marked, "handshake_ended", 7, 300, &ended).unwrap();
-        assert_eq!((told.time, told.wall, told.calls, told.again), (100, 200, 2, 1));
-        assert_eq!((told.library.as_str(), told.side), ("widelane", Some(Side::Server)));
-        assert_eq!(told.version.as_deref(), Some("TLSv1.3"));
-        assert_eq!(told.cipher.as_deref(), Some("TLS_AES_256_GCM_SHA384"));
-        assert_eq!(told.group.as_deref(), Some("x25519"));
-        assert_eq!((told.resumed, told.result, told.alert), (Some(false), Ending::Ok, None));
-        let functions = told.functions.iter().map(|one| (&*one.name, one.count, one.ns));
+        let seen = take(&mut marked, "handshake_ended", 7, 300, &ended).unwrap();
+        assert_eq!((seen.time, seen.wall, seen.calls, seen.again), (100, 200, 2, 1));
+        assert_eq!((seen.library.as_str(), seen.side), ("widelane", Some(Side::Server)));
+        assert_eq!(seen.version.as_deref(), Some("TLSv1.3"));
+        assert_eq!(seen.cipher.as_deref(), Some("TLS_AES_256_GCM_SHA384"));
+        assert_eq!(seen.group.as_deref(), Some("x25519"));
+        assert_eq!((seen.resumed, seen.result, seen.alert), (Some(false), Ending::Ok, None));
+        let functions = seen.functions.iter().map(|one| (&*one.name, one.count, one.ns));
         let expected = [("x25519 derive", 2, 40), ("rsa-2048 sign", 1, 20)];
         assert_eq!(functions.collect::<Vec<_>>(), expected);
         let again = take(&mut marked, "handshake_ended", 7, 300, &ended);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn endings_and_what_is_not_known_are_told() {
+    fn endings_and_unknown_values_are_reported() {
         let mut marked = Marked::new();
         let none = -1i64 as u64;
         for (ending, alert, expected, name) in [
@@ -295,10 +295,10 @@ mod tests {
         ] {
             take(&mut marked, "handshake_begun", 7, 1, &[CONNECTION, 0]);
             let arguments = [CONNECTION, ending, 0, 0, 0, none, 0, alert];
-            let told = take(&mut marked, "handshake_ended", 7, 2, &arguments).unwrap();
-            assert_eq!((told.result, told.alert.as_deref()), (expected, name));
-            assert_eq!((told.version, told.resumed), (None, None));
-            assert_eq!((told.side, told.group), (Some(Side::Client), None));
+            let seen = take(&mut marked, "handshake_ended", 7, 2, &arguments).unwrap();
+            assert_eq!((seen.result, seen.alert.as_deref()), (expected, name));
+            assert_eq!((seen.version, seen.resumed), (None, None));
+            assert_eq!((seen.side, seen.group), (Some(Side::Client), None));
         }
         // This handshake began before the trace.
         let ended = [CONNECTION, 0, 0, 0, 0, 0, 1, 0];

@@ -449,7 +449,7 @@ fn a_call_on_a_connection_from_before_the_trace_is_no_handshake() {
 }
 
 #[test]
-fn gnutls_tells_by_itself() {
+fn gnutls_reports_ends_by_itself() {
     let mut row = (*function("gnutls_handshake", Role::Handshake)).clone();
     row.returns = Returns::Zero;
     row.library = "gnutls".into();
@@ -518,7 +518,7 @@ fn the_connections_used_longest_ago_are_forgotten() {
 fn nothing_is_kept_of_connections_that_are_gone() {
     let ssl = ssl();
     let mut handshakes = handshakes();
-    let mut told = 0;
+    let mut count = 0;
     for number in 0..5000 {
         let (object, from) = (0x1000 + number * 0x100, number * 20 * MS);
         let mut free = call(&ssl.free, TOP, from + 12 * MS, 0);
@@ -526,13 +526,13 @@ fn nothing_is_kept_of_connections_that_are_gone() {
         let mut events = server(&ssl, TOP, object, from);
         events.push((from + 12 * MS, free.into()));
         for event in in_order(events) {
-            told += handshakes.take(&event).len();
+            count += handshakes.take(&event).len();
         }
         assert!(handshakes.connections.len() == 0);
         // Calls that may still be inside another are looked at for 50 ms.
         assert!(handshakes.settling.len() <= 4, "{number}");
     }
-    assert_eq!(told, 5000);
+    assert_eq!(count, 5000);
     assert_eq!(handshakes.lost(), Lost::default());
 }
 

@@ -199,8 +199,8 @@ mod tests {
             prop_assert_eq!(histogram.total(), times.iter().sum::<u64>());
             prop_assert_eq!(histogram.quantile(1.0), histogram.max());
             for (share, index) in [(0.5, times.len().div_ceil(2) - 1), (1.0, times.len() - 1)] {
-                let (exact, told) = (times[index], histogram.quantile(share));
-                prop_assert!(told >= exact && told - exact <= exact / 16, "{} {}", exact, told);
+                let (exact, found) = (times[index], histogram.quantile(share));
+                prop_assert!(found >= exact && found - exact <= exact / 16, "{} {}", exact, found);
             }
             for power in 4..=36 {
                 let below = times.iter().filter(|time| **time < 1 << power).count();

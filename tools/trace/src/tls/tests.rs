@@ -228,7 +228,7 @@ fn alerts_plain_and_encrypted() {
 }
 
 #[test]
-fn a_message_that_is_cut_tells_what_came() {
+fn a_message_that_is_cut_gives_what_came() {
     let exchange = message(12, &[3, 0, 23, 1, 2]);
     let messages = [message(11, &[9; 5000]), exchange, message(14, &[])];
     let flight = tls12(&[], 0xc02f, &messages);
