@@ -210,10 +210,12 @@ stand_ins! {
 
     /// `SSL_get_error(3)`.
     SSL_get_error(ssl: Ssl, result: c_int) -> c_int = ssl_get_error,
+        plain { established::is_told_nothing(ssl) },
         ended ssl, instead { (result <= 0 && handshakes::is_told(ssl)).then_some(WANT_READ) };
 
     /// `SSL_want(3)`.
     SSL_want(ssl: Ssl) -> c_int = ssl_want,
+        plain { established::is_told_nothing(ssl) },
         ended ssl, instead { handshakes::is_told(ssl).then_some(READING) };
 
     /// `SSL_get_info_callback(3)`.
@@ -792,13 +794,13 @@ unsafe fn wait<W: Watch>(watch: impl Fn() -> Option<W>, can_last: bool, look: im
         true => unsafe { signals::end_of_frame(Place::here()) }?,
         false => 0,
     };
-    waits::count();
     if can_last {
         guarded(|| watch().inspect(Watch::remember));
     }
     if !are_left {
         return None;
     }
+    waits::count();
     guarded(handshakes::free_abandoned);
     let may_go_on = can_last && !handshakes::is_in_a_call(frame);
     while handshakes::suspended() > 0 {

@@ -199,7 +199,7 @@ impl All {
         LOST.store(self.lost.len(), Relaxed);
         LEFT.store(self.calls + self.lost.len(), Relaxed);
         MOVED.store(self.moved, Relaxed);
-        established::show(self.calls == 0 && !self.moved);
+        established::show(self.calls, self.moved);
     }
 }
 

@@ -18,7 +18,15 @@ use crate::originals::Ssl;
 #[inline(always)]
 pub(crate) fn is_alone(ssl: Ssl) -> bool {
     // SAFETY: the address of one of two variables that live as long as the process.
-    is_in(unsafe { &*SHOWN.load(Relaxed) }, ssl)
+    is_in(unsafe { &*ALONE.load(Relaxed) }, ssl)
+}
+
+/// Returns whether a question about the connection's last call is the original's: no call of an established connection is
+/// told to try again, unless the program moves connections from thread to thread.
+#[inline(always)]
+pub(crate) fn is_told_nothing(ssl: Ssl) -> bool {
+    // SAFETY: as above.
+    is_in(unsafe { &*UNMOVED.load(Relaxed) }, ssl)
 }
 
 /// Returns whether the connection is established, also while calls for others are under way.
@@ -36,12 +44,15 @@ pub(crate) fn remove(ssl: Ssl) {
     }
 }
 
-/// Chooses whether [`is_alone`] sees any connection.
-pub(crate) fn show(are_alone: bool) {
-    let shown = ptr::from_ref(if are_alone { &ALL } else { &NONE }).cast_mut();
-    // A store would have other CPUs fetch it anew.
-    if SHOWN.load(Relaxed) != shown {
-        SHOWN.store(shown, Relaxed);
+/// Chooses what [`is_alone`] and [`is_told_nothing`] see: nothing while a call is under way, or once the program has moved
+/// a connection.
+pub(crate) fn show(calls: usize, moved: bool) {
+    for (place, is_shown) in [(&ALONE, calls == 0 && !moved), (&UNMOVED, !moved)] {
+        let shown = ptr::from_ref(if is_shown { &ALL } else { &NONE }).cast_mut();
+        // A store would have other CPUs fetch it anew.
+        if place.load(Relaxed) != shown {
+            place.store(shown, Relaxed);
+        }
     }
 }
 
@@ -78,7 +89,8 @@ fn place(ssl: Ssl) -> usize {
 static ALL: Places = [const { AtomicUsize::new(0) }; 1 << BITS];
 /// Stays empty, so that one look tells both that a connection is established and that nothing else is under way.
 static NONE: Places = [const { AtomicUsize::new(0) }; 1 << BITS];
-static SHOWN: AtomicPtr<Places> = AtomicPtr::new((&raw const ALL).cast_mut());
+static ALONE: AtomicPtr<Places> = AtomicPtr::new((&raw const ALL).cast_mut());
+static UNMOVED: AtomicPtr<Places> = AtomicPtr::new((&raw const ALL).cast_mut());
 
 #[cfg(test)]
 mod tests {

@@ -611,7 +611,7 @@ pub(crate) fn are_left() -> bool {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
-    /// To be kept apart from other handshakes ([`apart`]): its own has ended.
+    /// To be kept apart from other handshakes of this thread ([`apart`]): its own has ended.
     Apart,
     Everything,
 }
@@ -630,8 +630,9 @@ pub(crate) fn needs(ssl: Ssl) -> Needs {
         is_it
     };
     let are_others = connections::are_under_way();
+    let are_others_here = || SUSPENDED.get() > 0 || !CURRENT.get().is_null();
     match is_established {
-        true if are_others => Needs::Apart,
+        true if are_others && are_others_here() => Needs::Apart,
         true => Needs::Nothing,
         // Nothing is suspended without a provider.
         false if !are_others && table::passes().is_none() => Needs::Nothing,

@@ -94,10 +94,12 @@ pub(crate) struct InInstance<'a> {
 
 impl Watch for InInstance<'_> {
     fn remember(&self) {
-        let mut known = INSTANCES.get();
-        if known[0] == Some(self.instance) || !registrations::waits(self.instance, this_thread()) {
+        if registrations::is_kept(self.instance.descriptor() as c_int, this_thread())
+            || !registrations::waits(self.instance, this_thread())
+        {
             return;
         }
+        let mut known = INSTANCES.get();
         if !known.contains(&Some(self.instance)) {
             known.rotate_right(1);
             if let Some(oldest) = known[0].replace(self.instance) {
@@ -253,7 +255,7 @@ pub(crate) fn is_plain_for_a_set(way: Way) -> bool {
     !connections::are_left() && NOTHING_KEPT.get() && POLLS.get() == Some(way)
 }
 
-/// Counts one more wait of this thread.
+/// Counts one more wait of this thread, if it has suspended handshakes.
 pub(crate) fn count() {
     COUNT.set(COUNT.get() + 1);
 }

@@ -1,6 +1,6 @@
 /* A program that never suspends a handshake, for counts of its instructions with and without the library. Arguments: what
  * it does, and how often. A request is a message of 64 bytes over an established connection and an answer of 1,024, both
- * ends in one thread; the rest are single calls. */
+ * ends in one thread; "beside" is the same while another thread has a suspended handshake; the rest are single calls. */
 
 #include "stand_in.h"
 
@@ -43,6 +43,53 @@ static void request(void)
     expect(SSL_read(server, buffer, sizeof buffer) < 0);
     expect(SSL_get_error(server, -1) == SSL_ERROR_WANT_READ);
     expect(SSL_read(client, buffer, sizeof buffer) == 1024);
+}
+
+static __thread int suspends;
+
+static int at_certificate(SSL *ssl, void *unused)
+{
+    (void)ssl, (void)unused;
+    return !suspends || wait_for_pass();
+}
+
+static SSL *end(SSL_CTX *of, int fd, void (*set_state)(SSL *))
+{
+    SSL *ssl = SSL_new(of);
+
+    SSL_set_fd(ssl, fd);
+    set_state(ssl);
+    return ssl;
+}
+
+/* The first handshakes of a thread among others are not suspended. */
+static void *begin_handshakes(void *done)
+{
+    struct epoll_event event = { .events = EPOLLIN };
+    int own = epoll_create1(0), pair[2], i;
+
+    suspends = 1;
+    expect(epoll_wait(own, &event, 1, 1) == 0);
+    for (i = 0; i < 20 && suspensions == 0; i++) {
+        event = (struct epoll_event){ .events = EPOLLIN };
+        expect(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) == 0);
+        expect(epoll_ctl(own, EPOLL_CTL_ADD, pair[0], &event) == 0);
+        SSL_do_handshake(end(SSL_CTX_new(TLS_client_method()), pair[1], SSL_set_connect_state));
+        SSL_do_handshake(end(context, pair[0], SSL_set_accept_state));
+    }
+    expect(library == NULL || suspensions == 1);
+    expect(write(*(int *)done, "", 1) == 1);
+    pause();
+    return NULL;
+}
+
+static void begin_beside(void)
+{
+    int done[2];
+    pthread_t thread;
+
+    expect(pipe(done) == 0 && pthread_create(&thread, NULL, begin_handshakes, &done[1]) == 0);
+    expect(read(done[0], buffer, 1) == 1);
 }
 
 static void wait_by_epoll(void)
@@ -100,7 +147,7 @@ static const struct {
     const char *name;
     void (*call)(void);
 } all[] = {
-    { "request", request },     { "epoll_wait", wait_by_epoll }, { "poll", wait_by_poll },
+    { "request", request },     { "beside", request },          { "epoll_wait", wait_by_epoll }, { "poll", wait_by_poll },
     { "select", wait_by_select }, { "SSL_read", read_nothing },    { "SSL_get_error", get_error },
     { "close", close_nothing }, { "accept4", accept_nothing },
 };
@@ -124,13 +171,10 @@ int main(int count, char **arguments)
     attach();
     context = SSL_CTX_new(TLS_server_method());
     use_new_certificate();
+    SSL_CTX_set_cert_cb(context, at_certificate, NULL);
     expect(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
-    server = SSL_new(context);
-    client = SSL_new(SSL_CTX_new(TLS_client_method()));
-    SSL_set_fd(server, ends[0]);
-    SSL_set_fd(client, ends[1]);
-    SSL_set_accept_state(server);
-    SSL_set_connect_state(client);
+    server = end(context, ends[0], SSL_set_accept_state);
+    client = end(SSL_CTX_new(TLS_client_method()), ends[1], SSL_set_connect_state);
     while (done != 3) {
         done = SSL_do_handshake(client) == 1;
         done |= (SSL_do_handshake(server) == 1) << 1;
@@ -139,6 +183,8 @@ int main(int count, char **arguments)
     /* The client takes the tickets of the handshake. */
     expect(SSL_read(client, buffer, 1) < 0);
     read_nothing();
+    if (strcmp(arguments[1], "beside") == 0)
+        begin_beside();
     while (times-- > 0)
         call();
     return 0;
