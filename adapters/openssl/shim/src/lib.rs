@@ -48,6 +48,7 @@ mod originals;
 mod overload;
 mod registrations;
 mod rings;
+mod runtimes;
 #[allow(unsafe_code)]
 mod signals;
 mod sync;
