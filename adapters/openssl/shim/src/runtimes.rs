@@ -16,8 +16,8 @@ pub(crate) fn are_there() -> bool {
     })
 }
 
-/// A function that each has for programs and libraries: Ruby, Python (its stacks have bounds from 3.14 on), V8, PHP (from
-/// 8.3 on), Java, Guile, and the collector of Boehm, Demers and Weiser.
+/// A function that each has for programs and libraries: Ruby, Python (its stacks have bounds from 3.14 on), V8, PHP
+/// (from 8.3 on), Java, Guile, and the collector of Boehm, Demers and Weiser.
 const MARKS: [&CStr; 7] = [
     c"ruby_stack_check",
     c"PyGILState_Ensure",
