@@ -110,14 +110,14 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// True if OpenSSL does the operation by itself; the first time, the log says why. If false, the
+    /// True if OpenSSL does the operation by itself; the first time, the log says why at level `info`. If false, the
     /// error is in OpenSSL's queue.
     pub(crate) fn falls_back(&self) -> bool {
         if self.is_final() {
             LibCrypto::get().raise(INTERNAL_ERROR, &self.to_string());
             return false;
         }
-        log::once(&format!("OpenSSL computes by itself: {self}"));
+        log::reason(&format!("OpenSSL computes by itself: {self}"));
         true
     }
 

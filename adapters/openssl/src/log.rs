@@ -13,9 +13,9 @@ use widelane_forks::process_id;
 pub(crate) enum Level {
     /// Nothing.
     Off,
-    /// Once for each reason: what does not run in lanes, and why. Also when overload begins and ends.
+    /// What should be mended, once each. Also when overload begins and ends.
     Warn,
-    /// Also that the provider was loaded, and what it offers.
+    /// Also that the provider was loaded, what it offers, and once for each reason, what OpenSSL does by itself.
     Info,
 }
 
@@ -36,13 +36,22 @@ pub(crate) fn info(message: &str) {
     }
 }
 
-/// Tells why something is not as the administrator may expect, the first time that it happens, and
-/// counts it each time.
+/// Tells of something that an administrator should mend, the first time that it happens, and counts it each time.
 pub(crate) fn once(message: &str) {
+    count_and_tell(message, Level::Warn);
+}
+
+/// Tells why OpenSSL does something by itself, the first time that it happens, and counts it each time. Programs that
+/// inherit the configuration say no more than without it: what they do with OpenSSL is no mistake.
+pub(crate) fn reason(message: &str) {
+    count_and_tell(message, Level::Info);
+}
+
+fn count_and_tell(message: &str, level: Level) {
     if let Some(count) = COUNT.get() {
         count(message);
     }
-    if LEVEL.load(Relaxed) < Level::Warn as u8 {
+    if LEVEL.load(Relaxed) < level as u8 {
         return;
     }
     // Reasons are few; if one should hold changing text after all, memory stays bounded.

@@ -181,7 +181,7 @@ pub(crate) fn prepare_at_first_use() {
 }
 
 fn refused(family: Family, reason: &str) {
-    log::once(&format!(
+    log::reason(&format!(
         "OpenSSL signs by itself with a key {}: {reason}",
         family.key_name.to_string_lossy()
     ));

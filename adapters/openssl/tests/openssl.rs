@@ -32,6 +32,20 @@ fn options_are_respected_and_mistakes_are_named() {
     }
 }
 
+/// A program that inherits the configuration says what it says without, whatever it asks of OpenSSL.
+#[test]
+fn reasons_are_logged_at_level_info_alone() {
+    for scratch in Scratch::all("") {
+        scratch.keys();
+        let key = scratch.path("rsa1024.pem");
+        let line = format!("dgst -sha256 -sign {} -hex widelane.cnf", key.display());
+        let quiet = text(&scratch.run(With::Widelane, &line));
+        assert!(!quiet.contains("widelane: "), "{quiet}");
+        let said = text(&scratch.with("log = info").run(With::Widelane, &line));
+        assert_eq!(said.contains("OpenSSL signs by itself"), has_lanes(), "{said}");
+    }
+}
+
 /// Certificates are signed in one shot, as handshakes are.
 #[test]
 fn certificates_of_all_keys_verify_without_the_provider() {

@@ -28,11 +28,13 @@ pub enum Way {
     IoUring,
     /// Not suspended: another thread has used a connection in the middle of its handshake.
     Moved,
+    /// Not suspended: a runtime in the process knows the bounds of its stacks.
+    Runtime,
 }
 
 impl Way {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Epoll,
         Self::Poll,
         Self::Select,
@@ -45,6 +47,7 @@ impl Way {
         Self::OneConnection,
         Self::IoUring,
         Self::Moved,
+        Self::Runtime,
     ];
 
     /// The one with this number, by which libraries tell each other of it: `way as u32`.
@@ -67,6 +70,7 @@ impl Way {
             Self::OneConnection => "one-connection",
             Self::IoUring => "io-uring",
             Self::Moved => "moved",
+            Self::Runtime => "runtime",
         }
     }
 

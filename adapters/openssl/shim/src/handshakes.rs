@@ -41,7 +41,7 @@ use crate::established;
 use crate::originals::{self, InfoCallback, Ssl};
 use crate::signals::Place;
 use crate::waits::{self, Socket, Told, Watch};
-use crate::{registrations, rings, table};
+use crate::{registrations, rings, runtimes, table};
 
 /// One of OpenSSL's functions that does a part of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -320,6 +320,7 @@ fn start(handshake: &Handshake, step: Step) -> Option<()> {
     let way = match handshake.way() {
         _ if connections::were_moved() => Way::Moved,
         // It looks at descriptors: not in threads of which none shares.
+        way if way.waits() && runtimes::are_there() => Way::Runtime,
         way if way.waits() && rings::are_there() => Way::IoUring,
         way => way,
     };

@@ -12,7 +12,8 @@
 //! two tables of functions (`table`). Without the provider, every call goes to the original.
 //!
 //! Only what is understood is suspended: a server's first handshake, on a socket without a buffer in
-//! between, for which this thread waits by a function that we stand in for (`waits`). The first call for a
+//! between, for which this thread waits by a function that we stand in for (`waits`), and in no runtime that knows the
+//! bounds of its stacks (`runtimes`). The first call for a
 //! connection that was just accepted and is not waited for yet is told that nothing has come. Everything else is the
 //! original's.
 //!
@@ -50,6 +51,7 @@ mod originals;
 mod overload;
 mod registrations;
 mod rings;
+mod runtimes;
 #[allow(unsafe_code)]
 mod signals;
 mod sync;

@@ -18,6 +18,12 @@ pub(crate) type InfoCallback = unsafe extern "C-unwind" fn(Ssl, c_int, c_int);
 /// Callback of OpenSSL for a value of ours when it frees a connection (`CRYPTO_get_ex_new_index(3)`).
 pub(crate) type FreeCallback = extern "C" fn(Ssl, *mut c_void, *mut c_void, c_int, c_long, *mut c_void);
 
+/// Returns whether the program, or a library whose symbols are everyone's, has a symbol.
+pub(crate) fn is_there(symbol: &CStr) -> bool {
+    // SAFETY: a string of C.
+    !unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) }.is_null()
+}
+
 /// Declares functions. Those of the C library are looked up while this library is loaded, because later they are called
 /// where nothing may be looked up; OpenSSL's at their first calls, because a program may load OpenSSL at any time. They
 /// are found behind this library in the order of symbols. Nothing is locked meanwhile, because a fork could leave that

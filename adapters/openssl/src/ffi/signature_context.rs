@@ -291,7 +291,7 @@ unsafe fn hand_over(attempt: Attempt, signature: *mut u8, len: *mut usize, room:
         Attempt::Signed(made) if made.len() <= room => made,
         Attempt::Signed(_) | Attempt::NotInLanes => return None,
         Attempt::Withheld(reason) => {
-            log::once(&format!("OpenSSL signs by itself: {reason}"));
+            log::reason(&format!("OpenSSL signs by itself: {reason}"));
             return None;
         }
         Attempt::Failed(failure) => return (!failure.falls_back()).then_some(0),

@@ -56,7 +56,7 @@ fn run_at_once<R: Request>(requests: Vec<R>) -> Result<Vec<R::Output>, Failure> 
 pub(crate) fn in_any_case<O>(result: Result<O, Failure>, alone: impl FnOnce() -> O) -> Result<O, Failure> {
     match result {
         Err(failure) if !failure.is_final() => {
-            log::once(&format!("one operation at a time: {failure}"));
+            log::reason(&format!("one operation at a time: {failure}"));
             Ok(match paused::current() {
                 Some(_) => paused::on_large_stack(alone),
                 None => alone(),

@@ -238,6 +238,7 @@ fn described_way(way: Way) -> &'static str {
         Way::OneConnection => "handshakes of a thread that waits for one connection only",
         Way::IoUring => "handshakes of a process with a ring of io_uring",
         Way::Moved => "handshakes after another thread has used a connection in the middle of its own",
+        Way::Runtime => "handshakes in a process of a language's runtime (Ruby, Python, Java), which knows its stacks",
     }
 }
 
