@@ -279,7 +279,7 @@ pub const MOST_DECISIONS: usize = 32;
 /// `WIDELANE`, as bytes in memory.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"WIDELANE");
 /// The number of this layout.
-pub(crate) const LAYOUT: u32 = 5;
+pub(crate) const LAYOUT: u32 = 6;
 /// In `flags`: handshakes are suspended.
 pub(crate) const SUSPENDS: u32 = 1;
 /// In `flags`: the process is the terminator.
