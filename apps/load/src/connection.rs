@@ -21,8 +21,7 @@ use crate::starttls::{Dialogue, StartTls};
 use crate::tls::Tls;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
-use rustls::client::ClientConnection;
-use rustls::{ClientConfig, HandshakeKind, IoState, ProtocolVersion, SignatureScheme};
+use rustls::{ClientConfig, HandshakeKind, IoState, ProtocolVersion};
 use rustls_pki_types::ServerName;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -48,7 +47,7 @@ pub(crate) struct ConnectionConfig {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) socket: TcpStream,
-    tls: Tls,
+    pub(crate) tls: Tls,
     /// True once the TCP connection is known to exist.
     connected: bool,
     state: State,
@@ -210,16 +209,6 @@ impl Connection {
         self.tls.is_suspended()
     }
 
-    /// TLS connection, once the handshake is done.
-    pub(crate) fn tls(&self) -> Option<&ClientConnection> {
-        self.tls.get()
-    }
-
-    /// The algorithm of the server's signature.
-    pub(crate) fn signature(&self) -> Option<SignatureScheme> {
-        self.tls.signature
-    }
-
     /// Closes the socket, with a reset if `close` says so.
     pub(crate) fn finish(self, close: Close) {
         if matches!(close, Close::Reset | Close::Abrupt) {
@@ -241,7 +230,7 @@ impl Connection {
 
     fn wants_write(&mut self) -> bool {
         match &self.state {
-            State::Asking(dialogue) => !self.connected || !dialogue.unsent().is_empty(),
+            State::Asking(dialogue) => !self.connected || !dialogue.unsent.is_empty(),
             _ => self.tls.connection().wants_write(),
         }
     }
@@ -458,9 +447,9 @@ impl Connection {
     /// Writes what rustls wants to send, as far as the socket takes it.
     fn flush(&mut self) -> Result<(), Fault> {
         while let State::Asking(dialogue) = &mut self.state
-            && !dialogue.unsent().is_empty()
+            && !dialogue.unsent.is_empty()
         {
-            match rustix::io::write(&self.socket, dialogue.unsent()) {
+            match rustix::io::write(&self.socket, dialogue.unsent) {
                 Ok(sent) => {
                     self.connected = true;
                     dialogue.sent(sent);

@@ -113,76 +113,71 @@ impl LoadError {
     }
 }
 
-/// Reason why one connection failed.
-#[derive(Clone, Debug)]
+/// Reason why one connection failed. Failures with the same text are counted together.
+#[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Fault {
     /// No TCP connection.
+    #[error("connect: {}", describe(*.0))]
     Connect(Errno),
     /// No local port was left.
+    #[error("connect: no local port left")]
     Ports,
     /// No file descriptor was left.
+    #[error("connect: no file descriptor left")]
     Descriptors,
     /// Reset during the handshake.
+    #[error("reset during the handshake")]
     Reset,
     /// Reset after our Finished, without a sign that the server has accepted it.
+    #[error("reset after our Finished")]
     ResetUnconfirmed,
     /// Closed by the server during the handshake.
+    #[error("closed during the handshake")]
     Closed,
     /// Closed by the server, though it was to be held open.
+    #[error("closed while held open")]
     ClosedIdle,
     /// The server sent a fatal alert.
+    #[error("tls alert: {}", alert_name(*.0))]
     Alert(AlertDescription),
     /// We refused the server's certificate.
+    #[error("certificate: {}", certificate_reason(.0))]
     Certificate(CertificateError),
     /// The server broke the protocol, or offers nothing that we can use.
+    #[error("tls: {0}")]
     Tls(rustls::Error),
     /// The connection took longer than allowed, in this stage.
+    #[error("timeout: {0}")]
     Timeout(Stage),
     /// The server did not agree to TLS, for this reason.
+    #[error("no agreement to TLS")]
     StartTls(String),
     /// The answer had this HTTP status.
+    #[error("http {0}")]
     Http(u16),
     /// The answer was not HTTP/1.1.
+    #[error("http: malformed answer")]
     HttpMalformed,
     /// The answer ended early.
+    #[error("answer cut short")]
     Truncated,
     /// Any other error of the socket.
+    #[error("socket: {}", describe(*.0))]
     Socket(Errno),
 }
 
 /// Stage in which a connection waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Stage {
+    #[error("connect")]
     Connect,
+    #[error("handshake")]
     Handshake,
+    #[error("answer")]
     Answer,
 }
 
 impl Fault {
-    /// The name under which failures of this kind are counted.
-    pub(crate) fn kind(&self) -> String {
-        match self {
-            Self::Connect(errno) => format!("connect: {}", describe(*errno)),
-            Self::Ports => "connect: no local port left".into(),
-            Self::Descriptors => "connect: no file descriptor left".into(),
-            Self::Reset => "reset during the handshake".into(),
-            Self::ResetUnconfirmed => "reset after our Finished".into(),
-            Self::Closed => "closed during the handshake".into(),
-            Self::ClosedIdle => "closed while held open".into(),
-            Self::Alert(alert) => format!("tls alert: {}", alert_name(*alert)),
-            Self::Certificate(error) => format!("certificate: {}", certificate_reason(error)),
-            Self::Tls(error) => format!("tls: {error}"),
-            Self::Timeout(Stage::Connect) => "timeout: connect".into(),
-            Self::Timeout(Stage::Handshake) => "timeout: handshake".into(),
-            Self::Timeout(Stage::Answer) => "timeout: answer".into(),
-            Self::StartTls(_) => "no agreement to TLS".into(),
-            Self::Http(status) => format!("http {status}"),
-            Self::HttpMalformed => "http: malformed answer".into(),
-            Self::Truncated => "answer cut short".into(),
-            Self::Socket(errno) => format!("socket: {}", describe(*errno)),
-        }
-    }
-
     /// The fault for an error of a socket call in `stage`.
     pub(crate) fn from_errno(errno: Errno, stage: Stage) -> Self {
         match (errno, stage) {
@@ -250,7 +245,7 @@ impl Fault {
             Self::Tls(error) => handshake(error.to_string()),
             Self::StartTls(reason) => handshake(format!("{reason}; is --starttls the server's protocol?")),
             fault @ (Self::Reset | Self::ResetUnconfirmed | Self::Closed | Self::Socket(_)) => {
-                handshake(format!("{}; the server's log may say why", fault.kind()))
+                handshake(format!("{fault}; the server's log may say why"))
             }
             // The handshake worked, so a run gives useful results.
             Self::Timeout(Stage::Answer) | Self::Http(_) | Self::HttpMalformed | Self::Truncated | Self::ClosedIdle => {
@@ -335,14 +330,14 @@ mod tests {
     #[test]
     fn kinds_do_not_mix_stages() {
         let refused = Fault::from_errno(Errno::CONNREFUSED, Stage::Connect);
-        assert_eq!(refused.kind(), "connect: connection refused");
+        assert_eq!(refused.to_string(), "connect: connection refused");
         let late = Fault::from_errno(Errno::CONNREFUSED, Stage::Handshake);
-        assert_eq!(late.kind(), "connect: connection refused");
+        assert_eq!(late.to_string(), "connect: connection refused");
         let reset = Fault::from_errno(Errno::CONNRESET, Stage::Handshake);
-        assert_eq!(reset.kind(), "reset during the handshake");
+        assert_eq!(reset.to_string(), "reset during the handshake");
         assert_eq!(
-            Fault::from_errno(Errno::MFILE, Stage::Connect).kind(),
-            Fault::Descriptors.kind()
+            Fault::from_errno(Errno::MFILE, Stage::Connect).to_string(),
+            Fault::Descriptors.to_string()
         );
     }
 }

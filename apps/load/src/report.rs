@@ -255,7 +255,7 @@ impl Report {
         if self.attempted == 0 {
             let before = tally.first_fault.as_ref().map_or_else(
                 || "connections of the warm-up were still in flight; is the server so slow?".into(),
-                |fault| format!("the first failure of the warm-up: {}", fault.kind()),
+                |fault| format!("the first failure of the warm-up: {fault}"),
             );
             notes.push(format!(
                 "latencies n/a: no connection started in the measured time ({before})"

@@ -51,14 +51,8 @@ pub fn run_watched(plan: &Plan, watch: &Watch) -> Result<Report, LoadError> {
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     stopped: Arc<AtomicBool>,
-    counts: Arc<Counts>,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    started: AtomicU64,
-    completed: AtomicU64,
-    errors: AtomicU64,
+    /// Numbers of connections that have started, completed and failed.
+    counts: Arc<[AtomicU64; 3]>,
 }
 
 /// Progress of a run, warm-up included.
@@ -87,23 +81,20 @@ impl Watch {
     /// Progress of the run.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
+        let [started, completed, errors] = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
         Snapshot {
-            started: self.counts.started.load(Ordering::Relaxed),
-            completed: self.counts.completed.load(Ordering::Relaxed),
-            errors: self.counts.errors.load(Ordering::Relaxed),
+            started,
+            completed,
+            errors,
         }
     }
 
     pub(crate) fn count_start(&self) {
-        self.counts.started.fetch_add(1, Ordering::Relaxed);
+        self.counts[0].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_end(&self, failed: bool) {
-        let count = match failed {
-            true => &self.counts.errors,
-            false => &self.counts.completed,
-        };
-        count.fetch_add(1, Ordering::Relaxed);
+        self.counts[1 + usize::from(failed)].fetch_add(1, Ordering::Relaxed);
     }
 
     /// A view that stops together with `self`, and has counts of its own.

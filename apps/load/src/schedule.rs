@@ -104,8 +104,21 @@ impl Schedule {
     /// Takes the next start if it is due, and returns its intended time.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<Instant> {
         match self {
-            Self::Closed(closed) => closed.take_due(now),
-            Self::Open(open) => open.take_due(now),
+            Self::Closed(closed) => {
+                while closed.waiting.pop_front_if(|until| *until <= now).is_some() {
+                    closed.ready += 1;
+                }
+                closed.ready = closed.ready.checked_sub(1)?;
+                Some(now)
+            }
+            Self::Open(open) => {
+                let due = Some(open.next()).filter(|due| *due <= now)?;
+                open.position += match &mut open.random {
+                    None => open.threads,
+                    Some(random) => random.exponential(open.threads),
+                };
+                Some(due)
+            }
         }
     }
 
@@ -130,30 +143,7 @@ impl Schedule {
     }
 }
 
-impl Closed {
-    fn take_due(&mut self, now: Instant) -> Option<Instant> {
-        while self.waiting.front().is_some_and(|until| *until <= now) {
-            self.waiting.pop_front();
-            self.ready += 1;
-        }
-        self.ready = self.ready.checked_sub(1)?;
-        Some(now)
-    }
-}
-
 impl Open {
-    fn take_due(&mut self, now: Instant) -> Option<Instant> {
-        let due = self.next();
-        if due > now {
-            return None;
-        }
-        self.position += match &mut self.random {
-            None => self.threads,
-            Some(random) => random.exponential(self.threads),
-        };
-        Some(due)
-    }
-
     fn next(&self) -> Instant {
         self.origin + Duration::from_secs_f64(self.rate.time_of(self.position))
     }

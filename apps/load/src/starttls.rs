@@ -80,7 +80,8 @@ impl Step {
 pub(crate) struct Dialogue {
     /// The step whose reply is awaited, and those behind it.
     steps: &'static [Step],
-    unsent: &'static [u8],
+    /// Bytes to be sent now.
+    pub(crate) unsent: &'static [u8],
     /// Part of a reply.
     reply: Vec<u8>,
     received: usize,
@@ -95,11 +96,6 @@ impl Dialogue {
             reply: Vec::new(),
             received: 0,
         }
-    }
-
-    /// Bytes to be sent now.
-    pub(crate) fn unsent(&self) -> &'static [u8] {
-        self.unsent
     }
 
     /// Notes that so many of the bytes were sent.
@@ -164,9 +160,9 @@ mod tests {
                 let mut said = Vec::new();
                 let mut begins = false;
                 for piece in text.as_bytes().chunks(size) {
-                    said.extend(dialogue.unsent());
-                    dialogue.sent(dialogue.unsent().len());
-                    begins = dialogue.feed(piece).map_err(|fault| fault.kind())?;
+                    said.extend(dialogue.unsent);
+                    dialogue.sent(dialogue.unsent.len());
+                    begins = dialogue.feed(piece).map_err(|fault| fault.to_string())?;
                 }
                 Ok(begins.then_some(said))
             })

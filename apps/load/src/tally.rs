@@ -120,7 +120,7 @@ impl Tally {
         if let Some(answered) = connection.answered {
             self.answers.record(answered - connection.intended);
         }
-        match connection.tls().and_then(|tls| tls.handshake_kind()) {
+        match connection.tls.get().and_then(|tls| tls.handshake_kind()) {
             Some(HandshakeKind::Resumed) => self.resumed += 1,
             Some(HandshakeKind::FullWithHelloRetryRequest) => self.hello_retries += 1,
             _ => {}
@@ -131,7 +131,7 @@ impl Tally {
     /// A connection with this intended start failed.
     pub(crate) fn failed(&mut self, window: Window, intended: Instant, fault: Fault) {
         if window.contains(intended) {
-            *self.failed.entry(fault.kind()).or_default() += 1;
+            *self.failed.entry(fault.to_string()).or_default() += 1;
         }
         self.first_fault.get_or_insert(fault);
     }
@@ -176,32 +176,33 @@ impl Tally {
     }
 
     fn agreed(&mut self, connection: &Connection) {
-        let Some(tls) = connection.tls() else { return };
+        let Some(tls) = connection.tls.get() else { return };
         let (Some(version), Some(suite)) = (tls.protocol_version(), tls.negotiated_cipher_suite()) else {
             return;
         };
-        let signature = connection.signature();
+        let signature = connection.tls.signature;
         let group = tls.negotiated_key_exchange_group().map(|group| group.name());
-        // Nearly always the first one matches. So it compares before it copies.
-        for (known, count) in &mut self.negotiated {
-            if known.version == version
+        let alpn = tls.alpn_protocol();
+        // Compares before it copies.
+        let is_it = |known: &Agreement| {
+            known.version == version
                 && known.suite == suite.suite()
                 && known.group == group
                 && known.signature == signature
-                && known.alpn.as_deref() == tls.alpn_protocol()
-            {
-                *count += 1;
-                return;
-            }
+                && known.alpn.as_deref() == alpn
+        };
+        if let Some((_, count)) = self.negotiated.iter_mut().find(|(known, _)| is_it(known)) {
+            *count += 1;
+            return;
         }
         let agreement = Agreement {
             version,
             suite: suite.suite(),
             group,
             signature,
-            alpn: tls.alpn_protocol().map(<[u8]>::to_vec),
+            alpn: alpn.map(<[u8]>::to_vec),
         };
-        self.count_agreement(agreement, 1);
+        self.negotiated.push((agreement, 1));
     }
 
     fn count_agreement(&mut self, agreement: Agreement, more: u64) {

@@ -125,7 +125,7 @@ impl Machine {
             allowed: allowed(None).unwrap_or_default(),
             paid: std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
             lanes: Preference::Auto.resolve().ok().and_then(Backend::target),
-            clock: environment.clock(),
+            clock: environment.clock.unwrap_or_default(),
         }
     }
 

@@ -42,7 +42,7 @@ impl Crypto {
         placement: Placement,
         borrowers: Option<Arc<Borrowers>>,
     ) -> Result<Self, Fault> {
-        let records = batching::records(&environment.clock());
+        let records = batching::records(&environment.clock.unwrap_or_default());
         let cipher = cipher(config.chacha20poly1305, records).map_err(|error| {
             let remedy = "or leave it out, which takes the widest that there is";
             Fault::new("chacha20poly1305", error.to_string(), remedy)
@@ -65,7 +65,7 @@ impl Crypto {
         let batching = &config.batching;
         let engine = Engine::start(widelane_engine::Config {
             placement,
-            clock: environment.clock(),
+            clock: environment.clock.unwrap_or_default(),
             queue_limit: batching.queue,
             lending: borrowers.map(|to| CoreLending {
                 to,
@@ -86,7 +86,7 @@ impl Crypto {
             groups: widelane_rustls::kx_groups(&engine),
             engine: Some(engine),
             lanes: batching.backend.resolve().map_or(1, lanes),
-            has_profile: environment.has_profile(),
+            has_profile: environment.clock.is_some(),
         })
     }
 

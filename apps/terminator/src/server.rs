@@ -74,7 +74,7 @@ impl Server {
         let fingerprint = Fingerprint::of(config);
         let files = files::read(config).map_err(locate)?;
         let account = privileges::lookup(config).map_err(locate)?;
-        let machine = Machine::here(document.environment());
+        let machine = Machine::here(&document.environment);
         let cores = Cores::decide(config, &machine).map_err(locate)?;
         let all = cores.worker_count(config, &machine);
         let accepting = Accepting {
@@ -95,7 +95,7 @@ impl Server {
             Workers::Beside(scalar) => Some(Arc::new(Borrowers::new(scalar, machine.allowed))),
             Workers::Anywhere | Workers::Pinned(_) => None,
         };
-        let environment = document.environment();
+        let environment = &document.environment;
         let crypto = Crypto::start(config, environment, cores.placement, borrowers.clone());
         let crypto = crypto.map_err(locate)?;
         crypto.begin(config.batching.backend);
@@ -158,7 +158,7 @@ impl Server {
         widelane_access_log::check(&config.access_log, is_final)
             .map_err(log_fault)
             .map_err(locate)?;
-        let environment = document.environment();
+        let environment = &document.environment;
         let cores = Cores::decide(config, &Machine::here(environment)).map_err(locate)?;
         let crypto = Crypto::start(config, environment, cores.placement, None).map_err(locate)?;
         let shared = Shared::new(1, crypto, &config.limits);
@@ -344,7 +344,7 @@ impl Server {
             // Also if they are refused: they are read again when they have changed again.
             state.files = fingerprint.clone();
         }
-        next_start::check(&self.started, config, document.environment()).map_err(locate)?;
+        next_start::check(&self.started, config, &document.environment).map_err(locate)?;
         let files = files::read(config).map_err(locate)?;
         if let Some(fault) = files::unread_response(&files) {
             return Err(locate(fault.clone()).into());

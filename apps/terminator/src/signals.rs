@@ -84,7 +84,7 @@ impl Signals {
                     let before = mem::replace(&mut seen, server.changed_files());
                     if seen.is_none() {
                         tracing::debug!("files are as they were");
-                        if watch.is_lost() {
+                        if watch.lost {
                             watch.follow(server.document().config());
                         }
                         continue;

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     afterwards: Afterwards,
 
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(long, help_heading = None::<&'static str>)]
     json: bool,
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn is_renewable() -> bool {
 /// Shows tables until a key or a signal ends it.
 pub(crate) struct Screen {
     /// True if tables replace each other.
-    live: bool,
+    pub(crate) live: bool,
     /// Becomes readable at SIGHUP, SIGINT and SIGTERM.
     signals: UnixStream,
     /// The settings of the terminal that gives us keys.
@@ -52,11 +52,6 @@ impl Screen {
             }
         }
         Ok(Self { live, signals, keys })
-    }
-
-    /// Returns whether tables replace each other.
-    pub(crate) fn is_live(&self) -> bool {
-        self.live
     }
 
     /// Becomes readable when a signal says to end.

@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let mut interval = collector.interval()?;
         next = (next + args.interval).max(Instant::now());
         let mut findings = evidence.findings(&mut interval);
-        if !screen.is_live() {
+        if !screen.live {
             // There is no next table that could show what this one does not know yet.
             evidence.wait(MOST_FOR_FILES);
             findings = evidence.findings(&mut interval);

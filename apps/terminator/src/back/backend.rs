@@ -1,6 +1,5 @@
 //! A connection to a backend, over TCP or a UNIX socket, with TLS or without.
 
-use std::fmt;
 use std::io::{self, IoSlice, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -28,22 +27,15 @@ pub(crate) enum Socket {
 }
 
 /// Reason why an address of a backend was not reached.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Missed {
+    #[error("{0}")]
     Socket(io::Error),
+    #[error("{0}")]
     Tls(TlsFailure),
     /// The attempt took too long.
+    #[error("no answer in time")]
     Late,
-}
-
-impl fmt::Display for Missed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Socket(error) => error.fmt(f),
-            Self::Tls(failure) => failure.fmt(f),
-            Self::Late => f.write_str("no answer in time"),
-        }
-    }
 }
 
 impl BackendStream {

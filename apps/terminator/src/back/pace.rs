@@ -13,16 +13,12 @@ use tokio::time::Instant;
 /// the worker's other connections wait.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    limit: usize,
+    pub(crate) limit: usize,
     held_back: bool,
     overhead: Overhead,
 }
 
 impl Pace {
-    pub(crate) fn limit(&self) -> usize {
-        self.limit
-    }
-
     /// The other side has not taken everything at once.
     pub(crate) fn hold_back(&mut self) {
         self.held_back = true;
@@ -124,16 +120,16 @@ mod tests {
     #[test]
     fn reads_grow_while_they_are_filled_and_no_further_than_the_limit() {
         let mut pace = Pace::default();
-        let mut limits = vec![pace.limit()];
+        let mut limits = vec![pace.limit];
         for _ in 0..6 {
-            let limit = pace.limit();
+            let limit = pace.limit;
             pace.read(limit, limit);
-            limits.push(pace.limit());
+            limits.push(pace.limit);
         }
         let kib: Vec<_> = limits.iter().map(|limit| limit / 1024).collect();
         assert_eq!(kib, [16, 32, 64, 128, 256, 256, 256]);
         pace.read(1000, 1000);
-        assert_eq!(pace.limit(), MOST_READ, "a short read says nothing of the reader");
+        assert_eq!(pace.limit, MOST_READ, "a short read says nothing of the reader");
     }
 
     #[test]
@@ -146,13 +142,13 @@ mod tests {
         pace.hold_back();
         pace.hold_back();
         pace.read(MOST_READ, MOST_READ);
-        assert_eq!(pace.limit(), MOST_READ / 2);
+        assert_eq!(pace.limit, MOST_READ / 2);
         for _ in 0..10 {
             pace.hold_back();
-            let limit = pace.limit();
+            let limit = pace.limit;
             pace.read(limit, limit);
         }
-        assert_eq!(pace.limit(), LEAST_READ);
+        assert_eq!(pace.limit, LEAST_READ);
     }
 
     /// Cost of 100 reads of one turn, after the first, of `read` bytes with `content` bytes of content each.
@@ -195,10 +191,10 @@ mod tests {
             ..Pace::default()
         };
         for _ in 0..10 {
-            let limit = pace.limit();
+            let limit = pace.limit;
             pace.read(limit, limit / 23);
         }
-        assert_eq!(pace.limit(), LEAST_READ);
+        assert_eq!(pace.limit, LEAST_READ);
     }
 
     fn lengths(records: &mut Records, bytes: usize, now: Instant) -> Vec<usize> {

@@ -343,11 +343,6 @@ impl Pool {
         let now = upstreams.first().map_or(0, |upstream| upstream.now());
         ConnectAttempts::new(upstreams, turn, limit, now)
     }
-
-    #[cfg(test)]
-    pub(super) fn attempts_at(&self, turn: usize, limit: Duration, now: u64) -> ConnectAttempts {
-        ConnectAttempts::new(self.upstreams.load_full(), turn, limit, now)
-    }
 }
 
 impl fmt::Display for Pool {
@@ -381,6 +376,12 @@ mod tests {
     use super::*;
     use crate::back::attempts::tests::{LIMIT, pool};
     use crate::back::backend::Missed;
+
+    impl Pool {
+        pub(crate) fn attempts_at(&self, turn: usize, limit: Duration, now: u64) -> ConnectAttempts {
+            ConnectAttempts::new(self.upstreams.load_full(), turn, limit, now)
+        }
+    }
 
     #[test]
     fn addresses_stay_known_while_they_are_used() {

@@ -353,7 +353,7 @@ impl Relay<'_> {
             let mut cost = opened.0;
             if opened == (0, None) {
                 let scratch = &mut *worker.scratch.borrow_mut();
-                let room = &mut scratch[..self.up_pace.limit()];
+                let room = &mut scratch[..self.up_pace.limit];
                 let Ok(read) = ready!(self.session.client.poll_receive(cx, room)) else {
                     return Poll::Ready(Err(End::Client));
                 };
@@ -539,7 +539,7 @@ fn read_backend<'a>(
         turn.moved(opened.0);
         return Poll::Ready(Ok((&plain[..opened.0], opened.1)));
     }
-    let room = &mut scratch[..pace.limit()];
+    let room = &mut scratch[..pace.limit];
     let read = ready!(backend.socket.poll_receive(cx, room))?;
     let received = &scratch[..read];
     let (bytes, stop) = match &mut backend.tls {

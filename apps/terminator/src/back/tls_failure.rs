@@ -1,6 +1,5 @@
 //! Failed TLS handshakes with backends: what was wrong, what to do, and how many there were.
 
-use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -20,7 +19,8 @@ pub(crate) struct Handshakes {
 }
 
 /// A failed handshake with a backend: what was wrong, and what to do.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{problem}{}{remedy}", if .remedy.is_empty() { "" } else { "; " })]
 pub(crate) struct TlsFailure {
     pub(crate) reason: Reason,
     problem: String,
@@ -201,15 +201,6 @@ impl TlsFailure {
                  address (`openssl s_client -connect`)"
                     .into(),
             ),
-        }
-    }
-}
-
-impl fmt::Display for TlsFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.remedy[..] {
-            "" => f.write_str(&self.problem),
-            remedy => write!(f, "{}; {remedy}", self.problem),
         }
     }
 }

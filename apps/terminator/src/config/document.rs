@@ -14,13 +14,14 @@ use super::process::Config;
 pub struct Document {
     origin: Origin,
     config: Config,
-    environment: Environment,
+    pub(crate) environment: Environment,
 }
 
 /// Facts about the machine that a configuration goes with.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Environment {
-    clock: Option<Clock>,
+    /// Effect of wide code on the clock, if a profile says it.
+    pub(crate) clock: Option<Clock>,
     /// The directory in which fetched OCSP responses are kept for the next start. `None`: they are not.
     pub(crate) ocsp_directory: Option<PathBuf>,
 }
@@ -89,10 +90,6 @@ impl Document {
         &self.config
     }
 
-    pub(crate) fn environment(&self) -> &Environment {
-        &self.environment
-    }
-
     /// Returns whether both say the same, wherever they come from.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (&self.config, &self.environment) == (&other.config, &other.environment)
@@ -120,18 +117,6 @@ impl Document {
             Ok(()) => Ok(document),
             Err(fault) => Err(document.locate(fault)),
         }
-    }
-}
-
-impl Environment {
-    /// Effect of wide code on the clock of this machine. Without a profile, there is none.
-    pub(crate) fn clock(&self) -> Clock {
-        self.clock.unwrap_or_default()
-    }
-
-    /// Returns whether a profile says what wide code does to the clock.
-    pub(crate) fn has_profile(&self) -> bool {
-        self.clock.is_some()
     }
 }
 

@@ -62,7 +62,7 @@ impl FromStr for OcspSource {
         match text {
             "" => Err("it is empty; write `fetch`, or the path of a response in DER".into()),
             "fetch" => Ok(Self::Fetch),
-            address if is_web_address(address) => match is_responder(address) {
+            address if address.contains("://") => match is_responder(address) {
                 true => Ok(Self::Responder(address.into())),
                 false => Err(format!(
                     "`{}` is no address of a responder; write for example \
@@ -73,11 +73,6 @@ impl FromStr for OcspSource {
             path => Ok(Self::File(path.into())),
         }
     }
-}
-
-/// Returns whether a text is meant as an address in the web.
-fn is_web_address(text: &str) -> bool {
-    text.contains("://")
 }
 
 /// Types that files have as texts, each as it is written on the command line.

@@ -130,13 +130,6 @@ impl From<TcpStream> for Client {
     }
 }
 
-#[cfg(test)]
-impl From<OwnedFd> for Client {
-    fn from(socket: OwnedFd) -> Self {
-        Self(State::Bare(socket))
-    }
-}
-
 impl PollSocket for Client {
     fn poll_receive(&mut self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
         if let State::Bare(socket) = &self.0 {
@@ -203,6 +196,12 @@ mod tests {
     use std::net::TcpStream as Peer;
 
     use super::*;
+
+    impl From<OwnedFd> for Client {
+        fn from(socket: OwnedFd) -> Self {
+            Self(State::Bare(socket))
+        }
+    }
 
     fn pair() -> (Peer, Client) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

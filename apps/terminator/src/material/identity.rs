@@ -69,21 +69,6 @@ impl Identity {
         })
     }
 
-    /// One that no file has.
-    #[cfg(test)]
-    pub(crate) fn made(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Self {
-        let file = PathBuf::from("made");
-        Self {
-            at: At::section("test"),
-            cert: file.clone(),
-            key_file: file,
-            lines: vec![1; chain.len()],
-            facts: Facts::of(&chain[0]).unwrap(),
-            chain,
-            key: Zeroizing::new(key),
-        }
-    }
-
     /// Loads the key, and sees whether it is the certificate's.
     pub(crate) fn certify(self, provider: &CryptoProvider) -> Result<CertifiedKey, Fault> {
         let (cert, key_file) = (self.cert.display(), self.key_file.display());
@@ -280,6 +265,22 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+
+    impl Identity {
+        /// One that no file has.
+        pub(crate) fn made(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Self {
+            let file = PathBuf::from("made");
+            Self {
+                at: At::section("test"),
+                cert: file.clone(),
+                key_file: file,
+                lines: vec![1; chain.len()],
+                facts: Facts::of(&chain[0]).unwrap(),
+                chain,
+                key: Zeroizing::new(key),
+            }
+        }
+    }
 
     /// A root, an authority that it has signed, and a leaf of that, as PEM, with the leaf's key.
     fn chain() -> [String; 4] {

@@ -436,12 +436,6 @@ impl Keys {
         Some(since + rotation)
     }
 
-    /// The key that encrypts.
-    #[cfg(test)]
-    pub(crate) fn encrypting(&self) -> Option<Arc<TicketKey>> {
-        self.generation.load().as_ref()?.keys.first().cloned()
-    }
-
     /// Takes the keys that the files have now. Those that they have no more are erased.
     pub(crate) fn replace(&self, keys: Vec<Arc<TicketKey>>) {
         let since = Instant::now();

@@ -9,7 +9,7 @@ use crate::privileges::Account;
 
 /// The directory of fetched OCSP responses.
 pub(crate) fn store(document: &Document) -> Option<Store> {
-    let directory = &document.environment().ocsp_directory;
+    let directory = &document.environment.ocsp_directory;
     directory.clone().map(Store::new)
 }
 

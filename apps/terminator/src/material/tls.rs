@@ -240,10 +240,6 @@ pub(crate) fn group_name(group: NamedGroup) -> &'static str {
     }
 }
 
-fn is_tls13(suite: CipherSuite) -> bool {
-    suite.as_str().is_some_and(|name| name.starts_with("TLS13_"))
-}
-
 fn suite_rank(suite: CipherSuite) -> usize {
     let name = suite.as_str().unwrap_or("?");
     let order = ["AES_128_GCM", "AES_256_GCM"];
@@ -488,7 +484,8 @@ impl ResolvesServerCert for BySni {
         let mut offered = hello.signature_schemes().to_vec();
         // TLS 1.2 has no ML-DSA, but clients may offer it there, too. rustls does not say which
         // version was chosen; the suites show it.
-        if !self.tls13 || !hello.cipher_suites().iter().any(|suite| is_tls13(*suite)) {
+        let is_tls13 = |suite: &CipherSuite| suite.as_str().is_some_and(|name| name.starts_with("TLS13_"));
+        if !self.tls13 || !hello.cipher_suites().iter().any(is_tls13) {
             offered.retain(|scheme| !ML_DSA.contains(scheme));
         }
         several

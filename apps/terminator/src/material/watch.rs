@@ -55,7 +55,7 @@ pub(crate) struct Watch {
     /// True if the kernel has reported what the last look was for.
     reported: bool,
     /// True if a directory is not watched any more: its file system has gone, or it has.
-    lost: bool,
+    pub(crate) lost: bool,
 }
 
 impl Watch {
@@ -105,11 +105,6 @@ impl Watch {
         }
         self.reported = true;
         self.look_again(Instant::now());
-    }
-
-    /// Returns whether some directories have to be watched anew, even if their files are the same.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.lost
     }
 
     /// Has the files looked at again in a moment, or in several if the last look was not for events: then
@@ -528,15 +523,15 @@ mod tests {
         fs::create_dir(&directory).unwrap();
         write();
         watch.take_events(Instant::now());
-        assert!(watch.is_lost());
+        assert!(watch.lost);
         watch.follow(&config);
-        assert!(!watch.is_lost());
+        assert!(!watch.lost);
         watch.take_events(Instant::now());
         watch.settling = Settling::default();
         write();
         watch.take_events(Instant::now());
         assert!(watch.settling.since.is_some(), "a change is seen");
-        assert!(!watch.is_lost());
+        assert!(!watch.lost);
     }
 
     /// The case of certbot: links to files of another directory, into which it writes.

@@ -76,7 +76,8 @@ fn pace(common: &Common, duration: Duration) -> Result<Option<Pace>, Failure> {
         ..Want::default()
     };
     let end = Instant::now() + duration;
-    let mut session = Session::open_quietly(common, want, end)?;
+    let mut session = Session::start(common, want, false)?;
+    session.end = Some(end);
     let mut pace = Pace::new(Proc::here());
     while let Some(events) = session.events(PAUSE)? {
         events.iter().for_each(|event| pace.take(event));

@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         ..Want::default()
     };
     let mut session = Session::open(&args.common, want, !args.common.json)?;
-    let live = session.screen.is_live();
+    let live = session.screen.live;
     let period = args.interval.period(live);
     let mut batches = Batches::default();
     let mut since = Instant::now();

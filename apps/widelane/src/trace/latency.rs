@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     let table = !args.common.json && exposition.is_none();
     let mut session = Session::open(&args.common, want, table)?;
-    let live = session.screen.is_live();
+    let live = session.screen.live;
     let begin = session.tracer.cpu_time();
     let mut before = Sums {
         cpu: begin,
@@ -132,7 +132,7 @@ fn show(args: &Args, session: &Session, part: &Latencies, cpu: u64) -> Result<()
     if args.common.json {
         output::print(&part.json(now(), Some(cpu)))
     } else {
-        let drawn = !args.brief && !session.screen.is_live();
+        let drawn = !args.brief && !session.screen.live;
         session.screen.show(&part.table(Some(cpu), drawn))
     }
 }

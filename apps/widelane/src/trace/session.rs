@@ -17,7 +17,8 @@ use widelane_cli::output;
 pub(super) struct Session {
     pub(super) tracer: Tracer,
     pub(super) screen: Screen,
-    end: Option<Instant>,
+    /// `None`: when a signal or a key says so.
+    pub(super) end: Option<Instant>,
     ended: bool,
     /// Number of lost events that were printed so far.
     told: u64,
@@ -34,19 +35,12 @@ impl Session {
         Ok(session)
     }
 
-    /// Starts to trace until then, without a word of what is traced.
-    pub(super) fn open_quietly(common: &Common, want: Want, end: Instant) -> Result<Self, Failure> {
-        let mut session = Self::start(common, want, false)?;
-        session.end = Some(end);
-        Ok(session)
-    }
-
-    fn start(common: &Common, want: Want, tables: bool) -> Result<Self, Failure> {
+    /// Starts to trace without a word of what is traced.
+    pub(super) fn start(common: &Common, want: Want, tables: bool) -> Result<Self, Failure> {
         let table = match &common.functions {
-            Some(path) => Table::builtin().with_file(path),
-            None => Ok(Table::builtin()),
+            Some(path) => Table::builtin().with_file(path)?,
+            None => Table::builtin(),
         };
-        let table = table?;
         for &pid in &common.pid {
             if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
                 return Err(Failure::Failed(format!(
@@ -132,7 +126,7 @@ impl Session {
             }
         };
         let text = format!("widelane: {text}\n");
-        if !self.screen.is_live() {
+        if !self.screen.live {
             output::complain(&text);
         }
     }
@@ -153,7 +147,7 @@ impl Session {
 
     fn say_notes(&mut self) {
         for note in self.tracer.notes() {
-            if !self.screen.is_live() {
+            if !self.screen.live {
                 output::complain(&format!("widelane: {note}\n"));
             }
         }
@@ -161,7 +155,7 @@ impl Session {
 
     fn say_lost(&mut self) {
         let lost = self.tracer.lost();
-        if lost > self.told && !self.screen.is_live() {
+        if lost > self.told && !self.screen.live {
             output::complain(&format!(
                 "widelane: {} events were lost, {lost} since the start: they came faster than they \
                  were taken; trace fewer processes\n",

@@ -21,6 +21,13 @@ use crate::handshaker::{Handshaker, ProcessFailure};
 use crate::material::files::{Authorities, Files, Pair};
 use crate::material::identity::Identity;
 
+impl Keys {
+    /// The key that encrypts.
+    pub(crate) fn encrypting(&self) -> Option<Arc<TicketKey>> {
+        self.generation.load().as_ref()?.keys.first().cloned()
+    }
+}
+
 /// Time at which the tests begin, in seconds since 1970.
 const START: u64 = 1_800_000_000;
 
