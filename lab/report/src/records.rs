@@ -57,8 +57,8 @@ fn files(place: &PathBuf) -> std::io::Result<Vec<PathBuf>> {
 
 /// Kinds of lines that the laboratory writes; not all of them are shown.
 const KINDS: &str = "\
-    beside closed curve curve-knee end experiment memory open overload pair proof relay \
-    scaling speed start timing ways-in ways-in-servers";
+    beside closed curve curve-knee end experiment inheritor memory open overload pair proof relay \
+    scaling speed start suite timing ways-in ways-in-servers";
 
 #[cfg(test)]
 mod tests {
