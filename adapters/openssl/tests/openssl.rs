@@ -6,6 +6,7 @@
 mod common;
 
 use std::fs;
+use std::process::Command;
 
 use common::{KEYS, POST_QUANTUM, Scratch, With, has_lanes, text};
 
@@ -43,6 +44,27 @@ fn reasons_are_logged_at_level_info_alone() {
         assert!(!quiet.contains("widelane: "), "{quiet}");
         let said = text(&scratch.with("log = info").run(With::Widelane, &line));
         assert_eq!(said.contains("OpenSSL signs by itself"), has_lanes(), "{said}");
+    }
+}
+
+/// valgrind maps no vDSO, though the kernel's vector names one.
+#[test]
+fn programs_run_under_valgrind() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        eprintln!("SKIP: there is no valgrind (Debian: apt-get install valgrind)");
+        return;
+    }
+    for scratch in Scratch::all("") {
+        for with in [With::Default, With::Widelane] {
+            let openssl = scratch.openssl(with, "");
+            let line = format!(
+                "-q --tool=none {} genpkey -algorithm X25519",
+                openssl.get_program().display()
+            );
+            let mut valgrind = scratch.command(with, "valgrind", &line);
+            let key = common::succeeds(&mut valgrind);
+            assert!(key.contains("BEGIN PRIVATE KEY"), "{with:?}: {key}");
+        }
     }
 }
 
