@@ -286,7 +286,7 @@ type Reread<'a> = &'a mut dyn FnMut() -> Result<Document, ConfigError>;
 
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::debug!(%error, "the service manager was not told");
+        tracing::debug!(%error, "the service manager was not notified");
     }
 }
 
