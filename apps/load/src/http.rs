@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_and_nonsense_are_told_apart() {
+    fn statuses_and_nonsense_are_different_faults() {
         let missing = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
         assert_eq!(outcome(missing), Err("http 404".into()));
         assert_eq!(outcome("HTTP/1.1 502 Bad\r\n\r\n"), Err("http 502".into()));

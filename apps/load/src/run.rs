@@ -51,8 +51,15 @@ pub fn run_watched(plan: &Plan, watch: &Watch) -> Result<Report, LoadError> {
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     stopped: Arc<AtomicBool>,
-    /// Numbers of connections that have started, completed and failed.
-    counts: Arc<[AtomicU64; 3]>,
+    counts: Arc<Counts>,
+}
+
+/// Numbers of connections.
+#[derive(Debug, Default)]
+struct Counts {
+    started: AtomicU64,
+    completed: AtomicU64,
+    errors: AtomicU64,
 }
 
 /// Progress of a run, warm-up included.
@@ -81,20 +88,23 @@ impl Watch {
     /// Progress of the run.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let [started, completed, errors] = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
         Snapshot {
-            started,
-            completed,
-            errors,
+            started: self.counts.started.load(Ordering::Relaxed),
+            completed: self.counts.completed.load(Ordering::Relaxed),
+            errors: self.counts.errors.load(Ordering::Relaxed),
         }
     }
 
     pub(crate) fn count_start(&self) {
-        self.counts[0].fetch_add(1, Ordering::Relaxed);
+        self.counts.started.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_end(&self, failed: bool) {
-        self.counts[1 + usize::from(failed)].fetch_add(1, Ordering::Relaxed);
+        let count = match failed {
+            true => &self.counts.errors,
+            false => &self.counts.completed,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A view that stops together with `self`, and has counts of its own.

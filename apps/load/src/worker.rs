@@ -30,8 +30,9 @@ pub(crate) struct Worker {
     starts_left: u64,
     timeout: Duration,
     retries: u32,
-    /// Clients that try again, by when they do. The number tells those of one instant apart.
-    retrying: BTreeMap<(Instant, u64), Failed>,
+    /// Numbers of failures of clients that try again, by when they do. The second number keeps those of one instant
+    /// apart.
+    retrying: BTreeMap<(Instant, u64), u32>,
     /// Number of times that clients have begun to wait.
     failures: u64,
     random: Random,
@@ -52,7 +53,8 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 struct Entry {
     connection: Connection,
-    failed: Failed,
+    /// The client's number of failures: it wants a handshake, and tries more than once if need be.
+    failed: u32,
     /// Says that the connection can go on; `None` without a batcher.
     waker: Option<Waker>,
     /// Event that epoll watches for.
@@ -60,9 +62,6 @@ struct Entry {
     /// True if the connection is in `lingers`.
     lingering: bool,
 }
-
-/// Number of connections of a client that have failed. It wants a handshake, and tries more than once if need be.
-type Failed = u32;
 
 impl Worker {
     /// Sets up thread `index` of a plan.
@@ -194,7 +193,7 @@ impl Worker {
         }
     }
 
-    fn start(&mut self, schedule: &mut Schedule, intended: Instant, failed: Failed) {
+    fn start(&mut self, schedule: &mut Schedule, intended: Instant, failed: u32) {
         let started = Instant::now();
         // In a closed loop the intended start is the actual one.
         let intended = match schedule {
@@ -314,7 +313,7 @@ impl Worker {
         &mut self,
         schedule: &mut Schedule,
         connection: Connection,
-        failed: Failed,
+        failed: u32,
         outcome: Result<(), Fault>,
     ) {
         self.watch.count_end(outcome.is_err());
@@ -338,7 +337,7 @@ impl Worker {
     }
 
     /// A connection of a client has failed: the client waits and tries again, or gives up.
-    fn try_again(&mut self, schedule: &mut Schedule, failed: Failed) {
+    fn try_again(&mut self, schedule: &mut Schedule, failed: u32) {
         let now = Instant::now();
         if failed == self.retries {
             if self.retries > 0 && now < self.window.to {

@@ -1,4 +1,4 @@
-//! Methods of a trait that an implementation leaves to another one, which it holds.
+//! Methods of a trait that an implementation forwards to a field.
 
 /// Implements these methods of a trait by the same ones of a field.
 macro_rules! as_inside {

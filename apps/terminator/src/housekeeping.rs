@@ -89,8 +89,8 @@ impl Housekeeping {
         Ok(Self(Some((begin, thread))))
     }
 
-    /// Runs a task, which `work` does on the thread. After a panic, `work` is called again, with what it owns: soon the
-    /// first time, and later each time.
+    /// Runs a task, which `work` does on the thread. After a panic, `work` is called again, with what it owns, after a
+    /// pause: it doubles from 1 s to 60 s, and is 1 s again if the task has run for long before.
     pub(crate) fn run(&self, name: &'static str, work: impl AsyncFnMut() + Send + 'static) -> Task {
         let (stop, stopped) = oneshot::channel();
         let (alive, ended) = mpsc::channel::<()>();
@@ -122,6 +122,11 @@ impl Drop for Housekeeping {
 }
 
 impl Task {
+    /// Has the task end where it waits, and does not wait for that: the thread may be held up.
+    pub(crate) fn end_later(self) {
+        let _ = self.stop.send(());
+    }
+
     /// Ends the task where it waits, and returns when all that it held is dropped.
     pub(crate) fn end(self) {
         let _ = self.stop.send(());

@@ -593,11 +593,7 @@ fn start_housekeeping() -> Result<Housekeeping, ServerError> {
 }
 
 fn cannot_wait(source: io::Error) -> ServerError {
-    ServerError::Machine {
-        doing: "wait for lookups of host names".into(),
-        source,
-        remedy: "raise the limit of descriptors",
-    }
+    ServerError::cannot("wait for lookups of host names")(source)
 }
 
 /// Time between two looks of a server that stops at whether all connections have ended.

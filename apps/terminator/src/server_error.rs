@@ -2,6 +2,8 @@
 
 use std::io;
 
+use rustix::io::Errno;
+
 use crate::config::ConfigError;
 
 /// Reason why a server did not start or a signal loop could not run.
@@ -24,6 +26,20 @@ pub enum ServerError {
 }
 
 impl ServerError {
+    /// Something else that the system refuses.
+    pub(crate) fn cannot(doing: &str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Machine {
+            doing: doing.into(),
+            remedy: match Errno::from_io_error(&source) {
+                Some(Errno::MFILE) => "raise the limit of descriptors",
+                Some(Errno::NFILE) => "raise the machine's limit of open files (`sysctl fs.file-max`)",
+                Some(Errno::NOMEM | Errno::NOBUFS) => "give it more memory",
+                _ => "look whether a filter of system calls forbids it",
+            },
+            source,
+        }
+    }
+
     /// A thread that does not start.
     pub(crate) fn no_thread(doing: &str) -> impl Fn(io::Error) -> Self {
         move |source| Self::Machine {
@@ -38,6 +54,23 @@ impl ServerError {
         match self {
             Self::Config(error) => error.fault.passing,
             Self::Machine { .. } => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lack_of_descriptors_is_remedied_by_more_of_them() {
+        let text = |code: Errno| ServerError::cannot("watch for signals")(code.into()).to_string();
+        assert!(text(Errno::MFILE).ends_with("; raise the limit of descriptors"));
+        assert!(text(Errno::NFILE).contains("fs.file-max"));
+        for other in [Errno::NOMEM, Errno::PERM, Errno::INVAL] {
+            let text = text(other);
+            assert!(text.starts_with("cannot watch for signals: "), "{text}");
+            assert!(!text.contains("descriptors") && !text.contains("file-max"), "{text}");
         }
     }
 }

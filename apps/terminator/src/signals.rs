@@ -43,11 +43,7 @@ impl Signals {
             let signals = [SIGHUP, SIGUSR1, SIGTERM, SIGINT];
             SignalDelivery::with_pipe(read, write, SignalOnly, signals)
         });
-        let caught = caught.map_err(|source| ServerError::Machine {
-            doing: "watch for signals".into(),
-            source,
-            remedy: "raise the limit of descriptors",
-        })?;
+        let caught = caught.map_err(ServerError::cannot("watch for signals"))?;
         Ok(Self {
             caught,
             asked: Asked::default(),
@@ -290,7 +286,7 @@ type Reread<'a> = &'a mut dyn FnMut() -> Result<Document, ConfigError>;
 
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::debug!(%error, "the service manager was not told");
+        tracing::debug!(%error, "the service manager was not notified");
     }
 }
 

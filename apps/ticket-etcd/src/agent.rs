@@ -384,7 +384,7 @@ fn pause(rotation: Duration) -> Duration {
 
 fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::debug!(%error, "the service manager was not told");
+        tracing::debug!(%error, "the service manager was not notified");
     }
 }
 

@@ -310,17 +310,17 @@ mod tests {
     }
 
     #[test]
-    fn the_backend_is_told_by_version_2_unless_another_is_named() {
-        let told = |words: &[&str]| {
+    fn the_proxy_header_has_version_2_unless_another_is_named() {
+        let version = |words: &[&str]| {
             let words = ["serve"].iter().chain(words);
             let cli = Cli::try_parse_from(words).ok();
             cli.map(|cli| cli.args.proxy_protocol_to)
         };
-        assert_eq!(told(&[]), Some(None));
-        assert_eq!(told(&["--proxy-protocol-to", "v1"]), Some(Some(ProxyVersion::V1)));
+        assert_eq!(version(&[]), Some(None));
+        assert_eq!(version(&["--proxy-protocol-to", "v1"]), Some(Some(ProxyVersion::V1)));
         let both = ["--proxy-protocol-to", "--listen", "127.0.0.1:1"];
-        assert_eq!(told(&both), Some(Some(ProxyVersion::V2)));
-        assert_eq!(told(&["--proxy-protocol-to", "v3"]), None);
+        assert_eq!(version(&both), Some(Some(ProxyVersion::V2)));
+        assert_eq!(version(&["--proxy-protocol-to", "v3"]), None);
     }
 
     #[test]

@@ -53,11 +53,12 @@ impl Names {
 
 impl Follower {
     /// Looks names up, and calls `report` with each answer. Ends when [`Names`] are dropped. Where a call has ended
-    /// early, as by a panic of `report`, another one goes on.
+    /// early, as by a panic of `report`, another one goes on. The answer whose report has panicked is not reported again:
+    /// the answer of the name's next lookup is.
     pub async fn run(&mut self, mut report: impl FnMut(&str, Result<Vec<IpAddr>, NoAnswer>)) {
         loop {
             let now = Instant::now();
-            for host in self.schedule.late(now) {
+            while let Some(host) = self.schedule.late(now) {
                 report(&host, Err(NoAnswer::passing("no answer in time")));
             }
             for host in self.schedule.begin(now) {
@@ -112,6 +113,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
     use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
     use super::*;
 
@@ -207,7 +209,30 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_reported_and_lasting_ones_are_told_from_others() {
+    fn a_panic_about_one_late_name_does_not_keep_back_the_others() {
+        let (_names, mut follower) = Names::new(Resolver::new(|_| Ok(vec![[127, 0, 0, 1].into()])));
+        let long_ago = Instant::now() - Duration::from_secs(60);
+        let all = hosts(&["a.test", "b.test", "c.test"]);
+        follower.schedule.follow(&all, false, long_ago);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let mut reported = Vec::new();
+        for _ in &all {
+            let fails = follower.run(|host, answer| {
+                reported.push((host.to_owned(), answer));
+                panic!("in a report");
+            });
+            catch_unwind(AssertUnwindSafe(|| runtime.block_on(fails))).unwrap_err();
+        }
+        let late = Err(NoAnswer::passing("no answer in time"));
+        let expected = all.into_iter().map(|host| (host, late.clone()));
+        assert_eq!(reported, Vec::from_iter(expected));
+    }
+
+    #[test]
+    fn failures_are_reported_and_lasting_ones_differ_from_others() {
         let answer = Arc::new(Mutex::new(Ok(vec![[127, 0, 0, 1].into()])));
         let now = answer.clone();
         let (names, answers) = run(move |_| now.lock().unwrap().clone().map_err(io::Error::from));

@@ -75,16 +75,13 @@ impl Schedule {
         due.into_iter().map(begin).collect()
     }
 
-    /// The names of which an answer has not come in time, or no place for a lookup. Each is logged once.
-    pub(crate) fn late(&mut self, now: Instant) -> Vec<String> {
-        let mut late = Vec::new();
-        for (host, turn) in &mut self.turns {
-            if turn.is_wanted && !turn.is_late && turn.since + PATIENCE <= now {
-                turn.is_late = true;
-                late.push(host.clone());
-            }
-        }
-        late
+    /// A name of which an answer has not come in time, or no place for a lookup. Each is returned once; one for each
+    /// call, so that the others are still to come if its report fails.
+    pub(crate) fn late(&mut self, now: Instant) -> Option<String> {
+        let is_late = |turn: &Turn| turn.is_wanted && !turn.is_late && turn.since + PATIENCE <= now;
+        let (host, turn) = self.turns.iter_mut().find(|(_, turn)| is_late(turn))?;
+        turn.is_late = true;
+        Some(host.clone())
     }
 
     /// A lookup has ended. Returns whether its answer counts: a failure that was late has counted.
@@ -138,6 +135,8 @@ const MOST_AT_ONCE: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
 
     /// A schedule, and a clock that only the test moves.
@@ -166,7 +165,7 @@ mod tests {
         }
 
         fn late(&mut self) -> Vec<String> {
-            self.schedule.late(self.now)
+            iter::from_fn(|| self.schedule.late(self.now)).collect()
         }
 
         fn answered(&mut self, host: &str, succeeded: bool) -> bool {

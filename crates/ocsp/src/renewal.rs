@@ -3,10 +3,9 @@
 //! A response is asked for again when about half of its life is over, and after a failure less and less
 //! often. Chance moves each moment a little, so that the machines of a fleet do not all ask at once.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::mem;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -43,6 +42,8 @@ pub struct Renewal(Option<UnboundedSender<Vec<Renewable>>>);
 pub struct RenewalWork {
     orders: UnboundedReceiver<Vec<Renewable>>,
     store: Option<Store>,
+    /// The last order, until it is carried out.
+    wanted: Option<Vec<Renewable>>,
     plans: Vec<Plan>,
 }
 
@@ -61,17 +62,19 @@ impl Renewal {
         let (send, orders) = unbounded_channel();
         let _ = send.send(wanted);
         self.0 = Some(send);
-        let store = store.cloned();
-        let plans = Vec::new();
-        Some(RenewalWork { orders, store, plans })
+        Some(RenewalWork {
+            orders,
+            store: store.cloned(),
+            wanted: None,
+            plans: Vec::new(),
+        })
     }
 }
 
 impl RenewalWork {
     /// Renews, until [`Renewal`] is dropped. Where a call has ended early, as by a panic, another one goes on.
     pub async fn run(&mut self) {
-        let Self { orders, store, plans } = self;
-        if let Some(store) = store.clone() {
+        if let Some(store) = self.store.clone() {
             let _ = apart(move || store.clean()).await;
         }
         let fetch = Arc::new(Fetch::new());
@@ -80,16 +83,32 @@ impl RenewalWork {
             let answer = apart(move || fetch.ask(&responder, &request)).await;
             answer.unwrap_or_else(|error| Err(Failure::Silent(format!("it cannot be asked: {error}"))))
         };
+        if self.wanted.is_some() {
+            // The last call has panicked over this order, and so may this one: what is planned has its turn before.
+            round(&mut self.plans, self.store.as_ref(), UnixTime::now, &ask, chance).await;
+        }
         loop {
             let now = UnixTime::now().as_secs();
-            let due = plans.iter().map(|plan| plan.due).min();
+            let due = match &self.wanted {
+                Some(_) => Some(now),
+                None => self.plans.iter().map(|plan| plan.due).min(),
+            };
             let wait = due.map_or(LOOK, |due| due.saturating_sub(now)).min(LOOK);
-            match timeout(Duration::from_secs(wait), orders.recv()).await {
-                Ok(Some(wanted)) => *plans = follow(mem::take(plans), wanted, UnixTime::now(), chance),
+            match timeout(Duration::from_secs(wait), self.orders.recv()).await {
+                Ok(Some(wanted)) => self.wanted = Some(wanted),
                 Err(_) => {}
                 Ok(None) => return,
             }
-            round(plans, store.as_ref(), UnixTime::now, &ask, chance).await;
+            self.carry_out(UnixTime::now(), chance);
+            round(&mut self.plans, self.store.as_ref(), UnixTime::now, &ask, chance).await;
+        }
+    }
+
+    /// Carries the last order out, which stays if that panics.
+    fn carry_out(&mut self, now: UnixTime, chance: fn() -> f64) {
+        if let Some(wanted) = &self.wanted {
+            follow(&mut self.plans, wanted, now, chance);
+            self.wanted = None;
         }
     }
 }
@@ -113,28 +132,20 @@ struct Plan {
     has_expired: bool,
 }
 
-/// The plans for what is wanted: those from before, and new ones.
-fn follow(mut before: Vec<Plan>, wanted: Vec<Renewable>, now: UnixTime, chance: fn() -> f64) -> Vec<Plan> {
-    let plan = |wanted: Renewable| {
-        let same =
-            |plan: &Plan| Arc::ptr_eq(&plan.wanted.staple, &wanted.staple) && plan.wanted.responder == wanted.responder;
-        if let Some(known) = before.iter().position(same) {
-            return before.swap_remove(known);
-        }
-        // Also what was kept on disk is renewed at its time.
-        let current = wanted.staple.current(now).is_some();
-        let last = wanted.staple.last().filter(|_| current);
-        Plan {
-            due: match &wanted.responder {
-                None => u64::MAX,
-                Some(_) => last.map_or(0, |last| half(&last, chance())),
-            },
-            wanted,
-            failures: 0,
-            has_expired: false,
-        }
-    };
-    wanted.into_iter().map(plan).collect()
+/// Makes these the plans for what is wanted: adds new ones, and drops those for what is not wanted any more. Changes
+/// nothing if it panics.
+fn follow(plans: &mut Vec<Plan>, wanted: &[Renewable], now: UnixTime, chance: fn() -> f64) {
+    let mut lacking: HashMap<_, _> = wanted.iter().map(|wanted| (wanted.key(), wanted)).collect();
+    let is_wanted: Vec<bool> = plans
+        .iter()
+        .map(|plan| lacking.remove(&plan.wanted.key()).is_some())
+        .collect();
+    // In the order of the configuration.
+    let lacking = wanted.iter().filter(|wanted| lacking.remove(&wanted.key()).is_some());
+    let new: Vec<_> = lacking.map(|wanted| Plan::new(wanted.clone(), now, chance)).collect();
+    let mut is_wanted = is_wanted.into_iter();
+    plans.retain(|_| is_wanted.next().unwrap_or_default());
+    plans.extend(new);
 }
 
 /// Asks for all that is due, and says what has expired.
@@ -173,7 +184,29 @@ async fn round(
     }
 }
 
+impl Renewable {
+    /// What makes it the same as another one: from one configuration to the next, its plan stays.
+    fn key(&self) -> (*const Staple, Option<&str>) {
+        (Arc::as_ptr(&self.staple), self.responder.as_deref())
+    }
+}
+
 impl Plan {
+    fn new(wanted: Renewable, now: UnixTime, chance: fn() -> f64) -> Self {
+        // Also what was kept on disk is renewed at its time.
+        let current = wanted.staple.current(now).is_some();
+        let last = wanted.staple.last().filter(|_| current);
+        Self {
+            due: match &wanted.responder {
+                None => u64::MAX,
+                Some(_) => last.map_or(0, |last| half(&last, chance())),
+            },
+            wanted,
+            failures: 0,
+            has_expired: false,
+        }
+    }
+
     fn is_due(&self, now: UnixTime) -> bool {
         // Nothing is put off so far, unless the clock was wrong and has been set back.
         let never_so_late = now.as_secs() + 2 * LONGEST_WAIT;
@@ -291,6 +324,7 @@ const LOOK: u64 = 30;
 mod tests {
     use std::cell::{Cell, RefCell};
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::slice;
 
     use super::*;
     use crate::Staples;
@@ -332,6 +366,12 @@ mod tests {
         0.0
     }
 
+    fn planned(wanted: &[Renewable], now: u64) -> Vec<Plan> {
+        let mut plans = Vec::new();
+        follow(&mut plans, wanted, at(now), never);
+        plans
+    }
+
     #[test]
     fn responses_are_renewed_at_half_of_their_life_and_kept_when_that_fails() {
         let specimen = Specimen::new("authority");
@@ -349,7 +389,7 @@ mod tests {
             })
         };
         let now = Cell::new(NOW);
-        let mut plans = follow(Vec::new(), vec![wanted.clone()], at(NOW), never);
+        let mut plans = planned(&[wanted], NOW);
         let mut turn = |seconds: u64, answer: Result<Vec<u8>, Failure>| {
             now.set(seconds);
             let mut asked = 0;
@@ -396,7 +436,7 @@ mod tests {
             responder: Some("http://a".into()),
             must_staple: false,
         };
-        let plans = follow(Vec::new(), vec![wanted], at(half - 9), never);
+        let plans = planned(&[wanted], half - 9);
         assert_eq!(plans[0].due, half);
     }
 
@@ -404,12 +444,12 @@ mod tests {
     fn a_silent_responder_is_asked_once_for_all_its_certificates() {
         let specimens = [1, 2, 3].map(|_| Specimen::new("authority"));
         let [one, two, three] = &specimens;
-        let all = vec![
+        let all = [
             wanted(one, Some("http://silent")),
             wanted(two, Some("http://silent")),
             wanted(three, Some("http://a")),
         ];
-        let mut plans = follow(Vec::new(), all, at(NOW), never);
+        let mut plans = planned(&all, NOW);
         let mut asked = Vec::new();
         let mut ask = |responder: &str, _: &[u8]| {
             asked.push(responder.to_owned());
@@ -428,11 +468,11 @@ mod tests {
     #[test]
     fn a_panic_about_one_certificate_counts_as_its_failure_and_the_others_are_asked_for() {
         let specimens = [1, 2].map(|_| Specimen::new("authority"));
-        let all = vec![
+        let all = [
             wanted(&specimens[0], Some("http://panics")),
             wanted(&specimens[1], Some("http://a")),
         ];
-        let mut plans = follow(Vec::new(), all, at(NOW), never);
+        let mut plans = planned(&all, NOW);
         let mut asked = Vec::new();
         let mut ask = |responder: &str, _: &[u8]| {
             asked.push(responder.to_owned());
@@ -454,7 +494,7 @@ mod tests {
         let specimens = [1, 2].map(|_| Specimen::new("authority"));
         let [one, two] = &specimens;
         let all = [one, two].map(|specimen| wanted(specimen, Some("http://a")));
-        let mut plans = follow(Vec::new(), all.into(), at(NOW), never);
+        let mut plans = planned(&all, NOW);
         let mut answers = vec![
             Ok(two.response(&two.says())),
             Err(Failure::Answered("it answers with HTTP status 404".into())),
@@ -469,7 +509,7 @@ mod tests {
     fn a_clock_that_is_set_back_does_not_put_off_questions() {
         let specimen = Specimen::new("authority");
         let wanted = wanted(&specimen, Some("http://a"));
-        let mut plans = follow(Vec::new(), vec![wanted], at(NOW), never);
+        let mut plans = planned(&[wanted], NOW);
         let mut asked = 0;
         for now in [NOW + 1000 * DAY, NOW, NOW + 1] {
             let mut ask = |_: &str, _: &[u8]| {
@@ -487,19 +527,64 @@ mod tests {
         let specimen = Specimen::new("authority");
         let fetched = wanted(&specimen, Some("http://a"));
         let from_file = wanted(&specimen, None);
-        let all = vec![fetched.clone(), from_file];
-        let mut plans = follow(Vec::new(), all, at(NOW), never);
+        let all = [fetched.clone(), from_file];
+        let mut plans = planned(&all, NOW);
         let dues: Vec<u64> = plans.iter().map(|plan| plan.due).collect();
         assert_eq!(dues, [0, u64::MAX]);
         (plans[0].due, plans[0].failures) = (NOW + 7, 3);
-        let plans = follow(plans, vec![fetched.clone()], at(NOW), never);
+        follow(&mut plans, slice::from_ref(&fetched), at(NOW), never);
         assert_eq!((plans.len(), plans[0].due), (1, NOW + 7));
         let other = Renewable {
             responder: Some("http://b".into()),
             ..fetched
         };
-        let plans = follow(plans, vec![other], at(NOW), never);
+        follow(&mut plans, &[other], at(NOW), never);
         assert_eq!((plans[0].due, plans[0].failures), (0, 0));
+    }
+
+    /// A certificate may be used in several places.
+    #[test]
+    fn what_is_wanted_twice_has_one_plan() {
+        let specimens = [1, 2].map(|_| Specimen::new("authority"));
+        let [one, other] = [0, 1].map(|at| wanted(&specimens[at], Some("http://a")));
+        let mut plans = planned(&[one.clone(), other.clone(), one.clone()], NOW);
+        let keys = |plans: &[Plan]| plans.iter().map(|plan| plan.wanted.clone()).collect::<Vec<_>>();
+        let is_so = |plans: &[Plan], expected: &[&Renewable]| {
+            let keys = keys(plans);
+            keys.iter().map(Renewable::key).eq(expected.iter().map(|one| one.key()))
+        };
+        assert!(is_so(&plans, &[&one, &other]));
+        follow(&mut plans, &[other.clone(), other.clone()], at(NOW), never);
+        assert!(is_so(&plans, &[&other]));
+    }
+
+    #[test]
+    fn a_panic_over_an_order_loses_neither_plans_nor_the_order() {
+        let specimens = [1, 2].map(|_| Specimen::new("authority"));
+        let [before, new] = [0, 1].map(|at| wanted(&specimens[at], Some("http://a")));
+        // So that a moment in its life is drawn.
+        let response = specimens[1].response(&specimens[1].says());
+        new.staple.offer_fetched(response, at(NOW)).unwrap();
+        let mut work = Renewal::default().follow(vec![before], None).unwrap();
+        work.wanted = work.orders.try_recv().ok();
+        work.carry_out(at(NOW), never);
+        (work.plans[0].due, work.plans[0].failures) = (NOW + 7, 3);
+
+        work.wanted = Some(vec![new]);
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            work.carry_out(at(NOW), || panic!("a fault of the program"));
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(
+            (work.plans.len(), work.plans[0].due, work.plans[0].failures),
+            (1, NOW + 7, 3)
+        );
+        work.carry_out(at(NOW), never);
+        assert!(
+            work.plans.len() == 1 && work.plans[0].due > NOW + 7,
+            "the order is carried out"
+        );
+        assert!(work.wanted.is_none());
     }
 
     #[test]

@@ -75,10 +75,10 @@ pub fn scaling(
                     round + 1,
                     plan.rounds
                 ));
-                let (threads, rate) = arrangement.run(&files, &cpus, plan.batches).map_err(failed)?;
+                let outcome = arrangement.run(&files, &cpus, plan.batches).map_err(failed)?;
                 let report = json!({
-                    "threads": threads,
-                    "handshakes_per_s": rate,
+                    "threads": outcome.threads,
+                    "handshakes_per_s": outcome.rate,
                 });
                 record.line(&json!({
                     "kind": SCALING.kind,
@@ -111,9 +111,16 @@ named! {
     }
 }
 
+/// What a run has measured.
+struct Outcome {
+    /// Number of threads at the same time.
+    threads: usize,
+    /// Their handshakes a second.
+    rate: f64,
+}
+
 impl Arrangement {
-    /// Runs it; gives the number of threads at the same time, and their handshakes a second.
-    fn run(self, files: &(PathBuf, PathBuf), cpus: &[usize], batches: usize) -> std::io::Result<(usize, f64)> {
+    fn run(self, files: &(PathBuf, PathBuf), cpus: &[usize], batches: usize) -> std::io::Result<Outcome> {
         let make = || Server::new(&files.0, &files.1);
         let first = make()?;
         let mut places = Vec::new();
@@ -124,18 +131,24 @@ impl Arrangement {
             };
             places.push((cpu, own));
         }
-        let figures = match self {
+        let outcome = match self {
             // The mean over the CPUs, which need not be equally fast.
             Self::One => {
                 let rates = places.iter().map(|place| together(from_ref(place), batches));
-                (1, rates.sum::<std::io::Result<f64>>()? / cpus.len() as f64)
+                Outcome {
+                    threads: 1,
+                    rate: rates.sum::<std::io::Result<f64>>()? / cpus.len() as f64,
+                }
             }
-            Self::Sharing | Self::Apart => (cpus.len(), together(&places, batches)?),
+            Self::Sharing | Self::Apart => Outcome {
+                threads: cpus.len(),
+                rate: together(&places, batches)?,
+            },
         };
         for (_, server) in &places {
             server.engine.shutdown();
         }
-        Ok(figures)
+        Ok(outcome)
     }
 }
 
@@ -354,7 +367,7 @@ mod tests {
         std::fs::write(&files.1, key.serialize_pem()).expect("a file");
         let cpus: Vec<_> = widelane_affinity::allowed(None).expect("CPUs").iter().collect();
         for arrangement in Arrangement::ALL {
-            let (threads, rate) = arrangement.run(&files, &cpus, 1).expect("a run");
+            let Outcome { threads, rate } = arrangement.run(&files, &cpus, 1).expect("a run");
             let expected = if arrangement == Arrangement::One { 1 } else { cpus.len() };
             assert_eq!(threads, expected);
             assert!(rate.is_finite() && rate > 0.0);

@@ -42,8 +42,12 @@ pub(crate) struct Curve {
     pub(crate) thin: Vec<(f64, f64)>,
 }
 
-/// A scale of a picture, and the text of a number at it.
-pub(crate) type Axis<'a, T> = (T, &'a dyn Fn(&f64) -> String);
+/// A scale of a picture.
+pub(crate) struct Axis<'a, T> {
+    pub(crate) scale: T,
+    /// The text of a number at it.
+    pub(crate) text: &'a dyn Fn(&f64) -> String,
+}
 
 /// Meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -393,13 +397,13 @@ where
         .margin_right(right)
         .x_label_area_size(22)
         .y_label_area_size(52)
-        .build_cartesian_2d(x.0, y.0)?;
+        .build_cartesian_2d(x.scale, y.scale)?;
     chart
         .configure_mesh()
         .x_labels(6)
-        .x_label_formatter(x.1)
+        .x_label_formatter(x.text)
         .y_labels(6)
-        .y_label_formatter(y.1)
+        .y_label_formatter(y.text)
         .light_line_style(TRANSPARENT)
         .bold_line_style(Colour::Grid.rgb())
         .axis_style(Colour::Grid.rgb())

@@ -1,7 +1,7 @@
 //! Latency against load: what a server answers in when connections start at a given rate.
 
 use crate::block::Block;
-use crate::chart::{Curve, lines, tick};
+use crate::chart::{Axis, Curve, lines, tick};
 use crate::handshakes::{colour, column};
 use plotters::prelude::IntoLogRange;
 use std::rc::Rc;
@@ -51,10 +51,15 @@ fn picture(table: &Table, title: Option<&str>) -> Option<String> {
     let fastest = all().map(|point| point.0).fold(1.0, f64::max);
     let least = all().map(|point| point.1).fold(f64::MAX, f64::min);
     let most = all().map(|point| point.1).fold(1.0, f64::max);
-    let rates = 0.0..fastest * 1.03;
-    let times = (least * 0.8..most * 1.25).log_scale();
-    let rate = |rate: &f64| tick(*rate, fastest / 6.0);
-    lines(title, &curves, 10, (rates, &rate), (times, &|us| time(*us)))
+    let rates = Axis {
+        scale: 0.0..fastest * 1.03,
+        text: &|rate| tick(*rate, fastest / 6.0),
+    };
+    let times = Axis {
+        scale: (least * 0.8..most * 1.25).log_scale(),
+        text: &|us| time(*us),
+    };
+    lines(title, &curves, 10, rates, times)
 }
 
 /// Each server's latency by its rate.

@@ -1,6 +1,6 @@
 //! Goodput against offered load: how many handshakes a second are finished for clients that are still there.
 
-use crate::chart::{Colour, Curve, lines, tick};
+use crate::chart::{Axis, Colour, Curve, lines, tick};
 use plotters::prelude::IntoLogRange;
 use widelane_samples::{Record, Source};
 
@@ -21,16 +21,15 @@ pub fn goodput(records: &[Record]) -> Option<String> {
     let least = all().map(|point| point.0).fold(1.0, f64::min);
     let most = all().map(|point| point.0).fold(1.0, f64::max);
     let highest = all().map(|point| point.1).fold(100.0, f64::max);
-    let loads = (least..most * 1.04).log_scale();
-    let shares = 0.0..highest * 1.04;
-    let share = |share: &f64| format!("{} %", tick(*share, 10.0));
-    lines(
-        Some(&title),
-        &curves,
-        14,
-        (loads, &|load| format!("{load} ×")),
-        (shares, &share),
-    )
+    let loads = Axis {
+        scale: (least..most * 1.04).log_scale(),
+        text: &|load| format!("{load} ×"),
+    };
+    let shares = Axis {
+        scale: 0.0..highest * 1.04,
+        text: &|share| format!("{} %", tick(*share, 10.0)),
+    };
+    lines(Some(&title), &curves, 14, loads, shares)
 }
 
 /// Each server's goodput by its load.

@@ -185,10 +185,10 @@ fn hyperthreads_share_their_core() {
 /// The tests of the program simulate all of them, and compare.
 #[test]
 fn every_parameter_of_a_builtin_scenario_has_a_source() {
-    for (name, text) in BUILTIN {
-        let scenario = Scenario::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
-        for (parameter, message) in &scenario.parameters {
-            assert!(!message.source.is_empty(), "{name}: {parameter} has no source");
+    for (builtin, text) in BUILTIN {
+        let scenario = Scenario::parse(text).unwrap_or_else(|error| panic!("{builtin}: {error}"));
+        for (name, parameter) in &scenario.parameters {
+            assert!(!parameter.source.is_empty(), "{builtin}: {name} has no source");
         }
     }
 }

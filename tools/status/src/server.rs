@@ -181,13 +181,16 @@ impl Switched {
         }
     }
 
-    /// Takes the proof's word back, unless an operator has replaced it.
+    /// Takes the proof's word and note back; the word stays if an operator has replaced it. On a page that cannot be
+    /// read, it counts as the proof's.
     fn restore(&self) -> Result<(), StatusError> {
-        if self.wrote.get().is_some() && self.check_word(&self.report()?).is_ok() {
-            self.ask(self.was)?;
-        }
+        let is_overruled = || self.report().is_ok_and(|report| self.check_word(&report).is_err());
+        let asked = match self.wrote.get() {
+            Some(_) if !is_overruled() => self.ask(self.was),
+            _ => Ok(()),
+        };
         self.wrote.set(None);
-        self.note(Proved::default())
+        asked.and(self.note(Proved::default()))
     }
 
     /// Writes until when a proof is at work last: readers look at the other words when it is over.
@@ -297,7 +300,8 @@ impl<F: FnMut(Instant) -> bool> World for Living<F> {
 
     fn restore(&mut self) {
         for one in &self.server.processes {
-            // One that has ended needs it no more; for another, the time that it was asked for ends soon.
+            // One that has ended needs it no more. Another that cannot be written to keeps the last word: one with a
+            // time ends soon, and the one that asks for lanes stays until an operator writes another.
             let _ = one.restore();
         }
     }

@@ -3,9 +3,10 @@
 use std::process;
 use std::time::Duration;
 
-use widelane_status::{Facts, Page};
+use widelane_status::{Facts, NAME, Page};
 use widelane_status_tool::proof::{End, Plan, run};
 use widelane_status_tool::{Asked, Living, Server, StatusError, now};
+use widelane_threads::{Mapping, Memory};
 
 /// Proves this process, whose switch holds `was`. `during` is called at each wait of the proof, with its number and
 /// whether lanes are on; it returns whether the user wants an end. Waits take no time.
@@ -70,5 +71,28 @@ fn the_word_of_an_operator_outlives_a_proof() {
         assert!(matches!(end, End::Asked), "{end:?}");
         assert_eq!(word(), Asked::On.to_word());
     }
+
+    // A page that cannot be read any more: the proof's word and note go all the same.
+    let memory = Memory::of(process::id()).unwrap();
+    let is_page = |mapping: &&Mapping| {
+        let path = mapping.path.as_ref().and_then(|path| path.to_str());
+        path.is_some_and(|path| path.starts_with(&format!("/memfd:{NAME} ")))
+    };
+    let mapping = memory.mappings.iter().find(is_page).unwrap();
+    for was in [Asked::On, Asked::Off] {
+        for at in [1, 2, 3, 60] {
+            let (_, end) = proved(page, was, |wait, _| {
+                if wait == at {
+                    memory.write(mapping, 0, 0).unwrap();
+                }
+                false
+            });
+            assert!(matches!(end, End::Failed(StatusError::NoSwitch { .. })), "{end:?}");
+            assert_eq!(word(), was.to_word(), "at {at}");
+            page.begin(process::id(), &facts);
+            Server::of(process::id()).unwrap().can_be_proved().unwrap();
+        }
+    }
+    page.switch().set(Asked::On.to_word());
     assert!(!page.switch().is_off(now));
 }

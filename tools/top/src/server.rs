@@ -55,12 +55,12 @@ pub fn rates(before: &[Sample], after: &[Sample], seconds: f64) -> Option<Server
         return None;
     }
     let increase = |metric: &str, label: &str| {
-        let sum = |sums: &BTreeMap<Counter<'_>, f64>| sums.get(&(metric, label)).copied().unwrap_or(0.0);
+        let sum = |sums: &BTreeMap<Counter<'_>, f64>| sums.get(&Counter { metric, label }).copied().unwrap_or(0.0);
         sum(&after) - sum(&before)
     };
     let labels = |metric: &str| -> Vec<&str> {
-        let own = after.keys().filter(|counter| counter.0 == metric);
-        own.map(|counter| counter.1).collect()
+        let own = after.keys().filter(|counter| counter.metric == metric);
+        own.map(|counter| counter.label).collect()
     };
     // Not sum(), which makes -0 of nothing.
     let sum = |metric: &str, labels: &[&str]| labels.iter().fold(0.0, |sum, label| sum + increase(metric, label));
@@ -86,10 +86,14 @@ pub fn rates(before: &[Sample], after: &[Sample], seconds: f64) -> Option<Server
     let waits: Vec<(f64, f64)> = waits
         .filter_map(|below| Some((below.parse().ok()?, increase(WAITS, below))))
         .collect();
+    let batching = Counter {
+        metric: BATCHING,
+        label: "",
+    };
     Some(Server {
         handshakes: increase(HANDSHAKES, "ok") / seconds,
         failures: sum(HANDSHAKES, &failures) / seconds,
-        batching: after.get(&(BATCHING, "")).map(|&on| on > 0.0),
+        batching: after.get(&batching).map(|&on| on > 0.0),
         overload: Overload {
             now: overloaded as u64,
             begun: increase(OVERLOADS, "") as u64,
@@ -112,8 +116,14 @@ fn wait(waits: &[(f64, f64)], share: f64) -> Option<f64> {
     (all > 0.0 && least.is_finite()).then(|| (least * 1e6).round() / 1e3)
 }
 
-/// A metric that is shown, and the label by which its samples are kept apart.
-type Counter<'a> = (&'a str, &'a str);
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Counter<'a> {
+    /// A metric that is shown.
+    metric: &'a str,
+    /// The label by which its samples are kept apart.
+    label: &'a str,
+}
 
 /// The sums of all samples that are shown.
 fn counters(samples: &[Sample]) -> BTreeMap<Counter<'_>, f64> {
@@ -127,7 +137,8 @@ fn counters(samples: &[Sample]) -> BTreeMap<Counter<'_>, f64> {
             _ => None,
         };
         if let Some(label) = label {
-            *sums.entry((&sample.name[..], label)).or_insert(0.0) += sample.value;
+            let metric = &sample.name;
+            *sums.entry(Counter { metric, label }).or_insert(0.0) += sample.value;
         }
     }
     sums

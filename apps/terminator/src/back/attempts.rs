@@ -355,7 +355,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_address_that_flaps_is_told_of_once_in_an_interval() {
+    fn an_address_that_flaps_is_logged_once_in_an_interval() {
         let upstreams = Upstreams::default();
         let pool = pool(&upstreams, &[1]);
         let next = || pool.attempts_at(0, LIMIT, 0).next_at(0).expect("an address");

@@ -5,9 +5,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tokio::time::timeout;
 use widelane_names::{Names, NoAnswer, Resolver};
@@ -71,12 +71,22 @@ pub(crate) trait CutOff {
 }
 
 /// Waits until each of these names was looked up, but not for ever, and not after `cut_off` says so. Another thread, on
-/// which tasks run, does the lookups.
+/// which tasks run, learns the answers; where it is held up, this thread goes on all the same.
 ///
 /// # Errors
 ///
-/// When the system lets this thread not wait.
+/// When the system does not let this thread wait.
 pub(crate) fn wait_for(
+    housekeeping: &Housekeeping,
+    upstreams: &Arc<Upstreams>,
+    hosts: &BTreeSet<String>,
+    cut_off: Option<&mut dyn CutOff>,
+) -> io::Result<()> {
+    wait_until(Instant::now() + FIRST_ANSWER, housekeeping, upstreams, hosts, cut_off)
+}
+
+fn wait_until(
+    deadline: Instant,
     housekeeping: &Housekeeping,
     upstreams: &Arc<Upstreams>,
     hosts: &BTreeSet<String>,
@@ -87,10 +97,11 @@ pub(crate) fn wait_for(
     let (upstreams, hosts) = (upstreams.clone(), hosts.clone());
     let task = housekeeping.run("a wait for names", async move || {
         let _end = &end;
-        let _ = timeout(FIRST_ANSWER, upstreams.first_answers(&hosts)).await;
+        upstreams.first_answers(&hosts).await;
     });
     let waited = loop {
-        if cut_off.as_deref_mut().is_some_and(CutOff::is_cut_off) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || cut_off.as_deref_mut().is_some_and(CutOff::is_cut_off) {
             break Ok(());
         }
         let event = cut_off.as_deref().map(CutOff::event);
@@ -98,7 +109,7 @@ pub(crate) fn wait_for(
         let mut events: Vec<_> = events
             .map(|event| PollFd::from_borrowed_fd(event, PollFlags::IN))
             .collect();
-        match poll(&mut events, None) {
+        match poll(&mut events, Timespec::try_from(left).ok().as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => break Err(error.into()),
         }
@@ -106,7 +117,7 @@ pub(crate) fn wait_for(
             break Ok(());
         }
     };
-    task.end();
+    task.end_later();
     waited
 }
 
@@ -131,7 +142,43 @@ const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
+
+    /// Cuts each wait off at once.
+    struct AtOnce(UnixStream);
+
+    impl CutOff for AtOnce {
+        fn event(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+
+        fn is_cut_off(&mut self) -> bool {
+            true
+        }
+    }
+
+    /// A reload holds the state of the server meanwhile.
+    #[test]
+    fn a_wait_ends_in_time_and_when_it_is_cut_off_also_where_the_other_thread_is_held_up() {
+        let housekeeping = Housekeeping::start().unwrap();
+        let (release, released) = mpsc::channel::<()>();
+        let (hold, held) = mpsc::channel();
+        housekeeping.run("holds the thread up", async move || {
+            hold.send(()).unwrap();
+            let _ = released.recv();
+        });
+        held.recv().unwrap();
+        let upstreams = Arc::default();
+        let hosts = BTreeSet::from(["a.test".to_owned()]);
+        let soon = Instant::now() + Duration::from_millis(1);
+        wait_until(soon, &housekeeping, &upstreams, &hosts, None).unwrap();
+        assert!(Instant::now() >= soon);
+        let mut cut_off = AtOnce(UnixStream::pair().unwrap().0);
+        wait_for(&housekeeping, &upstreams, &hosts, Some(&mut cut_off)).unwrap();
+        drop(release);
+    }
 
     /// So that a reload is tried again by itself.
     #[test]

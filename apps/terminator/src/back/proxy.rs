@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_common_name_is_told_whole_or_not_at_all() {
+    fn a_common_name_is_sent_whole_or_not_at_all() {
         let (longest, longer) = ("n".repeat(256), "n".repeat(257));
         let mut facts = facts("192.0.2.1:1", "192.0.2.2:2");
         facts.certificate = Some(Some(&longest));

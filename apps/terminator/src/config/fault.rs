@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shortages_are_told_from_what_is_wrong_with_a_file() {
+    fn shortages_are_known_from_what_is_wrong_with_a_file() {
         let is_short = |code: Errno| is_shortage(&code.into());
         for short in [Errno::NOMEM, Errno::MFILE, Errno::NFILE] {
             assert!(is_short(short) && is_passing(&short.into()), "{short:?}");

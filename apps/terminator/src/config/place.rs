@@ -33,7 +33,7 @@ pub(super) fn line_of_key(text: &str, key: &str) -> Option<usize> {
     offset.map(|offset| line_at(text, offset))
 }
 
-/// The key whose value contains `span`.
+/// The key whose value contains `span`; `None` also of a key without a character.
 pub(super) fn key_at(text: &str, span: &Range<usize>) -> Option<String> {
     fn path_to(value: &DeValue<'_>, span: &Range<usize>) -> Option<String> {
         // A `[table]`'s own span is its header only, so its members are looked at as well.
@@ -57,5 +57,6 @@ pub(super) fn key_at(text: &str, span: &Range<usize>) -> Option<String> {
     }
     let document = DeTable::parse(text).ok()?;
     let path = path_to(&DeValue::Table(document.into_inner()), span)?;
-    Some(path[1..].to_owned())
+    let key = &path[1..];
+    (!key.is_empty()).then(|| key.to_owned())
 }

@@ -179,7 +179,13 @@ fn a_text_in_another_encoding_is_read_or_named() {
 }
 
 #[test]
-fn one_pair_of_brackets_too_few_is_told() {
+fn an_empty_key_leaves_the_place_at_its_line() {
+    let message = error(&format!("\"\" = 1\n{GOOD}"));
+    assert!(message.starts_with("w.toml:1: unknown field"), "{message}");
+}
+
+#[test]
+fn one_pair_of_brackets_too_few_is_named() {
     for (right, wrong, name) in [
         ("[[listener]]", "[listener]", "listener"),
         (
@@ -313,14 +319,14 @@ fn networks_are_read_and_their_mistakes_are_named() {
 
 #[test]
 fn the_proxy_header_to_the_backend_has_a_version() {
-    let told = |line: &str| {
+    let named = |line: &str| {
         let text = GOOD.replace("backend =", &format!("{line}\nbackend ="));
         let document = Document::parse(Path::new("w.toml"), text).unwrap();
         document.config().listeners[0].proxy_protocol_to
     };
-    assert_eq!(told(""), None);
-    assert_eq!(told("proxy_protocol_to = \"v1\""), Some(ProxyVersion::V1));
-    assert_eq!(told("proxy_protocol_to = \"v2\""), Some(ProxyVersion::V2));
+    assert_eq!(named(""), None);
+    assert_eq!(named("proxy_protocol_to = \"v1\""), Some(ProxyVersion::V1));
+    assert_eq!(named("proxy_protocol_to = \"v2\""), Some(ProxyVersion::V2));
     let message = error(&GOOD.replace("backend =", "proxy_protocol_to = \"v3\"\nbackend ="));
     assert!(message.contains("write v1, v2 or v2-records"), "{message}");
 }

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_that_are_not_valid_are_told() {
+    fn certificates_that_are_not_valid_are_reported() {
         const DAY: i64 = 24 * 60 * 60;
         let facts = Facts {
             not_before: 100 * DAY,

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_cannot_be_read_at_the_moment_is_told_from_a_bad_one() {
+    fn a_file_that_cannot_be_read_at_the_moment_is_no_bad_one() {
         let directory = tempfile::TempDir::new().unwrap();
         let path = |name: &str| directory.path().join(name);
         std::fs::write(path("empty"), "").unwrap();

@@ -1,7 +1,6 @@
 //! The plain HTTP address for Prometheus and health checks: `/metrics` and `/healthz`.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::config::{Config, Fault};
 use crate::front::sockets::bind_fault;
@@ -30,14 +29,10 @@ pub(crate) fn bind_for(config: &Config) -> Result<Option<TcpListener>, Fault> {
     bound.transpose()
 }
 
-/// Answers those who ask. Ends only if the socket cannot be watched.
+/// Answers those who ask.
 pub(crate) async fn serve(socket: &TcpListener, shared: &Arc<Shared>) {
-    let Err(error) = try_serve(socket, shared).await;
-    tracing::error!(%error, "metrics are not served");
-}
-
-async fn try_serve(socket: &TcpListener, shared: &Arc<Shared>) -> io::Result<Infallible> {
-    let socket = tokio::net::TcpListener::from_std(socket.try_clone()?)?;
+    let watch = || tokio::net::TcpListener::from_std(socket.try_clone()?);
+    let socket = until_watched(watch).await;
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(shared.clone())));
     let registry = Arc::new(registry);
@@ -48,7 +43,7 @@ async fn try_serve(socket: &TcpListener, shared: &Arc<Shared>) -> io::Result<Inf
             accepted = socket.accept() => match accepted {
                 Ok((client, _)) => asking.enter(client),
                 // Out of descriptors: the workers log that already.
-                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                Err(_) => sleep(ACCEPT_PAUSE).await,
             },
             Some((client, request)) = asking.next() => {
                 let Ok(place) = answers.clone().try_acquire_owned() else {
@@ -61,6 +56,25 @@ async fn try_serve(socket: &TcpListener, shared: &Arc<Shared>) -> io::Result<Inf
                 });
             }
         }
+    }
+}
+
+/// Has the socket watched, again and again until that succeeds: descriptors or memory may lack for a time.
+async fn until_watched<T>(mut watch: impl FnMut() -> io::Result<T>) -> T {
+    let mut has_failed = false;
+    loop {
+        match watch() {
+            Ok(watched) => {
+                if has_failed {
+                    tracing::info!("metrics are served");
+                }
+                return watched;
+            }
+            Err(error) if !has_failed => tracing::error!(%error, "metrics are not served yet; this is tried again"),
+            Err(_) => {}
+        }
+        has_failed = true;
+        sleep(WATCH_PAUSE).await;
     }
 }
 
@@ -207,10 +221,29 @@ const ASKING: Duration = Duration::from_secs(2);
 const MOST_ANSWERS: usize = 64;
 const ANSWERING: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Between two attempts to have the socket watched.
+const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use rustix::io::Errno;
+
     use super::*;
+
+    #[test]
+    fn a_lack_of_descriptors_at_the_begin_does_not_last() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let mut answers = [Err(Errno::MFILE), Err(Errno::NFILE), Ok("watched")].into_iter();
+        runtime.block_on(async {
+            let start = tokio::time::Instant::now();
+            let watched = until_watched(|| answers.next().unwrap().map_err(io::Error::from)).await;
+            assert_eq!((watched, start.elapsed()), ("watched", 2 * WATCH_PAUSE));
+        });
+    }
 
     #[test]
     fn requests_are_read_in_any_pieces() {

@@ -56,17 +56,17 @@ mod tests {
     #[test]
     fn one_message_is_logged_in_an_interval_with_the_number_of_those_left_out() {
         let limiter = LogLimiter::default();
-        let told: Vec<_> = [0, 1, 999, 1000, 1500, 9000, 10_000]
+        let left_out: Vec<_> = [0, 1, 999, 1000, 1500, 9000, 10_000]
             .into_iter()
             .map(|now| limiter.may_log_at(now))
             .collect();
         let expected = [Some(0), None, None, Some(2), None, Some(1), Some(0)];
-        assert_eq!(told, expected);
+        assert_eq!(left_out, expected);
     }
 
-    /// Two threads have the same to tell.
+    /// Two threads have the same to log.
     #[test]
-    fn model_one_thread_tells_it_and_the_other_is_counted() {
+    fn model_one_thread_logs_it_and_the_other_is_counted() {
         loom::model(|| {
             let shared = Arc::new((ModelU64::new(0), ModelU64::new(0)));
             let other = shared.clone();
@@ -74,8 +74,8 @@ mod tests {
             let mine = may_log(&shared.0, &shared.1, 5);
             let theirs = thread.join().unwrap();
             assert!(mine.is_some() ^ theirs.is_some(), "one of two");
-            let told = mine.or(theirs).unwrap();
-            assert_eq!(told + shared.1.now(), 1, "none is forgotten");
+            let left_out = mine.or(theirs).unwrap();
+            assert_eq!(left_out + shared.1.now(), 1, "none is forgotten");
         });
     }
 }
