@@ -26,7 +26,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 
@@ -68,6 +68,8 @@ struct Handshake {
     state: Cell<State>,
     /// Generation of the socket's descriptor, which tells apart files that had its number.
     file: Cell<u32>,
+    /// The socket itself.
+    inode: Cell<Inode>,
     /// True if the last call was told to try again.
     is_told: Cell<bool>,
     /// Number of times that the server has asked since the last wait of this thread, and the number of that wait.
@@ -105,9 +107,20 @@ impl Handshake {
         self.process.get() == std::process::id()
     }
 
+    /// Its socket. Another generation of the descriptor need not be another file: the kernel has removed it from an epoll
+    /// instance unseen, or a thread has closed descriptors of its own table. Without the new generation no wait could tell
+    /// of the socket any more.
     fn socket(&self) -> Socket {
+        let fd = self.fd;
+        if registrations::file(fd) != Some(self.file.get())
+            && let Some(file) = registrations::hold(fd)
+            && inode(fd) == Some(self.inode.get())
+        {
+            // A `close` after this look changes the generation again.
+            self.file.set(file);
+        }
         Socket {
-            fd: self.fd,
+            fd,
             file: self.file.get(),
         }
     }
@@ -317,6 +330,7 @@ fn start(handshake: &Handshake, step: Step) -> Option<()> {
         return None;
     }
     handshake.file.set(registrations::hold(handshake.fd)?);
+    handshake.inode.set(inode(handshake.fd)?);
     let way = match handshake.way() {
         _ if connections::were_moved() => Way::Moved,
         // It looks at descriptors: not in threads of which none shares.
@@ -808,6 +822,16 @@ fn is_nonblocking(fd: c_int) -> bool {
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
+/// A file, whatever numbers it has: its file system's number, and its own there.
+type Inode = (libc::dev_t, libc::ino_t);
+
+fn inode(fd: c_int) -> Option<Inode> {
+    let mut found = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the call fills in the place if it succeeds.
+    let found = unsafe { (libc::fstat(fd, found.as_mut_ptr()) == 0).then(|| found.assume_init()) }?;
+    Some((found.st_dev, found.st_ino))
+}
+
 /// Takes notice of a server's handshake that can be suspended.
 fn begin(ssl: Ssl, fd: c_int) -> Option<*const Handshake> {
     let number = LAST.fetch_add(1, Relaxed) + 1;
@@ -825,6 +849,7 @@ fn begin(ssl: Ssl, fd: c_int) -> Option<*const Handshake> {
         yielder: Cell::new(ptr::null()),
         state: Cell::new(State::Idle),
         file: Cell::new(0),
+        inode: Cell::new((0, 0)),
         is_told: Cell::new(false),
         asked: Cell::new((0, 0)),
         is_cancelled: Cell::new(false),

@@ -845,6 +845,47 @@ static void number_used_again(void)
     }
 }
 
+/* The socket is registered anew in the middle, and its removal before that was not seen: the socket is open. */
+static void removed_unseen(void)
+{
+    int way;
+
+    for (way = 0; way < 2; way++) {
+        int epoll = new_epoll(), same = dup(epoll);
+        struct connection *c = connect_one(epoll);
+
+        call_once(c);
+        if (way == 0)
+            CHECK(epoll_ctl(same, EPOLL_CTL_DEL, c->ends[0], NULL) == 0);
+        else
+            CHECK(syscall(SYS_epoll_ctl, epoll, EPOLL_CTL_DEL, c->ends[0], NULL) == 0);
+        watch(c, epoll, EPOLL_CTL_ADD, EPOLLIN);
+        complete(c);
+        drop_all(c);
+        close(epoll);
+        close(same);
+    }
+}
+
+static void *close_own_table(void *unused)
+{
+    (void)unused;
+    CHECK(close_range(3, ~0U, CLOSE_RANGE_UNSHARE) == 0);
+    return NULL;
+}
+
+/* A thread gets a table of descriptors of its own, and closes all that are in it: those of other threads stay open. */
+static void closed_in_another_table(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    pthread_t thread;
+
+    call_once(c);
+    CHECK(pthread_create(&thread, NULL, close_own_table, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    complete(c);
+    drop_all(c);
+}
+
 static void close_everything(void)
 {
     int i;
@@ -2319,6 +2360,8 @@ static const struct use {
     USE(close_before_free, 1),
     USE(replaced_by_dup2, 1),
     USE(number_used_again, 1),
+    USE(removed_unseen, 1),
+    USE(closed_in_another_table, 1),
     USE(close_everything, 1),
     USE(fork_and_free, 1),
     USE(fork_and_serve, 1),
