@@ -393,17 +393,21 @@ fn go_on_by_itself(handshake: &Handshake) {
     if let Some(result) = resume(handshake, true) {
         // SAFETY: this thread's queue of errors, and a connection on which a call has just returned.
         let (error, waits_for) = unsafe { (originals::err_peek_last_error(), waits_for(ssl)) };
-        if connections::end(ssl) {
+        let is_kept = result == 1 || waits_for != Some(READING);
+        let is_abandoned = match is_kept {
+            true => connections::returned(ssl),
+            false => connections::end(ssl),
+        };
+        if is_abandoned {
             forget(ssl);
             // SAFETY: all other owners have freed it meanwhile.
             unsafe { originals::ssl_free(ssl) };
-        } else if result == 1 || waits_for != Some(READING) {
+        } else if is_kept {
             let has_failed = result != 1 && waits_for.is_none() && error != older;
             let error = if has_failed { error } else { 0 };
             handshake.returned.set((result, error));
             handshake.tellings.set(TELLINGS);
             handshake.set_state(State::Returned);
-            connections::returned(ssl, handshake.number);
             with_ready(|ready| ready.push_back(ssl.addr()));
         }
     }
@@ -612,9 +616,9 @@ pub(crate) fn has_ended(ssl: Ssl) {
     }
 }
 
-/// Returns whether this thread has handshakes that have not ended.
+/// Returns whether this thread has handshakes that have not ended, or may have some: its table is in use, or gone.
 pub(crate) fn are_under_way() -> bool {
-    LAST.load(Relaxed) > 0 && with_table(|table| !table.is_empty()).unwrap_or(false)
+    LAST.load(Relaxed) > 0 && with_table(|table| !table.is_empty()).unwrap_or(true)
 }
 
 /// Whether a wait of this thread has anything to do.
@@ -1192,7 +1196,8 @@ impl Drop for Table {
                 std::mem::forget(handshake);
                 continue;
             }
-            connections::taken(handshake.ssl, handshake.number);
+            let number = handshake.number;
+            connections::taken(handshake.ssl, number);
             let ended = handshake.is_left().then(|| guarded(|| cancel(&handshake)));
             handshake.set_state(State::Idle);
             match ended {
@@ -1201,9 +1206,14 @@ impl Drop for Table {
                     originals::ssl_free(handshake.ssl);
                 },
                 // What is on its stack still points to it.
-                Some(None) => std::mem::forget(handshake),
+                Some(None) => {
+                    std::mem::forget(handshake);
+                    continue;
+                }
                 _ => {}
             }
+            // Its call has ended: it is not lost any more from here on.
+            connections::is_dropped(number);
         }
     }
 }
