@@ -108,7 +108,11 @@ macro_rules! stand_ins {
                 }
                 )?
                 $(let _apart = (_needs != Needs::Nothing).then(|| handshakes::apart($ssl));)?
-                if HAS_PLAIN_CALLS && let Some(found) = originals::found::$original.get() {
+                if HAS_PLAIN_CALLS
+                    && let Some(found) = originals::found::$original.get()
+                    // A store would have other CPUs fetch it anew.
+                    && ORIGINAL.load(Relaxed) != found.as_ptr()
+                {
                     ORIGINAL.store(found.as_ptr(), Relaxed);
                 }
                 // SAFETY: the caller's promise.
@@ -790,7 +794,9 @@ unsafe fn wait<W: Watch>(watch: impl Fn() -> Option<W>, can_last: bool, look: im
     let passes = table::passes()?;
     let are_left = handshakes::are_left();
     let frame = match are_left {
-        // SAFETY: this is inlined into a stand-in.
+        // SAFETY: this is inlined into the whole call of a stand-in, which has not returned. Its caller is the program,
+        // because the stand-in jumps there in an optimized build. In another one it is the stand-in, and a call that was
+        // seen is known by its depth alone.
         true => unsafe { signals::end_of_frame(Place::here()) }?,
         false => 0,
     };

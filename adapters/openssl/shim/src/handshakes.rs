@@ -16,9 +16,10 @@
 //! 4. A handshake has a number, which is also a value of its connection in OpenSSL ([`freed`]). A connection
 //!    that OpenSSL has freed without asking us is not touched again: its call stays where it was left.
 //!
-//! No handshake stays suspended while its thread sleeps, unless it sleeps in a callback. Before it does, each goes on that the server does not know
-//! to ask for ([`go_on_unasked`]): it was told and did not ask, it waits elsewhere, or it has given the connection to
-//! another thread. If the call ends then, the server's next call gets what it has returned.
+//! Before a thread sleeps, each of its handshakes goes on that the server does not know to ask for ([`go_on_unasked`]): it
+//! was told and did not ask, it waits elsewhere, or it has given the connection to another thread. If the call ends then,
+//! the server's next call gets what it has returned. Three kinds stay suspended: those of a thread that sleeps in a
+//! callback, those whose socket is closed, and those that began in a parent process.
 //!
 //! A server may call at the end of its threads, when thread-locals are gone: then nothing is known here,
 //! and the originals do what is left.
