@@ -23,6 +23,7 @@ use crate::handshakes::{self, Needs, Step};
 use crate::imports;
 use crate::originals::{self, InfoCallback, Ssl};
 use crate::registrations;
+use crate::runtimes;
 use crate::signals::{self, Place};
 use crate::table;
 use crate::waits::{self, InInstance, Polled, SELECTABLE, Selected, Watch};
@@ -748,13 +749,14 @@ const fn is_given(_: &str) -> bool {
     true
 }
 
-/// The functions of the C library are looked up while this library is loaded.
+/// What is needed where nothing may be looked up is looked up while this library is loaded.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = look_up;
 
 extern "C" fn look_up() {
     guarded(originals::look_up);
+    guarded(runtimes::look_up);
 }
 
 /// Begins a signature and drops it. What the provider has prepared for it stays with the key.

@@ -277,11 +277,16 @@ fn change_known<R>(ssl: Ssl, change: impl FnOnce(&mut Known) -> R) -> Option<R> 
     with_all(|all| (all.known.contains_key(&ssl.addr())).then(|| all.change(ssl, change)))
 }
 
-/// Nothing else is locked in `work`.
+/// Nothing else of this library's is locked in `work`.
 fn with_all<R>(work: impl FnOnce(&mut All) -> R) -> R {
     // Dropped after the lock.
     let _busy = Busy::begin();
     work(&mut lock())
+}
+
+/// Does work that takes a lock of the C library's which a fork leaves as it is: no thread forks meanwhile.
+pub(crate) fn apart_from_forks<R>(work: impl FnOnce() -> R) -> R {
+    with_all(|_| work())
 }
 
 #[cfg(test)]

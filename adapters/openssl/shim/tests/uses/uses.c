@@ -2290,6 +2290,24 @@ static void becomes_a_daemon(void)
     drop_all(c);
 }
 
+/* The runtime of a language is loaded after the first handshakes: later ones are OpenSSL's. */
+static void runtime_comes_later(void)
+{
+    int epoll = new_epoll(), before;
+    struct connection *c = connect_one(epoll);
+
+    complete(c);
+    drop_all(c);
+    dlerror();
+    CHECK(dlopen("./libguile-0.so", RTLD_NOW) != NULL);
+    before = suspensions;
+    c = connect_one(epoll);
+    complete(c);
+    drop_all(c);
+    CHECK(suspensions == before);
+    printf("message: %s\n", dlerror() == NULL ? "none" : "one");
+}
+
 /* The child of a fork waits, and says nothing to the parent's client. */
 static void child_sleeps(void)
 {
@@ -2419,6 +2437,7 @@ static const struct use {
     USE(shared_instance, 0),
     USE(becomes_a_daemon, 1),
     USE(child_sleeps, 1),
+    USE(runtime_comes_later, 1),
     USE(odd_numbers, 0),
     USE(handler_waits, 1),
     USE(handlers_wait_anywhere, 1),
@@ -2443,6 +2462,7 @@ enum {
     WAY_SHARED = 1 << 8,
     WAY_ONE = 1 << 9,
     WAY_MOVED = 1 << 11,
+    WAY_RUNTIME = 1 << 12,
 };
 
 static const struct told {
@@ -2455,6 +2475,7 @@ static const struct told {
     { "memory", WAY_NO_SOCKET },
     { "buffer", WAY_NO_SOCKET },
     { "served_by_other_threads", WAY_MOVED },
+    { "runtime_comes_later", WAY_EPOLL | WAY_RUNTIME },
     { "loops", WAY_EPOLL | WAY_POLL | WAY_SELECT },
     { "alone_in_poll", WAY_ONE },
     { "shared_instance", WAY_SHARED },
