@@ -23,6 +23,7 @@ use crate::handshakes::{self, Needs, Step};
 use crate::imports;
 use crate::originals::{self, InfoCallback, Ssl};
 use crate::registrations;
+use crate::runtimes;
 use crate::signals::{self, Place};
 use crate::table;
 use crate::waits::{self, InInstance, Polled, SELECTABLE, Selected, Watch};
@@ -108,7 +109,11 @@ macro_rules! stand_ins {
                 }
                 )?
                 $(let _apart = (_needs != Needs::Nothing).then(|| handshakes::apart($ssl));)?
-                if HAS_PLAIN_CALLS && let Some(found) = originals::found::$original.get() {
+                if HAS_PLAIN_CALLS
+                    && let Some(found) = originals::found::$original.get()
+                    // A store would have other CPUs fetch it anew.
+                    && ORIGINAL.load(Relaxed) != found.as_ptr()
+                {
                     ORIGINAL.store(found.as_ptr(), Relaxed);
                 }
                 // SAFETY: the caller's promise.
@@ -744,13 +749,14 @@ const fn is_given(_: &str) -> bool {
     true
 }
 
-/// The functions of the C library are looked up while this library is loaded.
+/// What is needed where nothing may be looked up is looked up while this library is loaded.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = look_up;
 
 extern "C" fn look_up() {
     guarded(originals::look_up);
+    guarded(runtimes::look_up);
 }
 
 /// Begins a signature and drops it. What the provider has prepared for it stays with the key.
@@ -790,7 +796,9 @@ unsafe fn wait<W: Watch>(watch: impl Fn() -> Option<W>, can_last: bool, look: im
     let passes = table::passes()?;
     let are_left = handshakes::are_left();
     let frame = match are_left {
-        // SAFETY: this is inlined into a stand-in.
+        // SAFETY: this is inlined into the whole call of a stand-in, which has not returned. Its caller is the program,
+        // because the stand-in jumps there in an optimized build. In another one it is the stand-in, and a call that was
+        // seen is known by its depth alone.
         true => unsafe { signals::end_of_frame(Place::here()) }?,
         false => 0,
     };

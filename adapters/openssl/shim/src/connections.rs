@@ -8,6 +8,7 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -45,43 +46,53 @@ pub(crate) fn begin(ssl: Ssl, handshake: usize) {
     });
 }
 
-/// The call has returned. Whether the connection was abandoned meanwhile: then the caller frees it.
-pub(crate) fn end(ssl: Ssl) -> bool {
-    change(ssl, |known| {
-        known.handshake = 0;
-        std::mem::take(&mut known.call)
-    }) == Call::Abandoned
+impl Known {
+    fn end(&mut self) -> Call {
+        self.handshake = 0;
+        std::mem::take(&mut self.call)
+    }
 }
 
-/// The call has returned what the server did not ask for.
-pub(crate) fn returned(ssl: Ssl, handshake: usize) {
+/// The call has returned. Whether the connection was abandoned meanwhile: then the caller frees it.
+pub(crate) fn end(ssl: Ssl) -> bool {
+    change(ssl, Known::end) == Call::Abandoned
+}
+
+/// The call has returned what the server did not ask for, and its result is kept. True if the connection was abandoned
+/// meanwhile: then the caller frees it, and nothing is kept.
+pub(crate) fn returned(ssl: Ssl) -> bool {
     change(ssl, |known| {
-        known.call = Call::Returned;
-        known.handshake = handshake;
-    });
+        let is_abandoned = known.call == Call::Abandoned;
+        match is_abandoned {
+            true => _ = known.end(),
+            false => known.call = Call::Returned,
+        }
+        is_abandoned
+    })
 }
 
 /// The server has what the call had returned, or never gets it.
 pub(crate) fn taken(ssl: Ssl, handshake: usize) {
-    let is_it = |known: Known| known.call == Call::Returned && known.handshake == handshake;
-    if look(ssl).is_some_and(is_it) {
-        end(ssl);
-    }
+    change_known(ssl, |known| {
+        if known.call == Call::Returned && known.handshake == handshake {
+            known.end();
+        }
+    });
 }
 
 /// OpenSSL frees a connection of which we were not asked: a call of this handshake's never goes on. Its thread drops the
 /// handshake, unless no thread has it.
 pub(crate) fn is_freed(ssl: Ssl, handshake: usize) {
-    let is_it = |known: &Known| known.call != Call::None && known.handshake == handshake;
-    if let Some(known) = look(ssl).filter(is_it) {
-        end(ssl);
-        if known.call != Call::Orphaned {
-            with_all(|all| {
-                all.lost.push(handshake);
-                all.show();
-            });
-        }
+    if COUNT.load(Relaxed) == 0 {
+        return;
     }
+    with_all(|all| {
+        let is_it = |known: &Known| known.call != Call::None && known.handshake == handshake;
+        if all.known.get(&ssl.addr()).is_some_and(is_it) && all.change(ssl, Known::end) != Call::Orphaned {
+            all.lost.push(handshake);
+            all.show();
+        }
+    });
 }
 
 /// Returns whether any connection was freed so. Few programs manage that.
@@ -112,14 +123,22 @@ pub(crate) fn is_under_way(ssl: Ssl) -> bool {
     look(ssl).is_some_and(is_it)
 }
 
-/// This is the child of a fork: calls of handshakes that are not this thread's never go on.
+/// This is the child of a fork: calls of handshakes that are not this thread's never go on, what they have returned is
+/// never asked for, and no thread drops those that are lost.
 pub(crate) fn forked(is_own: impl Fn(usize) -> bool) {
     with_all(|all| {
-        for known in all.known.values_mut() {
-            if known.call == Call::UnderWay && !is_own(known.handshake) {
-                known.call = Call::Orphaned;
-            }
+        let others: Vec<_> = (all.known.iter())
+            .filter(|(_, known)| known.call != Call::None && !is_own(known.handshake))
+            .map(|(address, _)| *address)
+            .collect();
+        for address in others {
+            all.change(ptr::without_provenance_mut(address), |known| match known.call {
+                Call::Returned => _ = known.end(),
+                _ => known.call = Call::Orphaned,
+            });
         }
+        all.lost.retain(|lost| is_own(*lost));
+        all.show();
     });
 }
 
@@ -165,26 +184,24 @@ pub(crate) fn refer(ssl: Ssl) {
 
 /// The program gives a reference back. Whether others remain.
 pub(crate) fn release(ssl: Ssl) -> bool {
-    look(ssl).is_some()
-        && change(ssl, |known| {
-            let remain = known.more > 0;
-            known.more = known.more.saturating_sub(1);
-            remain
-        })
+    let release = |known: &mut Known| {
+        let remain = known.more > 0;
+        known.more = known.more.saturating_sub(1);
+        remain
+    };
+    change_known(ssl, release) == Some(true)
 }
 
 /// A new connection has this address: what is known is of one that went away unseen.
 pub(crate) fn forget(ssl: Ssl) {
-    if look(ssl).is_some() {
-        change(ssl, |known| *known = Known::default());
-    }
+    change_known(ssl, |known| *known = Known::default());
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct All {
     /// By the address of the connection.
     known: HashMap<usize, Known>,
-    /// Connections of which more is known than their references.
+    /// Connections with a call that is under way, or has ended unasked.
     calls: usize,
     /// Handshakes whose connections are gone.
     lost: Vec<usize>,
@@ -192,6 +209,19 @@ pub(crate) struct All {
 }
 
 impl All {
+    fn change<R>(&mut self, ssl: Ssl, change: impl FnOnce(&mut Known) -> R) -> R {
+        let known = self.known.entry(ssl.addr()).or_default();
+        let had_a_call = known.call != Call::None;
+        let result = change(known);
+        let has_a_call = known.call != Call::None;
+        if *known == Known::default() {
+            self.known.remove(&ssl.addr());
+        }
+        self.calls = self.calls + usize::from(has_a_call) - usize::from(had_a_call);
+        self.show();
+        result
+    }
+
     /// Shows to all threads what they look at without the lock.
     fn show(&self) {
         COUNT.store(self.known.len(), Relaxed);
@@ -211,7 +241,7 @@ pub(crate) fn lock() -> Locked {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns whether a call of any connection's is under way, or has ended unasked. A program that moves a connection
+/// Returns whether a call of any connection is under way, or has ended unasked. A program that moves a connection
 /// passes it from thread to thread in some order, in which this comes, too.
 pub(crate) fn are_under_way() -> bool {
     CALLS.load(Relaxed) > 0
@@ -223,7 +253,7 @@ pub(crate) fn are_left() -> bool {
     LEFT.load(Relaxed) > 0
 }
 
-/// Returns whether a call of this connection's is under way, or has ended unasked.
+/// Returns whether a call of this connection is under way, or has ended unasked.
 pub(crate) fn has_a_call(ssl: Ssl) -> bool {
     are_under_way() && look(ssl).is_some_and(|known| known.call != Call::None)
 }
@@ -236,25 +266,27 @@ fn look(ssl: Ssl) -> Option<Known> {
 }
 
 fn change<R>(ssl: Ssl, change: impl FnOnce(&mut Known) -> R) -> R {
-    with_all(|all| {
-        let known = all.known.entry(ssl.addr()).or_default();
-        let had_a_call = known.call != Call::None;
-        let result = change(known);
-        let has_a_call = known.call != Call::None;
-        if *known == Known::default() {
-            all.known.remove(&ssl.addr());
-        }
-        all.calls = all.calls + usize::from(has_a_call) - usize::from(had_a_call);
-        all.show();
-        result
-    })
+    with_all(|all| all.change(ssl, change))
 }
 
-/// Nothing else is locked in `work`.
+/// As [`change`], of a connection of which anything is known.
+fn change_known<R>(ssl: Ssl, change: impl FnOnce(&mut Known) -> R) -> Option<R> {
+    if COUNT.load(Relaxed) == 0 {
+        return None;
+    }
+    with_all(|all| (all.known.contains_key(&ssl.addr())).then(|| all.change(ssl, change)))
+}
+
+/// Nothing else of this library's is locked in `work`.
 fn with_all<R>(work: impl FnOnce(&mut All) -> R) -> R {
     // Dropped after the lock.
     let _busy = Busy::begin();
     work(&mut lock())
+}
+
+/// Does work that takes a lock of the C library's which a fork leaves as it is: no thread forks meanwhile.
+pub(crate) fn apart_from_forks<R>(work: impl FnOnce() -> R) -> R {
+    with_all(|_| work())
 }
 
 #[cfg(test)]
@@ -289,7 +321,7 @@ thread_local! {
 static LOST: AtomicUsize = AtomicUsize::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static CALLS: AtomicUsize = AtomicUsize::new(0);
-/// Sum of both that a wait looks at.
+/// Calls under way or ended unasked, and handshakes whose connections are gone.
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 static ABANDONED: AtomicUsize = AtomicUsize::new(0);
 static MOVED: AtomicBool = AtomicBool::new(false);
@@ -297,7 +329,6 @@ static MOVED: AtomicBool = AtomicBool::new(false);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ptr;
 
     fn ssl(address: usize) -> Ssl {
         ptr::without_provenance_mut(address)
@@ -323,6 +354,8 @@ mod tests {
         assert!(elsewhere(|| abandon(ssl(0x3000))));
         assert!(is_abandoned(ssl(0x3000)) && is_under_way(ssl(0x3000)));
         assert!(end(ssl(0x3000)), "its caller frees it");
+        begin(ssl(0x3000), 2);
+        assert!(abandon(ssl(0x3000)) && returned(ssl(0x3000)), "nothing is kept for it");
         assert!(!is_abandoned(ssl(0x3000)) && !end(ssl(0x3000)));
     }
 
@@ -340,8 +373,7 @@ mod tests {
     #[test]
     fn a_connection_that_is_freed_before_its_result_is_taken_is_lost() {
         begin(ssl(0x6000), 87);
-        assert!(!end(ssl(0x6000)));
-        returned(ssl(0x6000), 87);
+        assert!(!returned(ssl(0x6000)));
         assert!(!is_under_way(ssl(0x6000)) && !abandon(ssl(0x6000)));
         assert!(elsewhere(|| {
             is_freed(ssl(0x6000), 87);
@@ -349,7 +381,8 @@ mod tests {
         }));
         is_dropped(87);
         assert!(!is_lost(87));
-        returned(ssl(0x6000), 88);
+        begin(ssl(0x6000), 88);
+        assert!(!returned(ssl(0x6000)));
         taken(ssl(0x6000), 87);
         taken(ssl(0x6000), 88);
         is_freed(ssl(0x6000), 88);
@@ -366,6 +399,34 @@ mod tests {
         is_freed(ssl(0x8000), 98);
         assert!(!is_under_way(ssl(0x8000)) && !is_lost(98), "no thread has it to drop");
         assert!(end(ssl(0x7000)));
+    }
+
+    #[test]
+    fn the_child_of_a_fork_keeps_nothing_that_no_thread_of_it_ends() {
+        let (returned_once, freed_once) = (ssl(0x9000), ssl(0xa000));
+        for (one, handshake) in [
+            (returned_once, 21),
+            (freed_once, 22),
+            (ssl(0xb000), 23),
+            (ssl(0xc000), 24),
+        ] {
+            refer(one);
+            begin(one, handshake);
+        }
+        assert!(!returned(returned_once) && abandon(freed_once));
+        for (one, handshake) in [(ssl(0xb000), 23), (ssl(0xc000), 24)] {
+            is_freed(one, handshake);
+        }
+        forked(|handshake| ![21, 22, 23].contains(&handshake));
+        assert!(
+            !has_a_call(returned_once) && release(returned_once),
+            "its references stay"
+        );
+        assert!(!is_abandoned(freed_once) && is_under_way(freed_once) && !abandon(freed_once));
+        assert!(!is_lost(23) && is_lost(24));
+        is_freed(freed_once, 22);
+        is_dropped(24);
+        assert!(!has_a_call(freed_once) && !is_lost(22));
     }
 
     #[test]

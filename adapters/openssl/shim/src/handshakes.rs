@@ -16,9 +16,10 @@
 //! 4. A handshake has a number, which is also a value of its connection in OpenSSL ([`freed`]). A connection
 //!    that OpenSSL has freed without asking us is not touched again: its call stays where it was left.
 //!
-//! No handshake stays suspended while its thread sleeps, unless it sleeps in a callback. Before it does, each goes on that the server does not know
-//! to ask for ([`go_on_unasked`]): it was told and did not ask, it waits elsewhere, or it has given the connection to
-//! another thread. If the call ends then, the server's next call gets what it has returned.
+//! Before a thread sleeps, each of its handshakes goes on that the server does not know to ask for ([`go_on_unasked`]): it
+//! was told and did not ask, it waits elsewhere, or it has given the connection to another thread. If the call ends then,
+//! the server's next call gets what it has returned. Three kinds stay suspended: those of a thread that sleeps in a
+//! callback, those whose socket is closed, and those that began in a parent process.
 //!
 //! A server may call at the end of its threads, when thread-locals are gone: then nothing is known here,
 //! and the originals do what is left.
@@ -26,7 +27,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 
@@ -68,6 +69,8 @@ struct Handshake {
     state: Cell<State>,
     /// Generation of the socket's descriptor, which tells apart files that had its number.
     file: Cell<u32>,
+    /// The socket itself.
+    inode: Cell<Inode>,
     /// True if the last call was told to try again.
     is_told: Cell<bool>,
     /// Number of times that the server has asked since the last wait of this thread, and the number of that wait.
@@ -105,9 +108,20 @@ impl Handshake {
         self.process.get() == std::process::id()
     }
 
+    /// Its socket. Another generation of the descriptor need not be another file: the kernel has removed it from an epoll
+    /// instance unseen, or a thread has closed descriptors of its own table. Without the new generation no wait could tell
+    /// of the socket any more.
     fn socket(&self) -> Socket {
+        let fd = self.fd;
+        if registrations::file(fd) != Some(self.file.get())
+            && let Some(file) = registrations::hold(fd)
+            && inode(fd) == Some(self.inode.get())
+        {
+            // A `close` after this look changes the generation again.
+            self.file.set(file);
+        }
         Socket {
-            fd: self.fd,
+            fd,
             file: self.file.get(),
         }
     }
@@ -317,6 +331,7 @@ fn start(handshake: &Handshake, step: Step) -> Option<()> {
         return None;
     }
     handshake.file.set(registrations::hold(handshake.fd)?);
+    handshake.inode.set(inode(handshake.fd)?);
     let way = match handshake.way() {
         _ if connections::were_moved() => Way::Moved,
         // It looks at descriptors: not in threads of which none shares.
@@ -379,17 +394,21 @@ fn go_on_by_itself(handshake: &Handshake) {
     if let Some(result) = resume(handshake, true) {
         // SAFETY: this thread's queue of errors, and a connection on which a call has just returned.
         let (error, waits_for) = unsafe { (originals::err_peek_last_error(), waits_for(ssl)) };
-        if connections::end(ssl) {
+        let is_kept = result == 1 || waits_for != Some(READING);
+        let is_abandoned = match is_kept {
+            true => connections::returned(ssl),
+            false => connections::end(ssl),
+        };
+        if is_abandoned {
             forget(ssl);
             // SAFETY: all other owners have freed it meanwhile.
             unsafe { originals::ssl_free(ssl) };
-        } else if result == 1 || waits_for != Some(READING) {
+        } else if is_kept {
             let has_failed = result != 1 && waits_for.is_none() && error != older;
             let error = if has_failed { error } else { 0 };
             handshake.returned.set((result, error));
             handshake.tellings.set(TELLINGS);
             handshake.set_state(State::Returned);
-            connections::returned(ssl, handshake.number);
             with_ready(|ready| ready.push_back(ssl.addr()));
         }
     }
@@ -598,9 +617,9 @@ pub(crate) fn has_ended(ssl: Ssl) {
     }
 }
 
-/// Returns whether this thread has handshakes that have not ended.
+/// Returns whether this thread has handshakes that have not ended, or may have some: its table is in use, or gone.
 pub(crate) fn are_under_way() -> bool {
-    LAST.load(Relaxed) > 0 && with_table(|table| !table.is_empty()).unwrap_or(false)
+    LAST.load(Relaxed) > 0 && with_table(|table| !table.is_empty()).unwrap_or(true)
 }
 
 /// Whether a wait of this thread has anything to do.
@@ -808,6 +827,16 @@ fn is_nonblocking(fd: c_int) -> bool {
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
+/// A file, whatever numbers it has: its file system's number, and its own there.
+type Inode = (libc::dev_t, libc::ino_t);
+
+fn inode(fd: c_int) -> Option<Inode> {
+    let mut found = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the call fills in the place if it succeeds.
+    let found = unsafe { (libc::fstat(fd, found.as_mut_ptr()) == 0).then(|| found.assume_init()) }?;
+    Some((found.st_dev, found.st_ino))
+}
+
 /// Takes notice of a server's handshake that can be suspended.
 fn begin(ssl: Ssl, fd: c_int) -> Option<*const Handshake> {
     let number = LAST.fetch_add(1, Relaxed) + 1;
@@ -825,6 +854,7 @@ fn begin(ssl: Ssl, fd: c_int) -> Option<*const Handshake> {
         yielder: Cell::new(ptr::null()),
         state: Cell::new(State::Idle),
         file: Cell::new(0),
+        inode: Cell::new((0, 0)),
         is_told: Cell::new(false),
         asked: Cell::new((0, 0)),
         is_cancelled: Cell::new(false),
@@ -1167,7 +1197,8 @@ impl Drop for Table {
                 std::mem::forget(handshake);
                 continue;
             }
-            connections::taken(handshake.ssl, handshake.number);
+            let number = handshake.number;
+            connections::taken(handshake.ssl, number);
             let ended = handshake.is_left().then(|| guarded(|| cancel(&handshake)));
             handshake.set_state(State::Idle);
             match ended {
@@ -1176,9 +1207,14 @@ impl Drop for Table {
                     originals::ssl_free(handshake.ssl);
                 },
                 // What is on its stack still points to it.
-                Some(None) => std::mem::forget(handshake),
+                Some(None) => {
+                    std::mem::forget(handshake);
+                    continue;
+                }
                 _ => {}
             }
+            // Its call has ended: it is not lost any more from here on.
+            connections::is_dropped(number);
         }
     }
 }

@@ -1,12 +1,14 @@
 //! The functions that the program would call without this library.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use std::ops::ControlFlow;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::{mem, ptr};
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval};
 
+use crate::boundary::guarded;
 use crate::handshakes::set_errno;
 
 /// A connection of OpenSSL (`SSL *`).
@@ -18,10 +20,44 @@ pub(crate) type InfoCallback = unsafe extern "C-unwind" fn(Ssl, c_int, c_int);
 /// Callback of OpenSSL for a value of ours when it frees a connection (`CRYPTO_get_ex_new_index(3)`).
 pub(crate) type FreeCallback = extern "C" fn(Ssl, *mut c_void, *mut c_void, c_int, c_long, *mut c_void);
 
-/// Returns whether the program, or a library whose symbols are everyone's, has a symbol.
+/// Returns whether the program, or a library whose symbols are everyone's, has a symbol. Waits for a library that another
+/// thread loads.
 pub(crate) fn is_there(symbol: &CStr) -> bool {
-    // SAFETY: a string of C.
-    !unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) }.is_null()
+    // SAFETY: a string of C. The message that it is not there is taken away: the program may ask for one of its own.
+    unsafe {
+        let is_there = !libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()).is_null();
+        if !is_there {
+            libc::dlerror();
+        }
+        is_there
+    }
+}
+
+/// Passes the name of each file that is loaded into the process, and how many were loaded so far. Waits for no
+/// constructor of a library, but `look` must load nothing.
+pub(crate) fn each_file<F: FnMut(u64, &CStr) -> ControlFlow<()>>(mut look: F) {
+    unsafe extern "C" fn one<F: FnMut(u64, &CStr) -> ControlFlow<()>>(
+        file: *mut libc::dl_phdr_info,
+        size: usize,
+        look: *mut c_void,
+    ) -> c_int {
+        guarded(|| {
+            if size < size_of::<libc::dl_phdr_info>() {
+                return ControlFlow::Break(());
+            }
+            // SAFETY: the C library passes a file with its name, of at least the size above, and what `each_file` has
+            // given it, which nothing else uses meanwhile.
+            unsafe {
+                let (file, look) = (&*file, &mut *look.cast::<F>());
+                let name = (!file.dlpi_name.is_null()).then(|| CStr::from_ptr(file.dlpi_name));
+                look(file.dlpi_adds, name.unwrap_or_default())
+            }
+        })
+        .is_none_or(|next| next.is_break())
+        .into()
+    }
+    // SAFETY: `one` gets what it expects, while this function runs.
+    unsafe { libc::dl_iterate_phdr(Some(one::<F>), (&raw mut look).cast()) };
 }
 
 /// Declares functions. Those of the C library are looked up while this library is loaded, because later they are called

@@ -255,7 +255,7 @@ pub(crate) fn is_plain_for_a_set(way: Way) -> bool {
     !connections::are_left() && NOTHING_KEPT.get() && POLLS.get() == Some(way)
 }
 
-/// Counts one more wait of this thread, if it has suspended handshakes.
+/// Counts one more wait of this thread. Waits in which nothing is to be done for handshakes are not counted.
 pub(crate) fn count() {
     COUNT.set(COUNT.get() + 1);
 }

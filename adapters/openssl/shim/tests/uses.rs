@@ -88,6 +88,10 @@ fn build(files: &Files) -> Option<PathBuf> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/uses/uses.c");
     let arguments = [more, &["-lssl", "-lcrypto", "-ldl"]].concat();
     compile_by(compiler, source, &program, &arguments)?;
+    // By its name alone it is a language's runtime.
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/uses/late.c");
+    let library = files.path("libguile-0.so");
+    compile_by(compiler, source, &library, &["-shared", "-fPIC"])?;
     Some(program)
 }
 

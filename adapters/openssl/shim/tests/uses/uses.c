@@ -845,6 +845,47 @@ static void number_used_again(void)
     }
 }
 
+/* The socket is registered anew in the middle, and its removal before that was not seen: the socket is open. */
+static void removed_unseen(void)
+{
+    int way;
+
+    for (way = 0; way < 2; way++) {
+        int epoll = new_epoll(), same = dup(epoll);
+        struct connection *c = connect_one(epoll);
+
+        call_once(c);
+        if (way == 0)
+            CHECK(epoll_ctl(same, EPOLL_CTL_DEL, c->ends[0], NULL) == 0);
+        else
+            CHECK(syscall(SYS_epoll_ctl, epoll, EPOLL_CTL_DEL, c->ends[0], NULL) == 0);
+        watch(c, epoll, EPOLL_CTL_ADD, EPOLLIN);
+        complete(c);
+        drop_all(c);
+        close(epoll);
+        close(same);
+    }
+}
+
+static void *close_own_table(void *unused)
+{
+    (void)unused;
+    CHECK(close_range(3, ~0U, CLOSE_RANGE_UNSHARE) == 0);
+    return NULL;
+}
+
+/* A thread gets a table of descriptors of its own, and closes all that are in it: those of other threads stay open. */
+static void closed_in_another_table(void)
+{
+    struct connection *c = connect_one(new_epoll());
+    pthread_t thread;
+
+    call_once(c);
+    CHECK(pthread_create(&thread, NULL, close_own_table, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    complete(c);
+    drop_all(c);
+}
+
 static void close_everything(void)
 {
     int i;
@@ -2138,7 +2179,7 @@ static void handed_over(void)
 
 static struct connection *shared[SHARED];
 static pthread_mutex_t shared_locks[SHARED];
-static int own_instances;
+static int own_instances, have_waited;
 
 static void step_shared(int i)
 {
@@ -2154,6 +2195,8 @@ static void *thread_juggles(void *at)
     unsigned random = epoll;
     struct epoll_event events[4];
 
+    CHECK(epoll_wait(epoll, events, 4, 1) == 0);
+    __atomic_fetch_add(&have_waited, 1, __ATOMIC_SEQ_CST);
     while (!__atomic_load_n(&stop, __ATOMIC_SEQ_CST)) {
         count = epoll_wait(epoll, events, 4, 1);
         for (i = 0; i < count; i++)
@@ -2185,6 +2228,9 @@ static void juggle(int own)
     stop = 0;
     for (i = 0; i < 4; i++)
         pthread_create(&threads[i], NULL, thread_juggles, &epoll[i]);
+    /* Otherwise the first thread may serve so many alone that its instance counts as its own. */
+    while (__atomic_load_n(&have_waited, __ATOMIC_SEQ_CST) < 4)
+        poll(NULL, 0, 1);
     for (turns = 0; turns < 2000 && done < SHARED; turns++) {
         poll(NULL, 0, 1);
         for (done = i = 0; i < SHARED; i++) {
@@ -2247,6 +2293,24 @@ static void becomes_a_daemon(void)
     printf("child: %d\n", ended_well(child));
     complete(c);
     drop_all(c);
+}
+
+/* The runtime of a language is loaded after the first handshakes: later ones are OpenSSL's. */
+static void runtime_comes_later(void)
+{
+    int epoll = new_epoll(), before;
+    struct connection *c = connect_one(epoll);
+
+    complete(c);
+    drop_all(c);
+    dlerror();
+    CHECK(dlopen("./libguile-0.so", RTLD_NOW) != NULL);
+    before = suspensions;
+    c = connect_one(epoll);
+    complete(c);
+    drop_all(c);
+    CHECK(suspensions == before);
+    printf("message: %s\n", dlerror() == NULL ? "none" : "one");
 }
 
 /* The child of a fork waits, and says nothing to the parent's client. */
@@ -2319,6 +2383,8 @@ static const struct use {
     USE(close_before_free, 1),
     USE(replaced_by_dup2, 1),
     USE(number_used_again, 1),
+    USE(removed_unseen, 1),
+    USE(closed_in_another_table, 1),
     USE(close_everything, 1),
     USE(fork_and_free, 1),
     USE(fork_and_serve, 1),
@@ -2376,6 +2442,7 @@ static const struct use {
     USE(shared_instance, 0),
     USE(becomes_a_daemon, 1),
     USE(child_sleeps, 1),
+    USE(runtime_comes_later, 1),
     USE(odd_numbers, 0),
     USE(handler_waits, 1),
     USE(handlers_wait_anywhere, 1),
@@ -2400,6 +2467,7 @@ enum {
     WAY_SHARED = 1 << 8,
     WAY_ONE = 1 << 9,
     WAY_MOVED = 1 << 11,
+    WAY_RUNTIME = 1 << 12,
 };
 
 static const struct told {
@@ -2412,6 +2480,7 @@ static const struct told {
     { "memory", WAY_NO_SOCKET },
     { "buffer", WAY_NO_SOCKET },
     { "served_by_other_threads", WAY_MOVED },
+    { "runtime_comes_later", WAY_EPOLL | WAY_RUNTIME },
     { "loops", WAY_EPOLL | WAY_POLL | WAY_SELECT },
     { "alone_in_poll", WAY_ONE },
     { "shared_instance", WAY_SHARED },
