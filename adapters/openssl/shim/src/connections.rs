@@ -59,15 +59,16 @@ pub(crate) fn end(ssl: Ssl) -> bool {
 }
 
 /// The call has returned what the server did not ask for, and its result is kept. True if the connection was abandoned
-/// meanwhile: then the caller frees it, and nothing is kept.
+/// meanwhile: then the caller frees it, and nothing is kept. Nor is anything of one that OpenSSL has freed meanwhile.
 pub(crate) fn returned(ssl: Ssl) -> bool {
     change(ssl, |known| {
-        let is_abandoned = known.call == Call::Abandoned;
-        match is_abandoned {
-            true => _ = known.end(),
-            false => known.call = Call::Returned,
+        let call = known.call;
+        match call {
+            Call::UnderWay => known.call = Call::Returned,
+            Call::Abandoned => _ = known.end(),
+            Call::None | Call::Returned | Call::Orphaned => {}
         }
-        is_abandoned
+        call == Call::Abandoned
     })
 }
 
@@ -366,6 +367,7 @@ mod tests {
         assert!(is_under_way(ssl(0x5000)) && !is_lost(77));
         is_freed(ssl(0x5000), 77);
         assert!(!is_under_way(ssl(0x5000)) && is_lost(77));
+        assert!(!returned(ssl(0x5000)) && !has_a_call(ssl(0x5000)), "no result is kept");
         is_freed(ssl(0x5000), 78);
         assert!(!is_lost(78), "its call had ended");
     }
