@@ -23,14 +23,8 @@ pub(crate) type FreeCallback = extern "C" fn(Ssl, *mut c_void, *mut c_void, c_in
 /// Returns whether the program, or a library whose symbols are everyone's, has a symbol. Waits for a library that another
 /// thread loads.
 pub(crate) fn is_there(symbol: &CStr) -> bool {
-    // SAFETY: a string of C. The message that it is not there is taken away: the program may ask for one of its own.
-    unsafe {
-        let is_there = !libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()).is_null();
-        if !is_there {
-            libc::dlerror();
-        }
-        is_there
-    }
+    // SAFETY: a string of C.
+    !unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) }.is_null()
 }
 
 /// Passes the name of each file that is loaded into the process, and how many were loaded so far. Waits for no

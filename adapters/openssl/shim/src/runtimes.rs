@@ -19,6 +19,9 @@ pub(crate) fn look_up() {
     if MARKS.iter().any(|mark| originals::is_there(mark)) {
         SEEN.store(true, Relaxed);
     }
+    // The message of a look-up that failed is not for the program. One that succeeds takes it away; dlerror would
+    // format it first, and under AddressSanitizer that leaves a lock of the C library locked.
+    originals::is_there(c"malloc");
 }
 
 /// Returns whether the process has, or had, such a runtime: its handshakes are OpenSSL's then.
