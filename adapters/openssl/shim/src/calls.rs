@@ -215,12 +215,12 @@ stand_ins! {
 
     /// `SSL_get_error(3)`.
     SSL_get_error(ssl: Ssl, result: c_int) -> c_int = ssl_get_error,
-        plain { established::is_told_nothing(ssl) },
+        plain { established::is_unmoved(ssl) },
         ended ssl, instead { (result <= 0 && handshakes::is_told(ssl)).then_some(WANT_READ) };
 
     /// `SSL_want(3)`.
     SSL_want(ssl: Ssl) -> c_int = ssl_want,
-        plain { established::is_told_nothing(ssl) },
+        plain { established::is_unmoved(ssl) },
         ended ssl, instead { handshakes::is_told(ssl).then_some(READING) };
 
     /// `SSL_get_info_callback(3)`.

@@ -24,7 +24,7 @@ pub(crate) fn is_alone(ssl: Ssl) -> bool {
 /// Returns whether a question about the connection's last call is the original's: no call of an established connection is
 /// told to try again, unless the program moves connections from thread to thread.
 #[inline(always)]
-pub(crate) fn is_told_nothing(ssl: Ssl) -> bool {
+pub(crate) fn is_unmoved(ssl: Ssl) -> bool {
     // SAFETY: as above.
     is_in(unsafe { &*UNMOVED.load(Relaxed) }, ssl)
 }
@@ -44,7 +44,7 @@ pub(crate) fn remove(ssl: Ssl) {
     }
 }
 
-/// Chooses what [`is_alone`] and [`is_told_nothing`] see: nothing while a call is under way, or once the program has moved
+/// Chooses what [`is_alone`] and [`is_unmoved`] see: nothing while a call is under way, or once the program has moved
 /// a connection.
 pub(crate) fn show(calls: usize, moved: bool) {
     for (place, is_shown) in [(&ALONE, calls == 0 && !moved), (&UNMOVED, !moved)] {
