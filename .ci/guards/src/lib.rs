@@ -354,6 +354,7 @@ pub const UNSAFE_ROOMS: &[&str] = &[
     "adapters/openssl/src/ffi/suspension.rs",
     "adapters/openssl/shim/src/backlog.rs",
     "adapters/openssl/shim/src/calls.rs",
+    "adapters/openssl/shim/src/errno.rs",
     "adapters/openssl/shim/src/established.rs",
     "adapters/openssl/shim/src/forks.rs",
     "adapters/openssl/shim/src/handshakes.rs",

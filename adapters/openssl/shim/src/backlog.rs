@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
 use widelane_openssl_tables::Overload as News;
 
+use crate::errno::{errno, set_errno};
 use crate::forks;
-use crate::handshakes::{errno, set_errno};
 use crate::originals;
 use crate::overload::{INTERVAL, LATE, Overload, Queue};
 use crate::table;

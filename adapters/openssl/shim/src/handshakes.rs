@@ -38,6 +38,7 @@ use widelane_status::Way;
 
 use crate::boundary::guarded;
 use crate::connections;
+use crate::errno::{errno, set_errno};
 use crate::established;
 use crate::originals::{self, InfoCallback, Ssl};
 use crate::signals::Place;
@@ -1167,16 +1168,6 @@ pub(crate) extern "C" fn wake(ssl: *mut c_void) {
             with_ready(|ready| ready.push_back(ssl.addr()));
         }
     });
-}
-
-pub(crate) fn errno() -> c_int {
-    // SAFETY: this thread's own place.
-    unsafe { *libc::__errno_location() }
-}
-
-pub(crate) fn set_errno(value: c_int) {
-    // SAFETY: this thread's own place.
-    unsafe { *libc::__errno_location() = value };
 }
 
 /// The handshakes of a thread, by the address of the connection.

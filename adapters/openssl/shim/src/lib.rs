@@ -38,6 +38,8 @@ mod boundary;
 mod calls;
 mod connections;
 #[allow(unsafe_code)]
+mod errno;
+#[allow(unsafe_code)]
 mod established;
 mod events;
 #[allow(unsafe_code)]
