@@ -360,6 +360,7 @@ pub const UNSAFE_ROOMS: &[&str] = &[
     "adapters/openssl/shim/src/handshakes.rs",
     "adapters/openssl/shim/src/imports.rs",
     "adapters/openssl/shim/src/originals.rs",
+    "adapters/openssl/shim/src/process.rs",
     "adapters/openssl/shim/src/signals.rs",
     "adapters/openssl/shim/src/table.rs",
     "adapters/rustls/src/generation.rs",

@@ -51,6 +51,8 @@ mod imports;
 #[allow(unsafe_code)]
 mod originals;
 mod overload;
+#[allow(unsafe_code)]
+mod process;
 mod registrations;
 mod rings;
 mod runtimes;

@@ -14,7 +14,7 @@ use libc::{epoll_event, pollfd};
 use widelane_status::Way;
 
 use crate::connections;
-use crate::forks::this_thread;
+use crate::process::this_thread;
 use crate::registrations::{self, Instance, Registration};
 
 /// The socket of a handshake.
@@ -482,7 +482,7 @@ mod tests {
 
     #[test]
     fn a_number_that_is_another_file_is_not_told_of() {
-        crate::forks::begin();
+        crate::process::claim_memory();
         let before = socket(230_200);
         registrations::close(before.fd);
         let mut fds = [entry(before.fd, libc::POLLIN)];
