@@ -19,7 +19,7 @@ use crate::errno::{errno, set_errno};
 use crate::originals;
 use crate::overload::{INTERVAL, LATE, Overload, Queue};
 use crate::process;
-use crate::table;
+use crate::provider;
 
 /// A listening socket.
 struct Socket {
@@ -61,7 +61,7 @@ pub(crate) fn accepted(listener: c_int) {
 /// Returns whether connections of this listening socket may be refused.
 pub(crate) fn chooses(listener: c_int) -> bool {
     find(listener).is_some_and(|socket| socket.is_on.load(Relaxed))
-        && table::passes().is_some()
+        && provider::passes().is_some()
         && process::owns_memory()
 }
 
@@ -186,7 +186,7 @@ impl Socket {
 
 /// Has the provider count it.
 fn count(news: News, waited: u32) {
-    if let Some(passes) = table::passes() {
+    if let Some(passes) = provider::passes() {
         (passes.overload)(news, waited);
     }
 }
@@ -194,7 +194,7 @@ fn count(news: News, waited: u32) {
 /// Returns whether the socket's queue may be shortened. Without the provider nothing is known of what the configuration
 /// wants.
 fn is_allowed(fd: c_int) -> bool {
-    let is_wanted = table::passes().is_some_and(|passes| (passes.shortens_queues)() == 1);
+    let is_wanted = provider::passes().is_some_and(|passes| (passes.shortens_queues)() == 1);
     is_wanted && process::owns_memory() && is_nonblocking(fd)
 }
 

@@ -22,10 +22,10 @@ use crate::events::{Loop, Next, Seen};
 use crate::handshakes::{self, Needs, Step};
 use crate::imports;
 use crate::originals::{self, InfoCallback, Ssl};
+use crate::provider;
 use crate::registrations;
 use crate::runtimes;
 use crate::signals::{self, Place};
-use crate::table;
 use crate::waits::{self, InInstance, Polled, SELECTABLE, Selected, Watch};
 
 /// `SSL_ERROR_WANT_READ`.
@@ -340,7 +340,7 @@ stand_ins! {
         },
         then |result| {
             // Connections come after the provider, which OpenSSL loads before it knows any.
-            if result == 0 && table::passes().is_some() {
+            if result == 0 && provider::passes().is_some() {
                 match operation {
                     libc::EPOLL_CTL_DEL => registrations::remove(fd, epoll),
                     _ => {
@@ -503,7 +503,7 @@ stand_ins! {
 
     /// `close(2)`.
     close(fd: c_int) -> c_int = close, instead {
-        if table::passes().is_some() {
+        if provider::passes().is_some() {
             registrations::close(fd);
             backlog::close(fd);
         }
@@ -686,7 +686,7 @@ unsafe fn look_at_sets(count: c_int, sets: [*mut fd_set; 3], mask: *const sigset
 }
 
 fn is_accepted(listener: c_int, fd: c_int) {
-    if table::passes().is_some() {
+    if provider::passes().is_some() {
         registrations::accepted(fd);
         if fd >= 0 {
             backlog::accepted(listener);
@@ -728,7 +728,7 @@ const MOST_REFUSED: usize = 64;
 
 /// `to` is `fd`'s file from now on, whatever it was before.
 fn is_duplicated(fd: c_int, to: c_int) {
-    if to >= 0 && table::passes().is_some() {
+    if to >= 0 && provider::passes().is_some() {
         registrations::duplicated(fd);
         registrations::close(to);
         backlog::forget(to);
@@ -765,7 +765,7 @@ extern "C" fn look_up() {
 ///
 /// `key` must be a key of OpenSSL's.
 unsafe fn prepare(key: *mut c_void) {
-    let Some(passes) = table::passes() else {
+    let Some(passes) = provider::passes() else {
         return;
     };
     let (none, no_text) = (ptr::null_mut(), ptr::null());
@@ -793,7 +793,7 @@ unsafe fn prepare(key: *mut c_void) {
 /// Stand-ins alone may call this.
 #[inline(always)]
 unsafe fn wait<W: Watch>(watch: impl Fn() -> Option<W>, can_last: bool, look: impl Fn() -> c_int) -> Option<c_int> {
-    let passes = table::passes()?;
+    let passes = provider::passes()?;
     let are_left = handshakes::are_left();
     let frame = match are_left {
         // SAFETY: this is inlined into the whole call of a stand-in, which has not returned. Its caller is the program,

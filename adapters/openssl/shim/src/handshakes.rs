@@ -26,7 +26,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
-use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
+use std::ffi::{c_int, c_long, c_ulong, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
@@ -43,7 +43,7 @@ use crate::established;
 use crate::originals::{self, InfoCallback, Ssl};
 use crate::signals::Place;
 use crate::waits::{self, Socket, Told, Watch};
-use crate::{registrations, rings, runtimes, table};
+use crate::{provider, registrations, rings, runtimes};
 
 /// One of OpenSSL's functions that does a part of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -220,7 +220,7 @@ impl State {
 /// Returns the result of a call that would do a part of a handshake; `None` if the original does it. A server's first
 /// handshake runs on its own stack until OpenSSL returns or it is suspended.
 pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
-    let passes = table::passes()?;
+    let passes = provider::passes()?;
     if ssl.is_null() {
         return None;
     }
@@ -254,7 +254,7 @@ pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
             State::Postponed | State::Idle | State::Returned => {}
         }
     } else if is_anothers(ssl) {
-        tell_way(Way::Moved);
+        provider::count_way(Way::Moved);
         set_errno(libc::EAGAIN);
         return Some(TRY_AGAIN);
     } else if (passes.lanes_are_off)() != 0 {
@@ -340,7 +340,7 @@ fn start(handshake: &Handshake, step: Step) -> Option<()> {
         way if way.waits() && rings::are_there() => Way::IoUring,
         way => way,
     };
-    tell_way(way);
+    provider::count_way(way);
     if !way.waits() {
         return None;
     }
@@ -656,7 +656,7 @@ pub(crate) fn needs(ssl: Ssl) -> Needs {
         true if are_others && are_others_here() => Needs::Apart,
         true => Needs::Nothing,
         // Nothing is suspended without a provider.
-        false if !are_others && table::passes().is_none() => Needs::Nothing,
+        false if !are_others && provider::passes().is_none() => Needs::Nothing,
         false => Needs::Everything,
     }
 }
@@ -704,7 +704,7 @@ pub(crate) fn deliver(mut watch: impl Watch) -> c_int {
 /// Runs at most one pass: with 0 one that is full, otherwise any. On a handshake's stack there is no room
 /// for a pass.
 pub(crate) fn run_pass(any: c_int) -> usize {
-    let Some(passes) = table::passes() else {
+    let Some(passes) = provider::passes() else {
         return 0;
     };
     if CURRENT.get().is_null() {
@@ -811,15 +811,8 @@ fn socket_of(ssl: Ssl) -> Option<c_int> {
         true if is_nonblocking(fd) => return Some(fd),
         true => Way::BlockingSocket,
     };
-    tell_way(why);
+    provider::count_way(why);
     None
-}
-
-/// Tells the provider, for `widelane status`, how a handshake waits.
-fn tell_way(way: Way) {
-    if let Some(passes) = table::passes() {
-        (passes.way)(way as c_uint);
-    }
 }
 
 fn is_nonblocking(fd: c_int) -> bool {

@@ -9,7 +9,7 @@
 //! server is told that the connections are readable that can go on.
 //!
 //! What it is not: it has no cryptography and decides nothing about passes. It meets the provider in
-//! two tables of functions (`table`). Without the provider, every call goes to the original.
+//! two tables of functions (`table`, `provider`). Without the provider, every call goes to the original.
 //!
 //! Only what is understood is suspended: a server's first handshake, on a socket without a buffer in
 //! between, for which this thread waits by a function that we stand in for (`waits`), and in no runtime that knows the
@@ -53,6 +53,7 @@ mod originals;
 mod overload;
 #[allow(unsafe_code)]
 mod process;
+mod provider;
 mod registrations;
 mod rings;
 mod runtimes;

@@ -1,24 +1,16 @@
-//! The table that this library exports, and the provider's, once it has come.
-
-use std::sync::OnceLock;
+//! The table that this library exports.
 
 use widelane_openssl_tables::{Passes, Suspension};
 
 use crate::boundary::guarded;
-use crate::{forks, handshakes, imports, signals};
-
-/// The provider's table.
-pub(crate) fn passes() -> Option<&'static Passes> {
-    PASSES.get().copied()
-}
+use crate::{forks, handshakes, imports, provider, signals};
 
 extern "C" fn attach(passes: &'static Passes) {
     guarded(|| {
         if passes.fits() && handshakes::can_switch_stacks() {
             forks::begin();
             signals::begin();
-            // A process has one provider; a second context of OpenSSL's brings the same table.
-            let _ = PASSES.set(passes);
+            provider::attach(passes);
         }
     });
 }
@@ -34,5 +26,3 @@ pub static widelane_suspension_1: Suspension = Suspension {
     attach,
     take_imports: imports::take,
 };
-
-static PASSES: OnceLock<&'static Passes> = OnceLock::new();
