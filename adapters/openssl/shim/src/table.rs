@@ -3,7 +3,7 @@
 use widelane_openssl_tables::{Passes, Suspension};
 
 use crate::boundary::guarded;
-use crate::{forks, handshakes, imports, provider, signals};
+use crate::{calls, forks, handshakes, imports, provider, signals};
 
 extern "C" fn attach(passes: &'static Passes) {
     guarded(|| {
@@ -15,6 +15,10 @@ extern "C" fn attach(passes: &'static Passes) {
     });
 }
 
+extern "C" fn take_imports() -> usize {
+    guarded(|| imports::take(calls::stand_in)).unwrap_or(0)
+}
+
 /// Table that the provider looks for: its name is [`widelane_openssl_tables::SYMBOL`].
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, unreachable_pub)]
@@ -24,5 +28,5 @@ pub static widelane_suspension_1: Suspension = Suspension {
     suspend: handshakes::suspend,
     wake: handshakes::wake,
     attach,
-    take_imports: imports::take,
+    take_imports,
 };
