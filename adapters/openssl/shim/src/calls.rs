@@ -803,7 +803,7 @@ unsafe fn wait<W: Watch>(watch: impl Fn() -> Option<W>, can_last: bool, look: im
         false => 0,
     };
     if can_last {
-        guarded(|| watch().inspect(Watch::remember));
+        guarded(|| watch().inspect(|watch| watch.remember(handshakes::are_under_way)));
     }
     if !are_left {
         return None;

@@ -74,8 +74,9 @@ pub(crate) enum Told {
 
 /// One call that waits.
 pub(crate) trait Watch {
-    /// Keeps what a wait is for that can last: it shows how this thread learns of events.
-    fn remember(&self);
+    /// Keeps what a wait is for that can last: it shows how this thread learns of events. A set of descriptors is kept
+    /// only while the thread has handshakes.
+    fn remember(&self, has_handshakes: fn() -> bool);
     /// Returns whether the call can tell that the socket is readable.
     fn tells(&self, socket: Socket) -> bool;
     /// Tells that the socket is readable, if the call can.
@@ -93,7 +94,7 @@ pub(crate) struct InInstance<'a> {
 }
 
 impl Watch for InInstance<'_> {
-    fn remember(&self) {
+    fn remember(&self, _: fn() -> bool) {
         if registrations::is_kept(self.instance.descriptor() as c_int, this_thread())
             || !registrations::waits(self.instance, this_thread())
         {
@@ -148,8 +149,8 @@ impl Polled<'_> {
 }
 
 impl Watch for Polled<'_> {
-    fn remember(&self) {
-        remember_set(Way::Poll, |set| {
+    fn remember(&self, has_handshakes: fn() -> bool) {
+        remember_set(Way::Poll, has_handshakes(), |set| {
             let readable = self.fds.iter().filter(|one| one.events & READABLE != 0);
             readable.for_each(|one| set.add(one.fd));
         });
@@ -199,8 +200,8 @@ impl Selected<'_> {
 }
 
 impl Watch for Selected<'_> {
-    fn remember(&self) {
-        remember_set(Way::Select, |set| {
+    fn remember(&self, has_handshakes: fn() -> bool) {
+        remember_set(Way::Select, has_handshakes(), |set| {
             let words = self.sets[0].as_deref().unwrap_or_default();
             set.bits[..words.len()].copy_from_slice(words);
             set.used = words.len();
@@ -316,10 +317,9 @@ pub(crate) fn begin() {
     });
 }
 
-/// Keeps a set while this thread has handshakes, and nothing at other times.
-fn remember_set(way: Way, fill: impl FnOnce(&mut Set)) {
+/// Keeps that this thread has waited in this way, and for which set if it is asked to.
+fn remember_set(way: Way, keeps: bool, fill: impl FnOnce(&mut Set)) {
     POLLS.set(Some(way));
-    let keeps = crate::handshakes::are_under_way();
     NOTHING_KEPT.set(!keeps);
     with_set(|set| {
         if let Some(set) = set {
@@ -514,7 +514,7 @@ mod tests {
                 events,
                 taken: 0,
             };
-            watch.remember();
+            watch.remember(|| false);
             waits_in(instance)
         };
         assert!(wait() && wait());
