@@ -44,7 +44,6 @@ mod established;
 mod events;
 #[allow(unsafe_code)]
 mod forks;
-#[allow(unsafe_code)]
 mod handshakes;
 #[allow(unsafe_code)]
 mod imports;
