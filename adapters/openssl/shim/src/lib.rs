@@ -25,8 +25,8 @@
 //!   (`registrations`, `forks`); calls of signal handlers are the originals' (`signals`).
 //! - A mistake of ours ends at one boundary, and the original does the call (`boundary`).
 //!
-//! Where to start: `calls` has the functions that stand in for the originals, `handshakes` what is suspended, `waits`
-//! where the server is told, `events` when passes run, `overload` what becomes of connections that wait too long,
+//! Where to start: `stand_ins` has the functions that stand in for the originals, `handshakes` what is suspended, `waits`
+//! where the server is told, `event_loop` when passes run, `overload` what becomes of connections that wait too long,
 //! `tests/uses` what programs do.
 
 #![deny(unsafe_code)]
@@ -34,13 +34,13 @@
 #[allow(unsafe_code)]
 mod backlog;
 mod boundary;
-#[allow(unsafe_code)]
-mod calls;
 mod connections;
 #[allow(unsafe_code)]
 mod errno;
 #[allow(unsafe_code)]
 mod established;
+#[allow(unsafe_code)]
+mod event_loop;
 mod events;
 #[allow(unsafe_code)]
 mod forks;
@@ -58,6 +58,7 @@ mod rings;
 mod runtimes;
 #[allow(unsafe_code)]
 mod signals;
+mod stand_ins;
 mod sync;
 #[allow(unsafe_code)]
 mod table;

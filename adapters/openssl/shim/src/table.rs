@@ -1,9 +1,9 @@
-//! The table that this library exports.
+//! The table that this library exports, and what it does when it is loaded.
 
 use widelane_openssl_tables::{Passes, Suspension};
 
 use crate::boundary::guarded;
-use crate::{calls, forks, handshakes, imports, provider, signals};
+use crate::{forks, handshakes, imports, originals, provider, runtimes, signals, stand_ins};
 
 extern "C" fn attach(passes: &'static Passes) {
     guarded(|| {
@@ -16,7 +16,7 @@ extern "C" fn attach(passes: &'static Passes) {
 }
 
 extern "C" fn take_imports() -> usize {
-    guarded(|| imports::take(calls::stand_in)).unwrap_or(0)
+    guarded(|| imports::take(stand_ins::stand_in)).unwrap_or(0)
 }
 
 /// Table that the provider looks for: its name is [`widelane_openssl_tables::SYMBOL`].
@@ -30,3 +30,13 @@ pub static widelane_suspension_1: Suspension = Suspension {
     attach,
     take_imports,
 };
+
+/// What is needed where nothing may be looked up is looked up while this library is loaded.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = look_up;
+
+extern "C" fn look_up() {
+    guarded(originals::look_up);
+    guarded(runtimes::look_up);
+}
