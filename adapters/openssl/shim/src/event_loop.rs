@@ -6,8 +6,8 @@ use std::ffi::c_int;
 use crate::boundary::guarded;
 use crate::events::{Loop, Next, Seen};
 use crate::signals::{self, Place};
-use crate::waits::{self, Watch};
-use crate::{handshakes, provider};
+use crate::wait_calls::Watch;
+use crate::{handshakes, provider, waits};
 
 /// What a call does before it waits as the server wants: runs passes, looks at the sockets, and tells the server of
 /// handshakes that can go on (`Some`). A signal handler's call may have interrupted anything, and is the original's.

@@ -35,6 +35,7 @@
 mod backlog;
 mod boundary;
 mod connections;
+mod descriptor_set;
 #[allow(unsafe_code)]
 mod errno;
 #[allow(unsafe_code)]
@@ -62,4 +63,5 @@ mod stand_ins;
 mod sync;
 #[allow(unsafe_code)]
 mod table;
+mod wait_calls;
 mod waits;

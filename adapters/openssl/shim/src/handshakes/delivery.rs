@@ -5,7 +5,8 @@ use std::ptr;
 
 use super::store::{with_ready, with_table};
 use crate::connections;
-use crate::waits::{Socket, Told, Watch};
+use crate::wait_calls::{Told, Watch};
+use crate::waits::Socket;
 
 /// Returns whether any can go on of which this wait can tell.
 pub(crate) fn are_ready(watch: &impl Watch) -> bool {

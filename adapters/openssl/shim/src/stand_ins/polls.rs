@@ -8,8 +8,8 @@ use widelane_status::Way;
 
 use super::macros::stand_ins;
 use crate::event_loop::wait;
-use crate::waits::{self, InInstance, Polled, SELECTABLE, Selected};
-use crate::{originals, registrations};
+use crate::wait_calls::{InInstance, Polled, SELECTABLE, Selected};
+use crate::{originals, registrations, waits};
 
 stand_ins! {
     /// `epoll_wait(2)`.

@@ -1,0 +1,302 @@
+//! Calls that wait for sockets, and how each of them reports that a handshake can go on.
+
+use std::ffi::c_int;
+
+use libc::{epoll_event, pollfd};
+use widelane_status::Way;
+
+use crate::descriptor_set::place;
+use crate::process::this_thread;
+use crate::registrations::{self, Instance, Registration};
+use crate::waits::{Socket, remember_instance, remember_set};
+
+/// The descriptor that a wait has reported as readable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    ItsSocket,
+    /// The epoll instance in which the socket is registered: the server asks that for the socket.
+    ItsInstance,
+}
+
+/// One call that waits.
+pub(crate) trait Watch {
+    /// Keeps what a wait is for that can last: it shows how this thread learns of events. A set of descriptors is kept
+    /// only while the thread has handshakes.
+    fn remember(&self, has_handshakes: fn() -> bool);
+    /// Returns whether the call can tell that the socket is readable.
+    fn tells(&self, socket: Socket) -> bool;
+    /// Tells that the socket is readable, if the call can.
+    fn tell(&mut self, socket: Socket) -> Option<Told>;
+    /// Result of the call after that.
+    fn answer(self) -> c_int;
+}
+
+/// `epoll_wait` and its siblings.
+pub(crate) struct InInstance<'a> {
+    pub(crate) instance: Instance,
+    /// The room for events, of which the first are taken.
+    pub(crate) events: &'a mut [epoll_event],
+    pub(crate) taken: usize,
+}
+
+impl Watch for InInstance<'_> {
+    fn remember(&self, _: fn() -> bool) {
+        if registrations::is_kept(self.instance.descriptor() as c_int, this_thread())
+            || !registrations::waits(self.instance, this_thread())
+        {
+            return;
+        }
+        remember_instance(self.instance);
+    }
+
+    fn tells(&self, socket: Socket) -> bool {
+        let is_here = |found: Registration| found.epoll == self.instance;
+        self.taken < self.events.len() && socket.registration().is_some_and(is_here)
+    }
+
+    fn tell(&mut self, socket: Socket) -> Option<Told> {
+        let registration = socket.registration().filter(|found| found.epoll == self.instance)?;
+        let event = self.events.get_mut(self.taken)?;
+        *event = epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: registration.data,
+        };
+        self.taken += 1;
+        Some(Told::ItsSocket)
+    }
+
+    fn answer(self) -> c_int {
+        self.taken as c_int
+    }
+}
+
+/// `poll` and `ppoll`.
+pub(crate) struct Polled<'a> {
+    pub(crate) fds: &'a mut [pollfd],
+    /// True if the answers are ours.
+    pub(crate) is_answered: bool,
+}
+
+/// Events of a server that waits until a socket is readable.
+const READABLE: i16 = libc::POLLIN | libc::POLLRDNORM;
+
+impl Polled<'_> {
+    fn has(&self, fd: c_int) -> bool {
+        (self.fds.iter()).any(|one| one.fd == fd && one.events & READABLE != 0)
+    }
+}
+
+impl Watch for Polled<'_> {
+    fn remember(&self, has_handshakes: fn() -> bool) {
+        remember_set(Way::Poll, has_handshakes(), |set| {
+            let readable = self.fds.iter().filter(|one| one.events & READABLE != 0);
+            readable.for_each(|one| set.add(one.fd));
+        });
+    }
+
+    fn tells(&self, socket: Socket) -> bool {
+        watched_by(socket, |fd| self.has(fd)).is_some()
+    }
+
+    fn tell(&mut self, socket: Socket) -> Option<Told> {
+        let fd = watched_by(socket, |fd| self.has(fd))?;
+        for one in &mut *self.fds {
+            if !self.is_answered {
+                one.revents = 0;
+            }
+            if one.fd == fd {
+                one.revents = one.events & READABLE;
+            }
+        }
+        self.is_answered = true;
+        Some(told_by(socket, fd))
+    }
+
+    fn answer(self) -> c_int {
+        self.fds.iter().filter(|one| one.revents != 0).count() as c_int
+    }
+}
+
+/// `select` and `pselect`: the three sets, in words, as far as the server gives any.
+pub(crate) struct Selected<'a> {
+    /// Descriptors from this number on are not asked for.
+    pub(crate) count: usize,
+    pub(crate) sets: [Option<&'a mut [u64]>; 3],
+    pub(crate) told: [u64; SELECTABLE / 64],
+}
+
+/// Descriptors that the C library's sets have room for.
+pub(crate) const SELECTABLE: usize = libc::FD_SETSIZE;
+
+impl Selected<'_> {
+    fn has(&self, fd: c_int) -> bool {
+        let (word, bit) = place(fd);
+        let readable = self.sets[0].as_deref();
+        (fd as u32 as usize) < self.count
+            && readable.is_some_and(|words| words.get(word).is_some_and(|word| word & bit != 0))
+    }
+}
+
+impl Watch for Selected<'_> {
+    fn remember(&self, has_handshakes: fn() -> bool) {
+        remember_set(Way::Select, has_handshakes(), |set| {
+            let words = self.sets[0].as_deref().unwrap_or_default();
+            set.fill(words, self.count);
+        });
+    }
+
+    fn tells(&self, socket: Socket) -> bool {
+        watched_by(socket, |fd| self.has(fd)).is_some()
+    }
+
+    fn tell(&mut self, socket: Socket) -> Option<Told> {
+        let fd = watched_by(socket, |fd| self.has(fd))?;
+        let (word, bit) = place(fd);
+        self.told[word] |= bit;
+        Some(told_by(socket, fd))
+    }
+
+    fn answer(self) -> c_int {
+        let [readable, writable, other] = self.sets;
+        for set in [writable, other].into_iter().flatten() {
+            set.fill(0);
+        }
+        for (word, told) in readable.into_iter().flatten().zip(self.told) {
+            *word = told;
+        }
+        self.told.iter().map(|word| word.count_ones()).sum::<u32>() as c_int
+    }
+}
+
+/// The descriptor by which a set of descriptors tells of the socket: its own, or that of the instance in which it is
+/// registered, which the server asks then.
+fn watched_by(socket: Socket, has: impl Fn(c_int) -> bool) -> Option<c_int> {
+    if has(socket.fd) && socket.is_open() {
+        return Some(socket.fd);
+    }
+    let instance = socket.registration()?.epoll.descriptor() as c_int;
+    has(instance).then_some(instance)
+}
+
+/// What a report of this descriptor is about.
+fn told_by(socket: Socket, fd: c_int) -> Told {
+    match fd == socket.fd {
+        true => Told::ItsSocket,
+        false => Told::ItsInstance,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::process;
+    use crate::waits::waits_in;
+
+    fn socket(fd: c_int) -> Socket {
+        let file = registrations::hold(fd).unwrap();
+        Socket { fd, file }
+    }
+
+    fn polled(fds: &mut [pollfd]) -> Polled<'_> {
+        Polled {
+            fds,
+            is_answered: false,
+        }
+    }
+
+    fn entry(fd: c_int, events: i16) -> pollfd {
+        let revents = libc::POLLHUP;
+        pollfd { fd, events, revents }
+    }
+
+    #[test]
+    fn poll_tells_of_the_sockets_that_it_is_for() {
+        let (one, other, writes) = (socket(230_000), socket(230_001), socket(230_002));
+        let mut fds = [
+            entry(-1, libc::POLLIN),
+            entry(one.fd, libc::POLLIN | libc::POLLOUT),
+            entry(writes.fd, libc::POLLOUT),
+            entry(one.fd, libc::POLLIN),
+        ];
+        let mut watch = polled(&mut fds);
+        assert!(watch.tells(one) && !watch.tells(other) && !watch.tells(writes));
+        assert_eq!(watch.tell(one), Some(Told::ItsSocket));
+        assert!(watch.tell(other).is_none() && watch.tell(writes).is_none());
+        assert_eq!(watch.answer(), 2);
+        assert_eq!(fds.map(|one| one.revents), [0, libc::POLLIN, 0, libc::POLLIN]);
+    }
+
+    #[test]
+    fn select_tells_of_the_sockets_that_it_is_for() {
+        let (one, other) = (socket(70), socket(71));
+        let (mut readable, mut writable) = ([1, 1 << 6 | 1 << 9], [7, 7]);
+        let mut watch = Selected {
+            count: 73,
+            sets: [Some(&mut readable), Some(&mut writable), None],
+            told: [0; SELECTABLE / 64],
+        };
+        assert!(watch.tells(one) && !watch.tells(other) && !watch.tells(socket(900)));
+        assert!(!watch.tells(socket(73)), "not asked for");
+        assert!(watch.tell(one).is_some() && watch.tell(other).is_none());
+        assert_eq!(watch.answer(), 1);
+        assert_eq!((readable, writable), ([0, 1 << 6], [0, 0]));
+    }
+
+    #[test]
+    fn epoll_tells_as_long_as_there_is_room() {
+        let instance = registrations::instance(230_100).unwrap();
+        for fd in [230_101, 230_102] {
+            registrations::set(fd, 230_100, true, libc::EPOLLIN as u32, fd as u64);
+        }
+        let mut room = [epoll_event { events: 0, u64: 0 }];
+        let mut watch = InInstance {
+            instance,
+            events: &mut room,
+            taken: 0,
+        };
+        assert_eq!(watch.tell(socket(230_101)), Some(Told::ItsSocket));
+        assert_eq!(watch.tell(socket(230_102)), None);
+        assert!(!watch.tells(socket(230_102)));
+        assert_eq!(watch.answer(), 1);
+        let data = room[0].u64;
+        assert_eq!(data, 230_101);
+    }
+
+    #[test]
+    fn poll_tells_of_the_instance_of_a_socket() {
+        registrations::instance(230_400).expect("an instance");
+        registrations::set(230_401, 230_400, true, libc::EPOLLIN as u32, 7);
+        let mut fds = [entry(230_400, libc::POLLIN)];
+        let told = polled(&mut fds).tell(socket(230_401));
+        assert_eq!(told, Some(Told::ItsInstance));
+        assert_eq!(fds[0].revents, libc::POLLIN);
+    }
+
+    #[test]
+    fn a_number_that_is_another_file_is_not_told_of() {
+        process::claim_memory();
+        let before = socket(230_200);
+        registrations::close(before.fd);
+        let mut fds = [entry(before.fd, libc::POLLIN)];
+        assert!(!polled(&mut fds).tells(before));
+        assert!(polled(&mut fds).tells(socket(before.fd)));
+    }
+
+    #[test]
+    fn an_instance_in_which_several_threads_wait_is_nobodys() {
+        let instance = registrations::instance(230_300).unwrap();
+        let wait = move || {
+            let events = &mut [];
+            let watch = InInstance {
+                instance,
+                events,
+                taken: 0,
+            };
+            watch.remember(|| false);
+            waits_in(instance)
+        };
+        assert!(wait() && wait());
+        assert!(!std::thread::spawn(wait).join().unwrap());
+        assert!(!wait());
+    }
+}
