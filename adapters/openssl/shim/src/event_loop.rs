@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use crate::boundary::guarded;
 use crate::events::{Loop, Next, Seen};
 use crate::signals::{self, Place};
-use crate::wait_calls::Watch;
+use crate::wait_calls::WaitCall;
 use crate::{handshakes, provider, waits};
 
 /// What a call does before it waits as the server wants: runs passes, looks at the sockets, and tells the server of
@@ -16,8 +16,8 @@ use crate::{handshakes, provider, waits};
 ///
 /// Stand-ins alone may call this.
 #[inline(always)]
-pub(crate) unsafe fn wait<W: Watch>(
-    watch: impl Fn() -> Option<W>,
+pub(crate) unsafe fn wait<W: WaitCall>(
+    call: impl Fn() -> Option<W>,
     can_last: bool,
     look: impl Fn() -> c_int,
 ) -> Option<c_int> {
@@ -31,25 +31,25 @@ pub(crate) unsafe fn wait<W: Watch>(
         false => 0,
     };
     if can_last {
-        guarded(|| watch().inspect(|watch| watch.remember(handshakes::are_under_way)));
+        guarded(|| call().inspect(|call| call.remember(handshakes::are_under_way)));
     }
     if !are_left {
         return None;
     }
-    waits::count();
+    waits::count_wait();
     guarded(handshakes::free_abandoned);
     let may_go_on = can_last && !handshakes::is_in_a_call(frame);
     while handshakes::suspended() > 0 {
         let next = guarded(|| {
-            let watch = watch();
+            let call = call();
             let seen = Seen {
-                is_ready: watch.as_ref().is_some_and(handshakes::are_ready),
+                is_ready: call.as_ref().is_some_and(handshakes::are_ready),
                 waiting: (passes.waiting)(),
                 submitted: (passes.submitted)(),
             };
             let next = LOOP.try_with(|state| state.borrow_mut().next(seen));
             match next.unwrap_or(Next::Wait) {
-                Next::Deliver => Turn::Answer(watch.map_or(0, handshakes::deliver)),
+                Next::Deliver => Turn::Answer(call.map_or(0, handshakes::deliver)),
                 Next::Look => Turn::Look,
                 Next::Run if handshakes::run_pass(1) > 0 => Turn::Answer(0),
                 Next::Run | Next::Wait if may_go_on && handshakes::go_on_unasked() => Turn::Answer(0),

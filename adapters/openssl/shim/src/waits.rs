@@ -1,8 +1,7 @@
 //! Sockets that a thread waits for: in the call at hand, and in those before it.
 //!
-//! A handshake is suspended only where its server is told that it can go on: a wait of the same thread names its
-//! socket (`poll`, `select`) or the epoll instance in which the socket is registered, or it names that instance
-//! (`wait_calls`).
+//! A handshake is suspended only where a wait of the same thread reports to the server that it can go on: the wait names
+//! the socket (`poll`, `select`), or the epoll instance in which the socket is registered (`wait_calls`).
 //!
 //! `poll` and `select` may be called in signal handlers: what is kept of them needs no memory then. While handshakes are
 //! suspended, nothing is kept of calls in handlers (`signals`).
@@ -65,18 +64,18 @@ pub(crate) fn is_plain(epoll: c_int) -> bool {
 
 /// Returns whether a wait for a set of descriptors needs nothing but the original.
 #[inline(always)]
-pub(crate) fn is_plain_for_a_set(way: Way) -> bool {
-    !connections::are_left() && NOTHING_KEPT.get() && POLLS.get() == Some(way)
+pub(crate) fn is_plain_for_set(way: Way) -> bool {
+    !connections::are_left() && SET_IS_EMPTY.get() && LAST_SET_CALL.get() == Some(way)
 }
 
 /// Counts one more wait of this thread. Waits in which nothing is to be done for handshakes are not counted.
-pub(crate) fn count() {
-    COUNT.set(COUNT.get() + 1);
+pub(crate) fn count_wait() {
+    WAITS.set(WAITS.get() + 1);
 }
 
 /// Number of waits of this thread.
-pub(crate) fn counted() -> u64 {
-    COUNT.get()
+pub(crate) fn number_of_waits() -> u64 {
+    WAITS.get()
 }
 
 /// Returns whether this thread has waited in the instance, by a function that we stand in for, and no other thread has.
@@ -92,39 +91,39 @@ pub(crate) fn waits_in(instance: Instance) -> bool {
 /// Returns whether handshakes of a process with threads may be suspended here. The first are not: if threads take turns at
 /// waiting, another one waits in the instance while this one is busy with them, and the instance is known to be shared. A
 /// handshake that was suspended before would stay so until its thread has its next turn.
-pub(crate) fn is_tried() -> bool {
+pub(crate) fn has_passed_trials() -> bool {
     let trials = TRIALS.get();
-    if trials < NEEDED {
+    if trials < MOST_TRIALS {
         TRIALS.set(trials + 1);
     }
-    trials == NEEDED
+    trials == MOST_TRIALS
 }
 
-/// Calls that OpenSSL does alone for that.
-const NEEDED: u32 = 8;
+/// Handshakes that OpenSSL does alone before.
+const MOST_TRIALS: u32 = 8;
 
 /// Returns whether this thread waits in that instance.
-pub(crate) fn is_waited_in(epoll: c_int) -> bool {
+pub(crate) fn waits_in_epoll(epoll: c_int) -> bool {
     registrations::instance(epoll).is_some_and(waits_in)
 }
 
 /// Returns whether this thread has ever waited.
-pub(crate) fn any() -> bool {
-    INSTANCES.get()[0].is_some() || POLLS.get().is_some()
+pub(crate) fn has_waited() -> bool {
+    INSTANCES.get()[0].is_some() || LAST_SET_CALL.get().is_some()
 }
 
 /// The call by which this thread has waited for a set of descriptors last.
 pub(crate) fn way_of_the_set() -> Way {
-    POLLS.get().unwrap_or(Way::NoLoop)
+    LAST_SET_CALL.get().unwrap_or(Way::NoLoop)
 }
 
 pub(crate) fn is_in_the_set(fd: c_int) -> bool {
     with_set(|set| set.as_ref().is_some_and(|set| set.has(fd))).unwrap_or(false)
 }
 
-/// Makes room for what this thread's waits are for, from now on.
-pub(crate) fn begin() {
-    NOTHING_KEPT.set(false);
+/// Makes room for the set of descriptors that this thread waits for.
+pub(crate) fn make_room() {
+    SET_IS_EMPTY.set(false);
     with_set(|set| {
         set.get_or_insert_default();
     });
@@ -145,8 +144,8 @@ pub(crate) fn remember_instance(instance: Instance) {
 
 /// Keeps that this thread has waited in this way, and for which set if it is asked to.
 pub(crate) fn remember_set(way: Way, keeps: bool, fill: impl FnOnce(&mut DescriptorSet)) {
-    POLLS.set(Some(way));
-    NOTHING_KEPT.set(!keeps);
+    LAST_SET_CALL.set(Some(way));
+    SET_IS_EMPTY.set(!keeps);
     with_set(|set| {
         if let Some(set) = set {
             set.clear();
@@ -162,18 +161,18 @@ fn with_set<R>(work: impl FnOnce(&mut Option<DescriptorSet>) -> R) -> Option<R> 
     done.ok().flatten()
 }
 
-/// Number of epoll instances that are kept of a thread.
-const KEPT: usize = 4;
+/// Most epoll instances that are kept of a thread.
+const MOST_INSTANCES: usize = 4;
 
 thread_local! {
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-    /// Calls that were not suspended since this thread began to wait in its newest instance, up to [`NEEDED`].
+    static WAITS: Cell<u64> = const { Cell::new(0) };
+    /// Handshakes that were not suspended since this thread began to wait in its newest instance, up to [`MOST_TRIALS`].
     static TRIALS: Cell<u32> = const { Cell::new(0) };
     /// Epoll instances in which this thread has waited, the newest first.
-    static INSTANCES: Cell<[Option<Instance>; KEPT]> = const { Cell::new([None; KEPT]) };
+    static INSTANCES: Cell<[Option<Instance>; MOST_INSTANCES]> = const { Cell::new([None; MOST_INSTANCES]) };
     /// The last of `poll` and `select` by which it has waited.
-    static POLLS: Cell<Option<Way>> = const { Cell::new(None) };
+    static LAST_SET_CALL: Cell<Option<Way>> = const { Cell::new(None) };
     /// True if this thread has no handshakes, and an empty set or none.
-    static NOTHING_KEPT: Cell<bool> = const { Cell::new(false) };
+    static SET_IS_EMPTY: Cell<bool> = const { Cell::new(false) };
     static SET: RefCell<Option<DescriptorSet>> = const { RefCell::new(None) };
 }

@@ -67,7 +67,7 @@ pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
     let handshake = unsafe { &*handshake.or_else(|| begin(ssl, fd))? };
     let was = handshake.state.get();
     handshake.set_state(State::Idle);
-    if was == State::Idle && registrations::take_new(fd) && waits::any() {
+    if was == State::Idle && registrations::take_new(fd) && waits::has_waited() {
         // SAFETY: the server passes a connection. One that does nothing yet may learn again what it is.
         unsafe {
             if step == Step::Accept && originals::ssl_in_before(ssl) == 1 {
@@ -100,7 +100,7 @@ fn start(handshake: &Handshake, step: Step) -> Option<()> {
     if !way.waits() {
         return None;
     }
-    if originals::may_have_threads() && !waits::is_tried() {
+    if originals::may_have_threads() && !waits::has_passed_trials() {
         return None;
     }
     // Once the client has ended a handshake, data of the server may come in the middle of the next, which a call
@@ -111,7 +111,7 @@ fn start(handshake: &Handshake, step: Step) -> Option<()> {
     }
     let stack = STACKS.try_with(|stacks| stacks.take().ok()).ok().flatten()?;
     handshake.process.set(std::process::id());
-    handshake.asked.set((waits::counted(), 0));
+    handshake.asked.set((waits::number_of_waits(), 0));
     connections::begin(handshake.ssl, handshake.number);
     listen(handshake);
     let coroutine = on_stack(stack, handshake, step);

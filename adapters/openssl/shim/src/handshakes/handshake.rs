@@ -48,7 +48,7 @@ pub(super) struct Handshake {
     /// Result of a call that ended before the server asked again, and OpenSSL's error; 0: none.
     pub(super) returned: Cell<(c_int, c_ulong)>,
     /// Number of times that the server may still be woken for that result.
-    pub(super) tellings: Cell<u32>,
+    pub(super) reports_left: Cell<u32>,
 }
 
 impl Handshake {
@@ -68,7 +68,7 @@ impl Handshake {
             is_cancelled: Cell::new(false),
             info: Cell::new(None),
             returned: Cell::new((0, 0)),
-            tellings: Cell::new(0),
+            reports_left: Cell::new(0),
         }
     }
 
@@ -136,11 +136,11 @@ impl Handshake {
     /// it asks again and again without waiting.
     pub(super) fn asks_in_vain(&self) -> bool {
         let (wait, before) = self.asked.get();
-        let times = match wait == waits::counted() {
+        let times = match wait == waits::number_of_waits() {
             true => before + 1,
             false => 1,
         };
-        self.asked.set((waits::counted(), times));
+        self.asked.set((waits::number_of_waits(), times));
         times > PATIENCE || !self.can_be_told()
     }
 }

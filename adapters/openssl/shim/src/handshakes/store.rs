@@ -29,7 +29,7 @@ pub(super) fn begin(ssl: Ssl, fd: c_int) -> Option<*const Handshake> {
     let address: *const Handshake = &raw const *handshake;
     forget(ssl);
     let inserted = with_table(|table| table.insert(ssl.addr(), handshake));
-    waits::begin();
+    waits::make_room();
     inserted.map(|_| address)
 }
 

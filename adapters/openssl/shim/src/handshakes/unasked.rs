@@ -39,7 +39,7 @@ pub(crate) fn settle(ssl: Ssl) -> bool {
 
 /// The server registers the socket where this thread does not wait.
 pub(crate) fn settle_before_move(fd: c_int, epoll: c_int) {
-    if suspended() == 0 || waits::is_waited_in(epoll) {
+    if suspended() == 0 || waits::waits_in_epoll(epoll) {
         return;
     }
     for ssl in own(|one| one.fd == fd && one.is_left() && one.has_its_socket()) {
@@ -57,7 +57,7 @@ pub(crate) fn go_on_unasked() -> bool {
     let again = |ssl: &Ssl| {
         // By the table: another thread may have freed the connection since its handshake has ended here.
         let left = |table: &mut HashMap<usize, Box<Handshake>>| {
-            table.get(&ssl.addr()).is_some_and(|one| one.tellings.get() > 0)
+            table.get(&ssl.addr()).is_some_and(|one| one.reports_left.get() > 0)
         };
         let can_be = with_table(left) == Some(true);
         let is_new = |ready: &mut VecDeque<usize>| {
@@ -107,7 +107,7 @@ fn go_on_by_itself(handshake: &Handshake) {
             let has_failed = result != 1 && waits_for.is_none() && error != older;
             let error = if has_failed { error } else { 0 };
             handshake.returned.set((result, error));
-            handshake.tellings.set(TELLINGS);
+            handshake.reports_left.set(MOST_REPORTS);
             handshake.set_state(State::Returned);
             with_ready(|ready| ready.push_back(ssl.addr()));
         }
@@ -166,7 +166,7 @@ pub(super) fn returned(ssl: Ssl) -> Option<c_int> {
 }
 
 /// Most times that a server is woken because a handshake has ended: it may never ask.
-const TELLINGS: u32 = 1000;
+const MOST_REPORTS: u32 = 1000;
 
 /// `ERR_LIB_SYS`.
 const SYSTEM: c_ulong = 2;

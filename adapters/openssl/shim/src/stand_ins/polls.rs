@@ -8,7 +8,7 @@ use widelane_status::Way;
 
 use super::macros::stand_ins;
 use crate::event_loop::wait;
-use crate::wait_calls::{InInstance, Polled, SELECTABLE, Selected};
+use crate::wait_calls::{EpollWait, Poll, SELECTABLE, Select};
 use crate::{originals, registrations, waits};
 
 stand_ins! {
@@ -20,7 +20,7 @@ stand_ins! {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::epoll_wait(epoll, events, max, 0) };
             // SAFETY: the same.
-            unsafe { wait(|| in_instance(epoll, events, max), timeout != 0, look) }
+            unsafe { wait(|| epoll_call(epoll, events, max), timeout != 0, look) }
         };
 
     /// `epoll_pwait(2)`.
@@ -32,7 +32,7 @@ stand_ins! {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::epoll_pwait(epoll, events, max, 0, mask) };
             // SAFETY: the same.
-            unsafe { wait(|| in_instance(epoll, events, max), timeout != 0, look) }
+            unsafe { wait(|| epoll_call(epoll, events, max), timeout != 0, look) }
         };
 
     /// `epoll_pwait2(2)`.
@@ -45,17 +45,17 @@ stand_ins! {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::epoll_pwait2(epoll, events, max, &NOW, mask) };
             // SAFETY: the same.
-            unsafe { wait(|| in_instance(epoll, events, max), can_last(timeout), look) }
+            unsafe { wait(|| epoll_call(epoll, events, max), can_last(timeout), look) }
         };
 
     /// `poll(2)`.
     poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = poll,
-        plain { waits::is_plain_for_a_set(Way::Poll) },
+        plain { waits::is_plain_for_set(Way::Poll) },
         waits {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::poll(fds, count, 0) };
             // SAFETY: the same.
-            unsafe { wait(|| polled(fds, count, usize::MAX), timeout != 0, look) }
+            unsafe { wait(|| poll_call(fds, count, usize::MAX), timeout != 0, look) }
         };
 
     /// `poll(2)` under the name that the C library keeps for itself.
@@ -65,42 +65,42 @@ stand_ins! {
 
     /// `poll(2)` of programs that are built with checks.
     __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, len: usize) -> c_int = poll_chk,
-        plain { waits::is_plain_for_a_set(Way::Poll) },
+        plain { waits::is_plain_for_set(Way::Poll) },
         waits {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::poll_chk(fds, count, 0, len) };
             // SAFETY: the same.
-            unsafe { wait(|| polled(fds, count, len), timeout != 0, look) }
+            unsafe { wait(|| poll_call(fds, count, len), timeout != 0, look) }
         };
 
     /// `ppoll(2)`.
     ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int
         = ppoll,
-        plain { waits::is_plain_for_a_set(Way::Poll) },
+        plain { waits::is_plain_for_set(Way::Poll) },
         waits {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::ppoll(fds, count, &NOW, mask) };
             // SAFETY: the same.
-            unsafe { wait(|| polled(fds, count, usize::MAX), can_last(timeout), look) }
+            unsafe { wait(|| poll_call(fds, count, usize::MAX), can_last(timeout), look) }
         };
 
     /// `ppoll(2)` of programs that are built with checks.
     __ppoll_chk(
         fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, len: usize
     ) -> c_int = ppoll_chk,
-        plain { waits::is_plain_for_a_set(Way::Poll) },
+        plain { waits::is_plain_for_set(Way::Poll) },
         waits {
             // SAFETY: the caller's promise.
             let look = || unsafe { originals::ppoll_chk(fds, count, &NOW, mask, len) };
             // SAFETY: the same.
-            unsafe { wait(|| polled(fds, count, len), can_last(timeout), look) }
+            unsafe { wait(|| poll_call(fds, count, len), can_last(timeout), look) }
         };
 
     /// `select(2)`.
     select(
         count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set, timeout: *mut timeval
     ) -> c_int = select,
-        plain { waits::is_plain_for_a_set(Way::Select) },
+        plain { waits::is_plain_for_set(Way::Select) },
         waits {
             let sets = [read, write, other];
             // SAFETY: the caller's promise.
@@ -109,7 +109,7 @@ stand_ins! {
             let time = unsafe { timeout.as_ref() };
             let can_last = time.is_none_or(|time| time.tv_sec != 0 || time.tv_usec != 0);
             // SAFETY: the same.
-            unsafe { wait(|| selected(count, sets), can_last, look) }
+            unsafe { wait(|| select_call(count, sets), can_last, look) }
         };
 
     /// `select(2)` under the name that the C library keeps for itself.
@@ -124,13 +124,13 @@ stand_ins! {
         count: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
         timeout: *const timespec, mask: *const sigset_t
     ) -> c_int = pselect,
-        plain { waits::is_plain_for_a_set(Way::Select) },
+        plain { waits::is_plain_for_set(Way::Select) },
         waits {
             let sets = [read, write, other];
             // SAFETY: the caller's promise.
             let look = || unsafe { look_at_sets(count, sets, mask) };
             // SAFETY: the same.
-            unsafe { wait(|| selected(count, sets), can_last(timeout), look) }
+            unsafe { wait(|| select_call(count, sets), can_last(timeout), look) }
         };
 }
 
@@ -139,7 +139,7 @@ stand_ins! {
 /// # Safety
 ///
 /// As `epoll_wait`. What this returns must be gone when the caller goes on.
-unsafe fn in_instance<'a>(epoll: c_int, events: *mut epoll_event, max: c_int) -> Option<InInstance<'a>> {
+unsafe fn epoll_call<'a>(epoll: c_int, events: *mut epoll_event, max: c_int) -> Option<EpollWait<'a>> {
     let instance = registrations::instance(epoll)?;
     let room = match usize::try_from(max) {
         Ok(room) if !events.is_null() => room,
@@ -150,10 +150,10 @@ unsafe fn in_instance<'a>(epoll: c_int, events: *mut epoll_event, max: c_int) ->
         // SAFETY: the server gives room for so many.
         _ => unsafe { slice::from_raw_parts_mut(events, room) },
     };
-    Some(InInstance {
+    Some(EpollWait {
         instance,
         events,
-        taken: 0,
+        reported: 0,
     })
 }
 
@@ -162,14 +162,14 @@ unsafe fn in_instance<'a>(epoll: c_int, events: *mut epoll_event, max: c_int) ->
 /// # Safety
 ///
 /// As `poll`. What this returns must be gone when the caller goes on.
-unsafe fn polled<'a>(fds: *mut pollfd, count: nfds_t, bytes: usize) -> Option<Polled<'a>> {
+unsafe fn poll_call<'a>(fds: *mut pollfd, count: nfds_t, bytes: usize) -> Option<Poll<'a>> {
     let count = count as usize;
     let fits = count <= bytes / size_of::<pollfd>() && count <= MOST_POLLED;
     let fits = fits && !fds.is_null() && fds.is_aligned();
-    fits.then(|| Polled {
+    fits.then(|| Poll {
         // SAFETY: the server passes so many.
         fds: unsafe { slice::from_raw_parts_mut(fds, count) },
-        is_answered: false,
+        has_reports: false,
     })
 }
 
@@ -181,7 +181,7 @@ const MOST_POLLED: usize = 1 << 20;
 /// # Safety
 ///
 /// As `select`. What this returns must be gone when the caller goes on.
-unsafe fn selected<'a>(count: c_int, sets: [*mut fd_set; 3]) -> Option<Selected<'a>> {
+unsafe fn select_call<'a>(count: c_int, sets: [*mut fd_set; 3]) -> Option<Select<'a>> {
     let count = usize::try_from(count).ok().filter(|count| *count <= SELECTABLE)?;
     let [read, write, other] = sets;
     let are_same = |one: *mut fd_set, other| !one.is_null() && one == other;
@@ -192,10 +192,10 @@ unsafe fn selected<'a>(count: c_int, sets: [*mut fd_set; 3]) -> Option<Selected<
         // SAFETY: the sets that the server passes have a bit for each number below `count`, in words.
         (!set.is_null()).then(|| unsafe { slice::from_raw_parts_mut(set.cast(), count.div_ceil(64)) })
     };
-    Some(Selected {
+    Some(Select {
         count,
         sets: sets.map(words),
-        told: [0; SELECTABLE / 64],
+        reported: [0; SELECTABLE / 64],
     })
 }
 
