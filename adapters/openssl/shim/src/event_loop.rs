@@ -9,7 +9,7 @@ use crate::signals::{self, Place};
 use crate::wait_calls::WaitCall;
 use crate::{handshakes, provider, waits};
 
-/// What a call does before it waits as the server wants: runs passes, looks at the sockets, and tells the server of
+/// What a call does before it waits as the server wants: runs passes, looks at the sockets, and reports the
 /// handshakes that can go on (`Some`). A signal handler's call may have interrupted anything, and is the original's.
 ///
 /// # Safety

@@ -12,12 +12,12 @@ use crate::originals::{self, InfoCallback, Ssl};
 /// freed.
 pub(super) fn listen(handshake: &Handshake) {
     let ssl = handshake.ssl;
-    // SAFETY: the server passes a connection, which has a context. `tell` has the type of a callback.
+    // SAFETY: the server passes a connection, which has a context. `on_info` has the type of a callback.
     unsafe {
         let own = originals::ssl_get_info_callback(ssl);
         if own.is_some() || of_context(ssl).is_some() {
             handshake.info.set(Some(own));
-            originals::ssl_set_info_callback(ssl, Some(tell));
+            originals::ssl_set_info_callback(ssl, Some(on_info));
         }
     }
 }
@@ -31,7 +31,7 @@ unsafe fn of_context(ssl: Ssl) -> Option<InfoCallback> {
 }
 
 /// Calls the server back, unless the connection is being freed.
-unsafe extern "C-unwind" fn tell(ssl: Ssl, what: c_int, value: c_int) {
+unsafe extern "C-unwind" fn on_info(ssl: Ssl, what: c_int, value: c_int) {
     guarded(|| {
         let handshake = find(ssl)?;
         // SAFETY: rule 2; OpenSSL passes a connection.

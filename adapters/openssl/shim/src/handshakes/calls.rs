@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ptr;
 
 use super::handshake::{Handshake, suspended};
-use super::retries::is_told_no_more_of_anothers;
+use super::retries::clear_want_of_another;
 use super::stacks::CURRENT;
 use crate::originals::{self, Ssl};
 use crate::signals::Place;
@@ -53,7 +53,7 @@ pub(crate) fn are_left() -> bool {
 #[inline(always)]
 pub(crate) fn apart(ssl: Ssl) -> Apart {
     // What the original is asked is the server's last call.
-    is_told_no_more_of_anothers(ssl);
+    clear_want_of_another(ssl);
     let current = CURRENT.get();
     // SAFETY: rule 2: a handshake that is current is in the table.
     let is_other = unsafe { current.as_ref() }.is_some_and(|current| current.ssl != ssl);

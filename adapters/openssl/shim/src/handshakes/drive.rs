@@ -8,7 +8,7 @@ use widelane_status::Way;
 use super::callback::listen;
 use super::endings::finish;
 use super::handshake::{Handshake, State, Step};
-use super::retries::{TRY_AGAIN, is_anothers, is_told_no_more_of_anothers, try_again};
+use super::retries::{TRY_AGAIN, clear_want_of_another, is_anothers, try_again};
 use super::socket::{inode, socket_of};
 use super::stacks::{CURRENT, STACKS, on_stack, resume, run_all_passes, run_pass};
 use super::store::{begin, find, unready, with_table};
@@ -24,7 +24,7 @@ pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
     if ssl.is_null() {
         return None;
     }
-    is_told_no_more_of_anothers(ssl);
+    clear_want_of_another(ssl);
     if let Some(result) = returned(ssl) {
         return Some(result);
     }
@@ -37,7 +37,7 @@ pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
     // SAFETY: rule 2.
     let found = find(ssl).map(|found| unsafe { &*found });
     if let Some(handshake) = found {
-        handshake.is_told.set(false);
+        handshake.wants_read.set(false);
         match handshake.state.get() {
             // Its own callback calls. What that would do without us is OpenSSL's to say.
             State::Running => return None,
@@ -81,7 +81,7 @@ pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
     Some(go_on(handshake))
 }
 
-/// Puts the call onto a stack of its own, if the server can be told to go on.
+/// Puts the call onto a stack of its own, if a wait of the server can report that it goes on.
 fn start(handshake: &Handshake, step: Step) -> Option<()> {
     // On another handshake's stack: that one could not go on before this one has.
     if !CURRENT.get().is_null() {
@@ -146,7 +146,7 @@ fn go_on(handshake: &Handshake) -> c_int {
         // A pass that is full need not wait for a look at the sockets. It may have the answer for this
         // very handshake.
         while run_pass(0) > 0 {}
-        if handshake.state.get() != State::Ready && !handshake.can_be_told() {
+        if handshake.state.get() != State::Ready && !handshake.can_be_reported() {
             run_all_passes(handshake);
         }
         if handshake.state.get() != State::Ready {

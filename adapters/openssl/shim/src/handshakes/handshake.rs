@@ -37,8 +37,8 @@ pub(super) struct Handshake {
     pub(super) file: Cell<u32>,
     /// The socket itself.
     pub(super) inode: Cell<Inode>,
-    /// True if the last call was told to try again.
-    pub(super) is_told: Cell<bool>,
+    /// True if the last call returned that it wants to read (`SSL_ERROR_WANT_READ`).
+    pub(super) wants_read: Cell<bool>,
     /// Number of times that the server has asked since the last wait of this thread, and the number of that wait.
     pub(super) asked: Cell<(u64, u32)>,
     /// True if its connection goes away, or starts anew.
@@ -63,7 +63,7 @@ impl Handshake {
             state: Cell::new(State::Idle),
             file: Cell::new(0),
             inode: Cell::new((0, 0)),
-            is_told: Cell::new(false),
+            wants_read: Cell::new(false),
             asked: Cell::new((0, 0)),
             is_cancelled: Cell::new(false),
             info: Cell::new(None),
@@ -72,7 +72,7 @@ impl Handshake {
         }
     }
 
-    /// Changes the state, and counts the handshakes of which the server was told to try again.
+    /// Changes the state, and counts the handshakes whose server is to try again.
     pub(super) fn set_state(&self, state: State) {
         if state.waits() {
             established::remove(self.ssl);
@@ -95,8 +95,8 @@ impl Handshake {
     }
 
     /// Its socket. Another generation of the descriptor need not be another file: the kernel has removed it from an epoll
-    /// instance unseen, or a thread has closed descriptors of its own table. Without the new generation no wait could tell
-    /// of the socket any more.
+    /// instance unseen, or a thread has closed descriptors of its own table. Without the new generation no wait could
+    /// report the socket any more.
     pub(super) fn socket(&self) -> Socket {
         let fd = self.fd;
         if registrations::file(fd) != Some(self.file.get())
@@ -112,8 +112,8 @@ impl Handshake {
         }
     }
 
-    /// Returns whether the server is told that it can go on, and expects that.
-    pub(super) fn can_be_told(&self) -> bool {
+    /// Returns whether a wait of the server reports that it can go on, and the server expects that.
+    pub(super) fn can_be_reported(&self) -> bool {
         let socket = self.socket();
         (socket.is_in_an_instance() || socket.is_in_the_set()) && is_nonblocking(self.fd)
     }
@@ -132,8 +132,8 @@ impl Handshake {
             && !connections::is_abandoned(self.ssl)
     }
 
-    /// The server asks again. Whether nothing else will make the handshake go on: it cannot be told, or
-    /// it asks again and again without waiting.
+    /// The server asks again. Whether nothing else will make the handshake go on: no wait reports it, or
+    /// the server asks again and again without waiting.
     pub(super) fn asks_in_vain(&self) -> bool {
         let (wait, before) = self.asked.get();
         let times = match wait == waits::number_of_waits() {
@@ -141,7 +141,7 @@ impl Handshake {
             false => 1,
         };
         self.asked.set((waits::number_of_waits(), times));
-        times > PATIENCE || !self.can_be_told()
+        times > PATIENCE || !self.can_be_reported()
     }
 }
 
@@ -155,8 +155,8 @@ pub(super) type Running = ManuallyDrop<Coroutine<bool, (), c_int, GuardedStack>>
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing has been done: the server has not registered the socket yet. It was told that
-    /// nothing has come, so that it does.
+    /// Nothing has been done: the server has not registered the socket yet. Its call
+    /// returned that nothing has come, so that it does.
     Postponed,
     /// No call is under way.
     Idle,
@@ -171,7 +171,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// Returns whether the server was told to try again.
+    /// Returns whether the server is to try again.
     pub(super) fn waits(self) -> bool {
         !matches!(self, Self::Idle | Self::Running)
     }

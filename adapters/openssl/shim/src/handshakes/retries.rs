@@ -1,4 +1,4 @@
-//! Calls whose server is told to try again, and what it asks about them afterwards.
+//! Calls that return that they want to read, so that the server tries again, and what the server asks afterwards.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -14,47 +14,47 @@ use crate::{connections, established};
 pub(super) const TRY_AGAIN: c_int = -1;
 
 pub(super) fn try_again(handshake: &Handshake) -> c_int {
-    handshake.is_told.set(true);
+    handshake.wants_read.set(true);
     set_errno(libc::EAGAIN);
     TRY_AGAIN
 }
 
-/// Returns whether another thread is in the middle of a call for the connection: then the server is told to try again.
+/// Returns whether another thread is in the middle of a call for the connection: then the server is to try again.
 pub(crate) fn is_anothers(ssl: Ssl) -> bool {
     let is_anothers = connections::is_under_way(ssl) && find(ssl).is_none();
     if is_anothers {
         connections::moved();
-        TOLD_OF_ANOTHERS.set(ssl);
+        WANTS_READ_FOR_ANOTHERS.set(ssl);
     }
     is_anothers
 }
 
-/// Returns whether the last call for this connection was told to try again.
-pub(crate) fn is_told(ssl: Ssl) -> bool {
+/// Returns whether the last call for this connection returned that it wants to read.
+pub(crate) fn wants_read(ssl: Ssl) -> bool {
     if suspended() > 0
         && let Some(handshake) = find(ssl)
     {
         // SAFETY: rule 2.
         let handshake = unsafe { &*handshake };
-        return handshake.state.get().waits() && handshake.is_told.get();
+        return handshake.state.get().waits() && handshake.wants_read.get();
     }
     // Not whether that call is still under way: it may have ended since.
-    !ssl.is_null() && TOLD_OF_ANOTHERS.get() == ssl
+    !ssl.is_null() && WANTS_READ_FOR_ANOTHERS.get() == ssl
 }
 
-/// Forgets that this thread was told of another thread's call.
-pub(super) fn is_told_no_more_of_anothers(ssl: Ssl) {
-    if TOLD_OF_ANOTHERS.get() == ssl {
-        TOLD_OF_ANOTHERS.set(ptr::null_mut());
+/// Forgets that this thread's last call was for a connection whose call is another thread's.
+pub(super) fn clear_want_of_another(ssl: Ssl) {
+    if WANTS_READ_FOR_ANOTHERS.get() == ssl {
+        WANTS_READ_FOR_ANOTHERS.set(ptr::null_mut());
     }
 }
 
 /// A call that has an error of its own: the next question is about that one.
-pub(crate) fn is_told_no_more(ssl: Ssl) {
-    is_told_no_more_of_anothers(ssl);
+pub(crate) fn clear_want(ssl: Ssl) {
+    clear_want_of_another(ssl);
     if let Some(handshake) = find(ssl) {
         // SAFETY: rule 2.
-        unsafe { (*handshake).is_told.set(false) };
+        unsafe { (*handshake).wants_read.set(false) };
     }
 }
 
@@ -62,10 +62,10 @@ pub(crate) fn is_told_no_more(ssl: Ssl) {
 pub(crate) fn is_new(ssl: Ssl) {
     established::remove(ssl);
     connections::forget(ssl);
-    is_told_no_more_of_anothers(ssl);
+    clear_want_of_another(ssl);
 }
 
 thread_local! {
-    /// The connection of which this thread was last told to try again because its call is another thread's.
-    static TOLD_OF_ANOTHERS: Cell<Ssl> = const { Cell::new(ptr::null_mut()) };
+    /// The connection for which this thread's last call returned so, because its handshake's call is another thread's.
+    static WANTS_READ_FOR_ANOTHERS: Cell<Ssl> = const { Cell::new(ptr::null_mut()) };
 }

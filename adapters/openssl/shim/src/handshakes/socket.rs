@@ -1,4 +1,4 @@
-//! The socket of a connection: whether its server can be told to go on, and which file it is.
+//! The socket of a connection: whether a wait can report it, and which file it is.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -27,8 +27,8 @@ pub(super) fn socket_of(ssl: Ssl) -> Option<c_int> {
             && is_socket(originals::ssl_get_wbio(ssl));
         (fd, can_be)
     };
-    // Without a socket of its own (a memory BIO, QUIC), a server could not be told to go on. The
-    // server of a blocking socket does not expect to be told.
+    // Without a socket of its own (a memory BIO, QUIC), no wait could report that it goes on. The
+    // server of a blocking socket waits for no report.
     let why = match can_be {
         false => Way::NoSocket,
         true if is_nonblocking(fd) => return Some(fd),

@@ -70,7 +70,7 @@ pub(super) fn resume(handshake: &Handshake, go_on: bool) -> Option<c_int> {
 }
 
 /// Brings a call that was left to its end: it fails. The alert that OpenSSL would send of it is neither
-/// sent nor told, nor is the session taken from the cache: a connection that is freed in the middle has
+/// sent nor reported, nor is the session taken from the cache: a connection that is freed in the middle has
 /// none of that.
 pub(super) fn cancel(handshake: &Handshake) {
     let ssl = handshake.ssl;
@@ -107,7 +107,7 @@ pub(super) fn cancel(handshake: &Handshake) {
 /// `SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN`.
 const BOTH_SHUT_DOWN: c_int = 3;
 
-/// See [`widelane_openssl_tables::Suspension`]. A handshake is told by the address of its connection.
+/// See [`widelane_openssl_tables::Suspension`]. A handshake is known by the address of its connection.
 pub(crate) extern "C" fn current() -> *mut c_void {
     guarded(|| {
         // SAFETY: rule 2: a handshake that is current is in the table.

@@ -47,8 +47,8 @@ pub(crate) fn settle_before_move(fd: c_int, epoll: c_int) {
     }
 }
 
-/// Prepares this thread for its sleep: handshakes go on that would stay as they are, and the server is told again of
-/// those that have ended unasked, in case an inner wait has taken the news. Whether there were any.
+/// Prepares this thread for its sleep: handshakes go on that would stay as they are, and those that have
+/// ended unasked are reported again, in case an inner wait has taken the report. Whether there were any.
 pub(crate) fn go_on_unasked() -> bool {
     if movable() == 0 {
         return false;
@@ -69,7 +69,7 @@ pub(crate) fn go_on_unasked() -> bool {
         };
         with_ready(is_new) == Some(true)
     };
-    let are_told_again = ended.iter().filter(|ssl| again(ssl)).count() > 0;
+    let are_reported_again = ended.iter().filter(|ssl| again(ssl)).count() > 0;
     let left = own(Handshake::goes_on_unasked);
     for ssl in &left {
         // SAFETY: rule 2. What goes on may end others.
@@ -78,7 +78,7 @@ pub(crate) fn go_on_unasked() -> bool {
             go_on_by_itself(handshake);
         }
     }
-    are_told_again || !left.is_empty()
+    are_reported_again || !left.is_empty()
 }
 
 /// Goes on with the call although the server has not asked. What it meets is kept for the server's next call, and the

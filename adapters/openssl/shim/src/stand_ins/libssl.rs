@@ -59,7 +59,7 @@ stand_ins! {
     /// `SSL_shutdown(3)`, which in the middle of a handshake only says so. The middle of another thread's
     /// call is not to be looked at.
     SSL_shutdown(ssl: Ssl) -> c_int = ssl_shutdown, apart ssl, instead {
-        handshakes::is_told_no_more(ssl);
+        handshakes::clear_want(ssl);
         handshakes::is_anothers(ssl).then_some(-1)
     };
 
@@ -97,12 +97,12 @@ stand_ins! {
     /// `SSL_get_error(3)`.
     SSL_get_error(ssl: Ssl, result: c_int) -> c_int = ssl_get_error,
         plain { established::is_unmoved(ssl) },
-        ended ssl, instead { (result <= 0 && handshakes::is_told(ssl)).then_some(WANT_READ) };
+        ended ssl, instead { (result <= 0 && handshakes::wants_read(ssl)).then_some(WANT_READ) };
 
     /// `SSL_want(3)`.
     SSL_want(ssl: Ssl) -> c_int = ssl_want,
         plain { established::is_unmoved(ssl) },
-        ended ssl, instead { handshakes::is_told(ssl).then_some(READING) };
+        ended ssl, instead { handshakes::wants_read(ssl).then_some(READING) };
 
     /// `SSL_get_info_callback(3)`.
     SSL_get_info_callback(ssl: Ssl) -> Option<InfoCallback> = ssl_get_info_callback,
