@@ -170,8 +170,8 @@ impl WaitCall for Select<'_> {
     }
 }
 
-/// The descriptor in a set of descriptors that is reported as readable for the socket: its own, or that of the instance in
-/// which it is registered, which the server asks then.
+/// The descriptor in a set of descriptors that is reported as readable for the socket: its own, or that of the instance
+/// in which it is registered, which the server asks then.
 fn readable_fd(socket: Socket, has: impl Fn(c_int) -> bool) -> Option<c_int> {
     if has(socket.fd) && socket.is_open() {
         return Some(socket.fd);

@@ -1,7 +1,7 @@
 //! Sockets that a thread waits for: in the call at hand, and in those before it.
 //!
-//! A handshake is suspended only where a wait of the same thread reports to the server that it can go on: the wait names
-//! the socket (`poll`, `select`), or the epoll instance in which the socket is registered (`wait_calls`).
+//! A handshake is suspended only where a wait of the same thread can report that it goes on: the wait names the socket
+//! (`poll`, `select`), or the epoll instance in which the socket is registered (`wait_calls`).
 //!
 //! `poll` and `select` may be called in signal handlers: what is kept of them needs no memory then. While handshakes are
 //! suspended, nothing is kept of calls in handlers (`signals`).

@@ -1,4 +1,4 @@
-//! The connection's own callback (`SSL_set_info_callback(3)`), in whose place OpenSSL calls us while a call is under way.
+//! The connection's own callback (`SSL_set_info_callback(3)`): OpenSSL calls us in its place while a call is under way.
 
 use std::ffi::c_int;
 

@@ -14,8 +14,8 @@ pub(crate) fn are_ready(call: &impl WaitCall) -> bool {
     with_ready(|ready| ready.iter().any(can_be_reported)).unwrap_or(false)
 }
 
-/// Reports the handshakes that can go on to the server, as far as this call can. Those that the server watches elsewhere,
-/// or not at all, stay: its next call for them goes on.
+/// Reports to the server the handshakes that can go on, as far as this call can. Those that the server watches
+/// elsewhere, or not at all, stay: its next call for them goes on.
 pub(crate) fn deliver(mut call: impl WaitCall) -> c_int {
     let mut report = |ssl: usize| {
         let reported = socket_to_report(ssl).and_then(|socket| call.report(socket));

@@ -16,13 +16,13 @@
 //!    that OpenSSL has freed without asking us is not touched again: its call stays where it was left.
 //!
 //! Before a thread sleeps, each of its handshakes goes on that the server does not know to ask for (`go_on_unasked`): a
-//! wait has reported the handshake and the server did not ask, it waits elsewhere, or it has given the connection to another thread. If the call ends then,
-//! the server's next call gets what it has returned. Three kinds stay suspended: those of a thread that sleeps in a
-//! callback, those whose socket is closed, and those that began in a parent process.
+//! wait has reported the handshake and the server did not ask, it waits elsewhere, or it has given the connection to
+//! another thread. If the call ends then, the server's next call gets what it has returned. Three kinds stay suspended:
+//! those of a thread that sleeps in a callback, those whose socket is closed, and those that began in a parent process.
 //!
-//! From the bottom up: `socket` and `handshake` are what one handshake has, `stacks` are on which it runs, `store` finds it
-//! by its connection. `callback`, `retries` and `delivery` are what the server gets to know of it. `endings`, `unasked` and
-//! `drive` are the steps that it takes, `calls` what other calls need because of it.
+//! From the bottom up: `socket` and `handshake` have the state of one handshake, `stacks` runs and suspends it, `store`
+//! finds it by its connection. `callback`, `retries` and `delivery` are what the server learns of it. `endings`, `unasked`
+//! and `drive` are the steps that it takes, `calls` what other calls need because of it.
 //!
 //! A server may call at the end of its threads, when thread-locals are gone: then nothing is known here,
 //! and the originals do what is left.

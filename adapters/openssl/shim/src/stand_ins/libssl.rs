@@ -1,5 +1,5 @@
-//! Stand-ins for libssl's calls about a connection: those that may do a part of a handshake, and those that begin, end or
-//! ask about it.
+//! Stand-ins for libssl's calls about a connection: those that may do a part of a handshake, and those that begin, end
+//! or ask about it.
 
 use std::ffi::{c_int, c_void};
 
