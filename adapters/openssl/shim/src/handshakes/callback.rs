@@ -34,7 +34,7 @@ unsafe fn of_context(ssl: Ssl) -> Option<InfoCallback> {
 unsafe extern "C-unwind" fn on_info(ssl: Ssl, what: c_int, value: c_int) {
     guarded(|| {
         let handshake = find(ssl)?;
-        // SAFETY: rule 2; OpenSSL passes a connection.
+        // SAFETY: rule 2 (`mod.rs`): it is in the table; OpenSSL passes a connection.
         unsafe {
             if (*handshake).is_cancelled.get() {
                 return None;
@@ -49,7 +49,7 @@ unsafe extern "C-unwind" fn on_info(ssl: Ssl, what: c_int, value: c_int) {
 
 /// The server's own callback, if we have its place in the connection.
 pub(crate) fn info_callback(ssl: Ssl) -> Option<Option<InfoCallback>> {
-    // SAFETY: rule 2.
+    // SAFETY: rule 2 (`mod.rs`): it is in the table.
     unsafe { (*find(ssl)?).info.get() }
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn keep_info_callback(ssl: Ssl, callback: Option<InfoCallback>) -> bo
     let Some(handshake) = find(ssl) else {
         return false;
     };
-    // SAFETY: rule 2.
+    // SAFETY: rule 2 (`mod.rs`): it is in the table.
     let handshake = unsafe { &*handshake };
     let is_kept = handshake.info.get().is_some();
     if is_kept {

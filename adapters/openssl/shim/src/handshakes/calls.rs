@@ -55,7 +55,7 @@ pub(crate) fn apart(ssl: Ssl) -> Apart {
     // What the original is asked is the server's last call.
     clear_want_of_another(ssl);
     let current = CURRENT.get();
-    // SAFETY: rule 2: a handshake that is current is in the table.
+    // SAFETY: rule 2 (`mod.rs`): a handshake that is current is in the table.
     let is_other = unsafe { current.as_ref() }.is_some_and(|current| current.ssl != ssl);
     if is_other {
         CURRENT.set(ptr::null());

@@ -34,7 +34,7 @@ pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
     if unsafe { originals::ssl_in_init(ssl) } == 0 {
         return None;
     }
-    // SAFETY: rule 2.
+    // SAFETY: rule 2 (`mod.rs`): it is in the table.
     let found = find(ssl).map(|found| unsafe { &*found });
     if let Some(handshake) = found {
         handshake.wants_read.set(false);
@@ -63,7 +63,7 @@ pub(crate) fn drive(ssl: Ssl, step: Step) -> Option<c_int> {
     }
     let fd = socket_of(ssl)?;
     let handshake = found.filter(|one| one.fd == fd).map(ptr::from_ref);
-    // SAFETY: rule 2.
+    // SAFETY: rule 2 (`mod.rs`): it is in the table.
     let handshake = unsafe { &*handshake.or_else(|| begin(ssl, fd))? };
     let was = handshake.state.get();
     handshake.set_state(State::Idle);

@@ -18,7 +18,7 @@ pub(crate) fn end(ssl: Ssl) -> bool {
     let Some(handshake) = find(ssl) else {
         return !connections::is_under_way(ssl);
     };
-    // SAFETY: rule 2: it is removed only below.
+    // SAFETY: rule 2 (`mod.rs`): it is removed only below.
     let handshake = unsafe { &*handshake };
     match handshake.state.get() {
         // OpenSSL itself calls `SSL_clear` as it begins. If it frees the connection, it says so.

@@ -34,7 +34,7 @@ pub(crate) fn wants_read(ssl: Ssl) -> bool {
     if suspended() > 0
         && let Some(handshake) = find(ssl)
     {
-        // SAFETY: rule 2.
+        // SAFETY: rule 2 (`mod.rs`): it is in the table.
         let handshake = unsafe { &*handshake };
         return handshake.state.get().waits() && handshake.wants_read.get();
     }
@@ -53,7 +53,7 @@ pub(super) fn clear_want_of_another(ssl: Ssl) {
 pub(crate) fn clear_want(ssl: Ssl) {
     clear_want_of_another(ssl);
     if let Some(handshake) = find(ssl) {
-        // SAFETY: rule 2.
+        // SAFETY: rule 2 (`mod.rs`): it is in the table.
         unsafe { (*handshake).wants_read.set(false) };
     }
 }

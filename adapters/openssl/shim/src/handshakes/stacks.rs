@@ -28,7 +28,7 @@ pub(crate) fn can_switch_stacks() -> bool {
 /// The call of OpenSSL's that runs on the handshake's stack.
 pub(super) fn on_stack(stack: GuardedStack, handshake: *const Handshake, step: Step) -> Running {
     ManuallyDrop::new(Coroutine::with_stack(stack, move |yielder, _| {
-        // SAFETY: rule 2: the handshake stays until this call has returned; the connection is the
+        // SAFETY: rule 2 (`mod.rs`): the handshake stays until this call has returned; the connection is the
         // server's, which ends it through `end`.
         unsafe {
             (*handshake).yielder.set(yielder);
@@ -110,7 +110,7 @@ const BOTH_SHUT_DOWN: c_int = 3;
 /// See [`widelane_openssl_tables::Suspension`]. A handshake is known by the address of its connection.
 pub(crate) extern "C" fn current() -> *mut c_void {
     guarded(|| {
-        // SAFETY: rule 2: a handshake that is current is in the table.
+        // SAFETY: rule 2 (`mod.rs`): a handshake that is current is in the table.
         unsafe { CURRENT.get().as_ref() }.map(|current| current.ssl)
     })
     .flatten()
@@ -120,7 +120,7 @@ pub(crate) extern "C" fn current() -> *mut c_void {
 /// See [`widelane_openssl_tables::Suspension`].
 pub(crate) extern "C" fn suspend(ssl: *mut c_void) -> c_int {
     guarded(|| {
-        // SAFETY: the provider calls on the stack whose handshake is current (rules 2 and 3).
+        // SAFETY: the provider calls on the stack whose handshake is current (rules 2 and 3, `mod.rs`).
         unsafe {
             let current = CURRENT.get().as_ref();
             let current = current.filter(|one| one.ssl == ssl && !one.is_cancelled.get());

@@ -36,7 +36,7 @@ pub(super) fn begin(ssl: Ssl, fd: c_int) -> Option<*const Handshake> {
 /// Finds the handshake of this connection. One of an earlier connection with the same address does not count.
 pub(super) fn find(ssl: Ssl) -> Option<*const Handshake> {
     let found = with_table(|table| Some(&raw const **table.get(&ssl.addr())?)).flatten()?;
-    // SAFETY: rule 2.
+    // SAFETY: rule 2 (`mod.rs`): it is in the table.
     let number = unsafe { (*found).number };
     // SAFETY: the server passes a connection.
     let value = |index| unsafe { originals::ssl_get_ex_data(ssl, index) }.addr();

@@ -19,7 +19,7 @@ pub(crate) fn settle(ssl: Ssl) -> bool {
     while suspended() > 0
         && let Some(handshake) = find(ssl)
     {
-        // SAFETY: rule 2.
+        // SAFETY: rule 2 (`mod.rs`): it is in the table.
         let handshake = unsafe { &*handshake };
         if !handshake.is_left() || handshake.is_cancelled.get() {
             return true;
@@ -72,7 +72,7 @@ pub(crate) fn go_on_unasked() -> bool {
     let are_reported_again = ended.iter().filter(|ssl| again(ssl)).count() > 0;
     let left = own(Handshake::goes_on_unasked);
     for ssl in &left {
-        // SAFETY: rule 2. What goes on may end others.
+        // SAFETY: rule 2 (`mod.rs`): it is in the table. What goes on may end others.
         let handshake = find(*ssl).map(|found| unsafe { &*found });
         if let Some(handshake) = handshake.filter(|one| one.goes_on_unasked()) {
             go_on_by_itself(handshake);
@@ -142,7 +142,7 @@ pub(super) fn returned(ssl: Ssl) -> Option<c_int> {
     if suspended() == 0 {
         return None;
     }
-    // SAFETY: rule 2.
+    // SAFETY: rule 2 (`mod.rs`): it is in the table.
     let handshake = unsafe { &*find(ssl)? };
     if handshake.state.get() != State::Returned {
         return None;
