@@ -35,14 +35,14 @@ impl Socket {
     }
 
     /// Returns whether this thread waits in the epoll instance of the socket, or in the one that it has just left.
-    pub(crate) fn is_in_an_instance(self) -> bool {
+    pub(crate) fn is_in_known_instance(self) -> bool {
         let registered = self.registration().map(|found| found.epoll);
         let left = || registrations::left(self.fd).filter(|_| self.is_open());
         registered.or_else(left).is_some_and(waits_in)
     }
 
-    /// Why this thread's waits are not for the socket.
-    pub(crate) fn why_in_no_wait(self) -> Way {
+    /// Why no wait of this thread reports the socket.
+    pub(crate) fn why_not_reported(self) -> Way {
         let instance = self.registration().map(|found| found.epoll);
         match instance.is_some_and(registrations::is_shared) {
             true => Way::SharedEpoll,
@@ -51,8 +51,8 @@ impl Socket {
     }
 
     /// Returns whether this thread's last `poll` or `select` was for the socket.
-    pub(crate) fn is_in_the_set(self) -> bool {
-        self.is_open() && is_in_the_set(self.fd)
+    pub(crate) fn is_in_last_set(self) -> bool {
+        self.is_open() && is_in_last_set(self.fd)
     }
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn waits_in(instance: Instance) -> bool {
     if !is_known {
         registrations::forget_waiter(instance, this_thread());
     }
-    is_known && !registrations::is_shared(instance) || is_in_the_set(instance.descriptor() as c_int)
+    is_known && !registrations::is_shared(instance) || is_in_last_set(instance.descriptor() as c_int)
 }
 
 /// Returns whether handshakes of a process with threads may be suspended here. The first are not: if threads take turns at
@@ -113,11 +113,12 @@ pub(crate) fn has_waited() -> bool {
 }
 
 /// The call by which this thread has waited for a set of descriptors last.
-pub(crate) fn way_of_the_set() -> Way {
+pub(crate) fn way_of_last_set() -> Way {
     LAST_SET_CALL.get().unwrap_or(Way::NoLoop)
 }
 
-pub(crate) fn is_in_the_set(fd: c_int) -> bool {
+/// Returns whether this thread's last `poll` or `select` was for the descriptor.
+pub(crate) fn is_in_last_set(fd: c_int) -> bool {
     with_set(|set| set.as_ref().is_some_and(|set| set.has(fd))).unwrap_or(false)
 }
 

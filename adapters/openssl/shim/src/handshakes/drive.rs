@@ -122,15 +122,15 @@ fn start(handshake: &Handshake, step: Step) -> Option<()> {
 /// Way in which its thread learns that it can go on, or why it shares no pass. A thread that waits by `poll` may serve
 /// one connection only: it shares passes with other threads while it blocks.
 fn way(handshake: &Handshake) -> Way {
-    let is_other = |one: &Handshake| one.ssl != handshake.ssl && waits::is_in_the_set(one.fd);
+    let is_other = |one: &Handshake| one.ssl != handshake.ssl && waits::is_in_last_set(one.fd);
     let beside = || with_table(|table| table.values().any(|one| is_other(one))).unwrap_or(false);
     let socket = handshake.socket();
-    if socket.is_in_an_instance() {
+    if socket.is_in_known_instance() {
         Way::Epoll
-    } else if !socket.is_in_the_set() {
-        socket.why_in_no_wait()
+    } else if !socket.is_in_last_set() {
+        socket.why_not_reported()
     } else if beside() {
-        waits::way_of_the_set()
+        waits::way_of_last_set()
     } else {
         Way::OneConnection
     }

@@ -115,7 +115,7 @@ impl Handshake {
     /// Returns whether a wait of the server reports that it can go on, and the server expects that.
     pub(super) fn can_be_reported(&self) -> bool {
         let socket = self.socket();
-        (socket.is_in_an_instance() || socket.is_in_the_set()) && is_nonblocking(self.fd)
+        (socket.is_in_known_instance() || socket.is_in_last_set()) && is_nonblocking(self.fd)
     }
 
     /// Returns whether its descriptor is still that of the socket with which its call began: not if the server has closed it
