@@ -105,6 +105,20 @@ pub fn worth_in_either(wide: &Costs, narrow: &Costs, clear: u64) -> usize {
     }
 }
 
+/// What one pass of `jobs` jobs costs less than the same jobs each run at once, in a pass of its own if `worth`, the
+/// fewest jobs that are worth a pass, is one. The pass and single jobs run in the cheaper of two widths.
+pub fn saving(wide: &Costs, narrow: &Costs, worth: usize, jobs: usize) -> u64 {
+    let run = |jobs: usize| {
+        let in_lanes = if jobs >= worth { jobs } else { 0 };
+        let split = Split {
+            in_lanes,
+            alone: jobs - in_lanes,
+        };
+        wide.total(split).min(narrow.total(split))
+    };
+    (jobs as u64).saturating_mul(run(1)).saturating_sub(run(jobs))
+}
+
 /// More lanes than any pass has.
 const MOST_LANES: usize = 64;
 
@@ -125,6 +139,19 @@ mod tests {
             further,
             alone,
         }
+    }
+
+    #[test]
+    fn a_pass_saves_what_single_jobs_cost_more() {
+        let (wide, narrow) = (costs(100, 5, 60), costs(70, 20, 60));
+        let saved = |worth, jobs| saving(&wide, &narrow, worth, jobs);
+        assert_eq!(saved(2, 1), 0);
+        assert_eq!(saved(2, 2), 120 - 90);
+        assert_eq!(saved(2, 4), 240 - 115);
+        // Too few for a pass, and single jobs that run in passes of their own.
+        assert_eq!(saved(3, 2), 0);
+        assert_eq!(saved(1, 2), 140 - 90);
+        assert_eq!(saved(NEVER, 8), 0);
     }
 
     #[test]

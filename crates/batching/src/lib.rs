@@ -40,7 +40,7 @@ mod placement;
 
 pub use clock::{Clock, ClockPenalty, Core, Records, Width, records, width};
 pub use cores::{Idleness, Sleeper, VectorCores, passes, usual_rest, wake};
-pub use costs::{Costs, NEVER, Split, worth_in_either};
+pub use costs::{Costs, NEVER, Split, saving, worth_in_either};
 pub use methods::{Methods, TRIAL_EVERY};
 pub use overload::{Line, Overload, Place, Turn, late, under_way, worth_queueing};
 pub use passes::{BYPASS_LIMIT, Idle, Lead, Pass, Waiting, admit, lead, next_pass, quiet};

@@ -284,6 +284,17 @@ impl<R: Request> Line<R> {
         worth
     }
 
+    /// Nanoseconds that a pass of `jobs` jobs saves beside the same jobs each run at once; `None` while the costs
+    /// are not known.
+    fn saving(&self, jobs: usize) -> Option<u64> {
+        let wide = self.wide.costs.costs()?;
+        let narrow = match &self.narrow {
+            Some(narrow) => narrow.variant.costs.costs()?,
+            None => wide,
+        };
+        Some(batching::saving(&wide, &narrow, self.worth(), jobs))
+    }
+
     /// The registers for a pass of `jobs` jobs that starts now on the calling thread.
     fn width(&self, jobs: usize) -> Width {
         let Some(narrow) = &self.narrow else {
@@ -645,6 +656,8 @@ pub(crate) trait AnyGatherer: Send {
     /// Removes cancelled jobs among the first `jobs`, so they do not count towards a full pass.
     /// The caller drops them, which runs their owner's code.
     fn prune(&mut self, jobs: usize) -> Option<Box<dyn Any>>;
+    /// Nanoseconds that a pass of `jobs` jobs saves; `None` while the costs are not known.
+    fn saving(&self, jobs: usize) -> Option<u64>;
     /// Takes a pass of `jobs` jobs, starting at place `first`. It runs without the gatherer.
     fn take(&mut self, first: usize, jobs: usize) -> ReadyPass;
 }
@@ -665,6 +678,10 @@ impl<R: Request> AnyGatherer for Gatherer<R> {
             oldest: self.jobs.front().map_or(0, |(sequence, _)| *sequence),
             cost: self.line.wide.costs.first(),
         }
+    }
+
+    fn saving(&self, jobs: usize) -> Option<u64> {
+        self.line.saving(jobs)
     }
 
     fn prune(&mut self, jobs: usize) -> Option<Box<dyn Any>> {

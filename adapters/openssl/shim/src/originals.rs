@@ -25,8 +25,8 @@ pub(crate) type FreeCallback = extern "C" fn(Ssl, *mut c_void, *mut c_void, c_in
 pub(crate) fn is_there(symbol: &CStr) -> bool {
     // SAFETY: a string of C.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) };
-    // The C library looks at the address to which this call returns. Where the result is not needed, an optimized build
-    // would jump instead of calling: while this library is loaded, that address is the dynamic linker's, and `dlsym` crashes.
+    // `dlsym` knows its caller by the address to which it returns. As the last call of a constructor, optimised to a
+    // jump, it would return to the dynamic linker, whose list of libraries is null, and crash every program.
     !hint::black_box(found).is_null()
 }
 

@@ -6,7 +6,7 @@
 //! look at its sockets. If that look has brought new jobs, the leader waits for one more look;
 //! otherwise it runs the passes that are due, and every job with an answer gets its event.
 //!
-//! A thread whose jobs have been alone again and again runs most of them at once.
+//! A thread whose passes save less than the pauses cost runs most jobs at once.
 //!
 //! OpenSSL drops a paused job without a word when its connection is freed. Then only the wait context
 //! tells: its clean-up ends our part, and another job leads.
@@ -46,7 +46,7 @@ pub(crate) fn run<R: Request>(job: Object, requests: Vec<R>) -> Result<Vec<R::Ou
     let mut tickets = on_large_stack(|| worker.submit_all(requests))?;
     let queue = queue();
     if queue.is_pause_worth_while() {
-        while run_pass(&worker, Idle::No) > 0 {}
+        while run_shared_pass(&worker, Idle::No, &queue) > 0 {}
     } else {
         while run_pass(&worker, Idle::Yes) > 0 {}
     }
@@ -84,7 +84,7 @@ pub(crate) fn run<R: Request>(job: Object, requests: Vec<R>) -> Result<Vec<R::Ou
                 return Err(Failure::NotPaused);
             };
             if queue.lead(&signal, worker.submitted()) {
-                run_pass(&worker, Idle::Yes);
+                run_shared_pass(&worker, Idle::Yes, &queue);
                 queue.led(&signal);
             }
         }
@@ -138,6 +138,15 @@ unsafe extern "C" fn clean_up(_: Object, _: *const c_void, _: c_int, kept: *mut 
     // SAFETY: `signal_of` gave the context this count, and it calls back once.
     let signal = unsafe { Arc::from_raw(kept.cast_const().cast::<Signal>()) };
     crate::ffi::objects::guarded((), || signal.vanish());
+}
+
+/// Runs at most one pass that is due of paused jobs, and returns how many it carried.
+fn run_shared_pass(worker: &Worker, idle: Idle, queue: &Queue) -> usize {
+    let jobs = run_pass(worker, idle);
+    if jobs > 0 {
+        queue.passed(jobs, worker.saved());
+    }
+    jobs
 }
 
 /// Runs at most one pass that is due, and returns how many jobs it carried. OpenSSL's job has a stack

@@ -63,13 +63,16 @@ impl Queue {
         let mut state = self.lock();
         let last = std::mem::replace(&mut state.looked_at, submitted);
         if last == submitted {
-            let alone = state.waiting.len() == 1;
-            state.pauses.ended(alone);
             return true;
         }
         drop(state);
         leader.raise();
         false
+    }
+
+    /// A pass has answered `jobs` paused jobs, and saved this many nanoseconds, as far as that is known.
+    pub(crate) fn passed(&self, jobs: usize, saved: Option<u64>) {
+        self.lock().pauses.ended(jobs, saved);
     }
 
     /// The leader has run the passes. The next one is appointed when it waits again or leaves.
@@ -94,35 +97,44 @@ impl Queue {
     }
 }
 
-/// Record of the pauses of one thread: a pause costs two turns of the application's loop. After
-/// several that brought no other job, only some jobs are paused, to see when others come again.
+/// Record of what the pauses of one thread bring: a pass of several jobs saves time, and each pause costs some. While
+/// they lose, only some jobs are paused, to see when enough others come again.
 #[derive(Debug, Default)]
 struct Pauses {
-    /// Pauses in a row that ended without another job.
-    in_vain: u32,
+    /// Mean of what the latest passes have saved, less their pauses, in nanoseconds.
+    gain: i64,
     /// Jobs that ran at once since the last pause.
     left_out: u32,
 }
 
 impl Pauses {
-    /// Pauses in vain before jobs run at once, and then jobs for one pause.
-    const MOST: u32 = 8;
+    /// Nanoseconds of a pause: an event, and two turns of the application's loop, which all jobs of a pass share.
+    const COST: u64 = 40_000;
+    /// Passes over which the mean is taken, about.
+    const PASSES: i64 = 8;
+    /// Nanoseconds that a pass counts as saved at the most: a second.
+    const MOST: u64 = 1_000_000_000;
+    /// Jobs for one pause while pauses lose.
+    const ONE_IN: u32 = 8;
 
     /// True if the next job is paused.
     fn next(&mut self) -> bool {
-        if self.in_vain < Self::MOST {
+        if self.gain >= 0 {
             return true;
         }
-        self.left_out = (self.left_out + 1) % Self::MOST;
+        self.left_out = (self.left_out + 1) % Self::ONE_IN;
         self.left_out == 0
     }
 
-    /// A pause has ended, `alone` or with other jobs.
-    fn ended(&mut self, alone: bool) {
-        self.in_vain = match alone {
-            true => self.in_vain.saturating_add(1),
-            false => 0,
+    /// A pass has answered `jobs` paused jobs. Where costs are not known, a shared pass counts as twice its pause.
+    fn ended(&mut self, jobs: usize, saved: Option<u64>) {
+        let saved = match saved {
+            Some(saved) => saved.min(Self::MOST),
+            None if jobs > 1 => 2 * Self::COST,
+            None => 0,
         };
+        let gain = saved.cast_signed() - Self::COST.cast_signed();
+        self.gain += (gain - self.gain) / Self::PASSES;
     }
 }
 
@@ -271,25 +283,41 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_are_always_alone_are_seldom_paused() {
+    fn jobs_whose_pauses_lose_are_seldom_paused() {
         let mut pauses = Pauses::default();
-        for _ in 0..Pauses::MOST {
-            assert!(pauses.next());
-            pauses.ended(true);
-        }
-        let paused: Vec<_> = (0..3 * Pauses::MOST).filter(|_| pauses.next()).collect();
+        assert!(pauses.next());
+        pauses.ended(1, Some(0));
+        let paused: Vec<_> = (0..24).filter(|_| pauses.next()).collect();
         assert_eq!(paused, [7, 15, 23]);
-        // Another job came: all are paused again.
-        pauses.ended(false);
+        // One pass in five is shared, and saves less than five pauses take.
+        let mut count = 0;
+        for pass in 0..1000 {
+            count += u32::from(pauses.next());
+            match pass % 5 {
+                0 => pauses.ended(2, Some(120_000)),
+                _ => pauses.ended(1, Some(0)),
+            }
+        }
+        assert!(count < 500, "{count} of 1000");
+        // One full pass, and all are paused again.
+        pauses.ended(4, Some(500_000));
         assert!((0..100).all(|_| pauses.next()));
+    }
+
+    /// Costs are not known from the start, and never of a backend that was chosen by name.
+    #[test]
+    fn jobs_are_paused_while_passes_are_shared_whose_costs_are_not_known() {
+        let mut pauses = Pauses::default();
+        pauses.ended(1, None);
+        assert!(!pauses.next());
+        pauses.ended(2, None);
+        assert!(pauses.next());
     }
 
     #[test]
     fn a_job_waits_where_another_one_waits() {
         let queue: Arc<Queue> = Arc::default();
-        for _ in 0..Pauses::MOST {
-            queue.lock().pauses.ended(true);
-        }
+        queue.passed(1, Some(0));
         assert!(!queue.is_pause_worth_while());
         let paused = signal(&queue);
         queue.enter(&paused, 1);
