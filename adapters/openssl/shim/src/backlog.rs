@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
 use widelane_openssl_tables::Overload as News;
 
-use crate::forks;
-use crate::handshakes::{errno, set_errno};
+use crate::errno::{errno, set_errno};
 use crate::originals;
 use crate::overload::{INTERVAL, LATE, Overload, Queue};
-use crate::table;
+use crate::process;
+use crate::provider;
 
 /// A listening socket.
 struct Socket {
@@ -60,7 +60,9 @@ pub(crate) fn accepted(listener: c_int) {
 
 /// Returns whether connections of this listening socket may be refused.
 pub(crate) fn chooses(listener: c_int) -> bool {
-    find(listener).is_some_and(|socket| socket.is_on.load(Relaxed)) && table::passes().is_some() && forks::is_own()
+    find(listener).is_some_and(|socket| socket.is_on.load(Relaxed))
+        && provider::passes().is_some()
+        && process::owns_memory()
 }
 
 /// Returns whether a connection that was just accepted is to be closed, and another one accepted. It is reset then.
@@ -107,7 +109,7 @@ pub(crate) fn refuses(listener: c_int, fd: c_int) -> bool {
 /// The server closes the descriptor. The socket may live on in other processes, with its usual limit.
 pub(crate) fn close(fd: c_int) {
     if let Some(socket) = find(fd)
-        && forks::is_own()
+        && process::owns_memory()
     {
         if socket.is_on.load(Relaxed)
             && let Ok(overload) = socket.overload.try_lock()
@@ -121,7 +123,7 @@ pub(crate) fn close(fd: c_int) {
 /// The descriptor has become another file.
 pub(crate) fn forget(fd: c_int) {
     if let Some(at) = position(fd)
-        && forks::is_own()
+        && process::owns_memory()
     {
         SOCKETS[at].restart(0);
         let _ = DESCRIPTORS[at].compare_exchange(fd + 1, 0, AcqRel, Relaxed);
@@ -184,7 +186,7 @@ impl Socket {
 
 /// Has the provider count it.
 fn count(news: News, waited: u32) {
-    if let Some(passes) = table::passes() {
+    if let Some(passes) = provider::passes() {
         (passes.overload)(news, waited);
     }
 }
@@ -192,8 +194,8 @@ fn count(news: News, waited: u32) {
 /// Returns whether the socket's queue may be shortened. Without the provider nothing is known of what the configuration
 /// wants.
 fn is_allowed(fd: c_int) -> bool {
-    let is_wanted = table::passes().is_some_and(|passes| (passes.shortens_queues)() == 1);
-    is_wanted && forks::is_own() && is_nonblocking(fd)
+    let is_wanted = provider::passes().is_some_and(|passes| (passes.shortens_queues)() == 1);
+    is_wanted && process::owns_memory() && is_nonblocking(fd)
 }
 
 fn find(fd: c_int) -> Option<&'static Socket> {

@@ -2,8 +2,8 @@
 //!
 //! An entry means that a call has found the handshake of the connection over, and no call of this library's under way for
 //! it. [`remove`] comes before anything that could change that in a way that matters: before a call for the connection
-//! is told to try again. Otherwise an entry may be too old, because OpenSSL frees connections and uses their addresses
-//! again without asking us: then OpenSSL does what could have been suspended.
+//! returns that it wants to read. Otherwise an entry may be too old, because OpenSSL frees connections and uses their
+//! addresses again without asking us: then OpenSSL does what could have been suspended.
 //!
 //! Each connection has one place, by its address, and keeps it until another one takes it.
 
@@ -21,8 +21,8 @@ pub(crate) fn is_alone(ssl: Ssl) -> bool {
     is_in(unsafe { &*ALONE.load(Relaxed) }, ssl)
 }
 
-/// Returns whether a question about the connection's last call is the original's: no call of an established connection is
-/// told to try again, unless the program moves connections from thread to thread.
+/// Returns whether a question about the connection's last call is the original's: no call of an established connection
+/// returns by us that it wants to read, unless the program moves connections from thread to thread.
 #[inline(always)]
 pub(crate) fn is_unmoved(ssl: Ssl) -> bool {
     // SAFETY: as above.

@@ -6,7 +6,7 @@
 /// State of an event loop's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// True if there are handshakes that can go on and of which the server has not been told.
+    /// True if there are handshakes that can go on and that no wait has reported.
     pub(crate) is_ready: bool,
     /// Jobs that wait for a pass.
     pub(crate) waiting: usize,

@@ -11,30 +11,29 @@
 //! is written.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
 use std::{mem, ptr, slice};
 
 use libc::{Elf64_Addr, Elf64_Phdr, Elf64_Rela, Elf64_Sym, dl_phdr_info};
 
 use crate::boundary::guarded;
-use crate::calls;
+
+/// Finds the function that stands in for the one with a name.
+pub(crate) type StandIn = fn(&CStr) -> Option<*const c_void>;
 
 /// Replaces the imports of every object that was not looked at yet. Returns how many imports of
 /// OpenSSL's functions were replaced in all.
-pub(crate) extern "C" fn take() -> usize {
-    guarded(|| {
-        WANTED.store(true, Relaxed);
-        take_new()
-    })
-    .unwrap_or(0)
+pub(crate) fn take(stand_in: StandIn) -> usize {
+    let _ = STAND_IN.set(stand_in);
+    take_new()
 }
 
 /// Replaces imports in files that were loaded since; does nothing before [`take`] was called.
 pub(crate) fn take_new() -> usize {
-    if !WANTED.load(Relaxed) {
+    let Some(stand_in) = STAND_IN.get() else {
         return 0;
-    }
+    };
     // A thread that waited for another one here could keep that one from ending: it may be loading a library,
     // and fork meanwhile.
     let Ok(mut seen) = SEEN.try_lock() else {
@@ -43,6 +42,7 @@ pub(crate) fn take_new() -> usize {
     let mut walk = Walk {
         seen: &mut seen,
         own: own_base(),
+        stand_in: *stand_in,
         taken: 0,
     };
     // SAFETY: the function calls `look` with the structure that it is given, which outlives the call.
@@ -55,6 +55,7 @@ struct Walk<'a> {
     /// The addresses of those that were looked at before.
     seen: &'a mut Vec<u64>,
     own: u64,
+    stand_in: StandIn,
     taken: usize,
 }
 
@@ -77,7 +78,7 @@ unsafe fn look_at(info: &dl_phdr_info, walk: &mut Walk<'_>) {
     walk.seen.push(base);
     // SAFETY: the caller's promise.
     if let Some(object) = unsafe { Object::of(info) } {
-        walk.taken += object.take();
+        walk.taken += object.take(walk.stand_in);
     }
 }
 
@@ -155,7 +156,7 @@ impl Object {
     }
 
     /// Writes the slots of the functions that have stand-ins, and counts those of OpenSSL.
-    fn take(&self) -> usize {
+    fn take(&self, stand_in: StandIn) -> usize {
         let mut taken = 0;
         for relocation in self.relocations.iter().copied().flatten() {
             let kind = relocation.r_info & 0xffff_ffff;
@@ -169,7 +170,7 @@ impl Object {
                 (symbol, CStr::from_ptr(self.names.add(symbol.st_name as usize)))
             };
             if symbol.st_name != 0
-                && let Some(stand_in) = calls::stand_in(name)
+                && let Some(stand_in) = stand_in(name)
                 && self.write(self.base + relocation.r_offset, stand_in as u64)
             {
                 taken += usize::from(name.to_bytes().starts_with(b"SSL_"));
@@ -228,7 +229,7 @@ const R_X86_64_GLOB_DAT: u64 = 6;
 const R_X86_64_JUMP_SLOT: u64 = 7;
 const PAGE: u64 = 4096;
 
-static WANTED: AtomicBool = AtomicBool::new(false);
+static STAND_IN: OnceLock<StandIn> = OnceLock::new();
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 static SEEN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 

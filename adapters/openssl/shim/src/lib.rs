@@ -3,18 +3,18 @@
 //!
 //! A provider alone cannot give other connections a turn, because it cannot return into the event
 //! loop. This library runs the server's handshake call on a stack of its own. When the provider
-//! waits for a pass, that stack is left, and the server is told to try again, as if the peer's bytes
+//! waits for a pass, that stack is left, and the call returns that it wants to read, as if the peer's bytes
 //! had not come yet. The decision falls where the server waits (`epoll_wait`, `poll`, `select` and their siblings):
 //! after each new job the library looks at the sockets once; when that brings no further job, the passes run, and the
-//! server is told that the connections are readable that can go on.
+//! wait reports the connections as readable that can go on.
 //!
 //! What it is not: it has no cryptography and decides nothing about passes. It meets the provider in
-//! two tables of functions (`table`). Without the provider, every call goes to the original.
+//! two tables of functions (`table`, `provider`). Without the provider, every call goes to the original.
 //!
 //! Only what is understood is suspended: a server's first handshake, on a socket without a buffer in
 //! between, for which this thread waits by a function that we stand in for (`waits`), and in no runtime that knows the
 //! bounds of its stacks (`runtimes`). The first call for a
-//! connection that was just accepted and is not waited for yet is told that nothing has come. Everything else is the
+//! connection that was just accepted and is not waited for yet returns that nothing has come. Everything else is the
 //! original's.
 //!
 //! Any program may get the library, so that none may notice it. Three rules follow:
@@ -25,8 +25,8 @@
 //!   (`registrations`, `forks`); calls of signal handlers are the originals' (`signals`).
 //! - A mistake of ours ends at one boundary, and the original does the call (`boundary`).
 //!
-//! Where to start: `calls` has the functions that stand in for the originals, `handshakes` what is suspended, `waits`
-//! where the server is told, `events` when passes run, `overload` what becomes of connections that wait too long,
+//! Where to start: `stand_ins` has the functions that stand in for the originals, `handshakes` what is suspended, `waits`
+//! what its server waits for, `event_loop` when passes run, `overload` what becomes of connections that wait too long,
 //! `tests/uses` what programs do.
 
 #![deny(unsafe_code)]
@@ -34,27 +34,34 @@
 #[allow(unsafe_code)]
 mod backlog;
 mod boundary;
-#[allow(unsafe_code)]
-mod calls;
 mod connections;
+mod descriptor_set;
+#[allow(unsafe_code)]
+mod errno;
 #[allow(unsafe_code)]
 mod established;
+#[allow(unsafe_code)]
+mod event_loop;
 mod events;
 #[allow(unsafe_code)]
 mod forks;
-#[allow(unsafe_code)]
 mod handshakes;
 #[allow(unsafe_code)]
 mod imports;
 #[allow(unsafe_code)]
 mod originals;
 mod overload;
+#[allow(unsafe_code)]
+mod process;
+mod provider;
 mod registrations;
 mod rings;
 mod runtimes;
 #[allow(unsafe_code)]
 mod signals;
+mod stand_ins;
 mod sync;
 #[allow(unsafe_code)]
 mod table;
+mod wait_calls;
 mod waits;

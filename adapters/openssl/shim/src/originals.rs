@@ -9,7 +9,7 @@ use std::{hint, mem, ptr};
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval};
 
 use crate::boundary::guarded;
-use crate::handshakes::set_errno;
+use crate::errno::set_errno;
 
 /// A connection of OpenSSL (`SSL *`).
 pub(crate) type Ssl = *mut c_void;

@@ -10,7 +10,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::AtomicUsize;
 
-use crate::forks;
+use crate::process;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::{AtomicU32, AtomicU64, fence};
 
@@ -160,7 +160,7 @@ pub(crate) fn duplicated(fd: c_int) {
 pub(crate) fn close(fd: c_int) {
     if let Some(place) = place(fd)
         && place.epoll.load(Relaxed) | u64::from(place.marks.load(Relaxed)) | place.left.load(Relaxed) != 0
-        && forks::is_own()
+        && process::owns_memory()
     {
         place.end();
     }
@@ -304,7 +304,7 @@ mod tests {
     /// Numbers that no descriptor of the test has.
     #[test]
     fn a_closed_descriptor_is_forgotten() {
-        forks::begin();
+        process::claim_memory();
         let (epoll, other) = (200_000, 200_001);
         for fd in [201_000, 201_001] {
             set(fd, epoll, true, IN, 7);
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn files_that_had_a_number_one_after_the_other_are_told_apart() {
-        forks::begin();
+        process::claim_memory();
         let (fd, epoll) = (210_000, 210_001);
         set(fd, epoll, true, IN, 1);
         let first = get(fd).unwrap();
@@ -367,7 +367,7 @@ mod tests {
         forget_waiter(instance, one);
         assert!(!waits(instance, other) && is_shared(instance));
         assert!(is_kept(fd, one) && is_kept(fd, other), "nothing is new any more");
-        forks::begin();
+        process::claim_memory();
         close(fd);
         assert!(!is_kept(fd, one) && !is_kept(-1, one) && !is_kept(MOST as c_int, one));
     }

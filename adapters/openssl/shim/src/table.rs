@@ -1,26 +1,22 @@
-//! The table that this library exports, and the provider's, once it has come.
-
-use std::sync::OnceLock;
+//! The table that this library exports, and what it does when it is loaded.
 
 use widelane_openssl_tables::{Passes, Suspension};
 
 use crate::boundary::guarded;
-use crate::{forks, handshakes, imports, signals};
-
-/// The provider's table.
-pub(crate) fn passes() -> Option<&'static Passes> {
-    PASSES.get().copied()
-}
+use crate::{forks, handshakes, imports, originals, provider, runtimes, signals, stand_ins};
 
 extern "C" fn attach(passes: &'static Passes) {
     guarded(|| {
         if passes.fits() && handshakes::can_switch_stacks() {
             forks::begin();
             signals::begin();
-            // A process has one provider; a second context of OpenSSL's brings the same table.
-            let _ = PASSES.set(passes);
+            provider::attach(passes);
         }
     });
+}
+
+extern "C" fn take_imports() -> usize {
+    guarded(|| imports::take(stand_ins::stand_in)).unwrap_or(0)
 }
 
 /// Table that the provider looks for: its name is [`widelane_openssl_tables::SYMBOL`].
@@ -32,7 +28,15 @@ pub static widelane_suspension_1: Suspension = Suspension {
     suspend: handshakes::suspend,
     wake: handshakes::wake,
     attach,
-    take_imports: imports::take,
+    take_imports,
 };
 
-static PASSES: OnceLock<&'static Passes> = OnceLock::new();
+/// What is needed where nothing may be looked up is looked up while this library is loaded.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = look_up;
+
+extern "C" fn look_up() {
+    guarded(originals::look_up);
+    guarded(runtimes::look_up);
+}

@@ -84,25 +84,22 @@ pub struct Passes {
 /// The version of what the functions mean. It changes with every change that leaves a table as large as it was.
 pub const VERSION: u32 = 0;
 
-impl Suspension {
-    /// Value of [`Suspension::size`] in this build.
-    pub const SIZE: usize = size(size_of::<Self>());
+/// Implements what both tables have.
+macro_rules! tables {
+    ($($table:ident)*) => {$(
+        impl $table {
+            /// Value of `size` in this build.
+            pub const SIZE: usize = size(size_of::<Self>());
 
-    /// Returns whether the table is of this build.
-    pub fn fits(&self) -> bool {
-        self.size == Self::SIZE
-    }
+            /// Returns whether the table is of this build.
+            pub fn fits(&self) -> bool {
+                self.size == Self::SIZE
+            }
+        }
+    )*};
 }
 
-impl Passes {
-    /// Value of [`Passes::size`] in this build.
-    pub const SIZE: usize = size(size_of::<Self>());
-
-    /// Returns whether the table is of this build.
-    pub fn fits(&self) -> bool {
-        self.size == Self::SIZE
-    }
-}
+tables! { Suspension Passes }
 
 const fn size(bytes: usize) -> usize {
     ((VERSION as usize) << 32) | bytes
@@ -114,39 +111,27 @@ mod tests {
 
     #[test]
     fn a_table_of_another_version_or_size_does_not_fit() {
-        extern "C" fn turn(_: c_int) -> usize {
+        extern "C" fn current() -> *mut c_void {
+            std::ptr::null_mut()
+        }
+        extern "C" fn suspend(_: *mut c_void) -> c_int {
             0
         }
-        extern "C" fn waiting() -> usize {
+        extern "C" fn wake(_: *mut c_void) {}
+        extern "C" fn attach(_: &'static Passes) {}
+        extern "C" fn take_imports() -> usize {
             0
         }
-        extern "C" fn submitted() -> u64 {
-            0
-        }
-        extern "C" fn prepare_keys(_: c_int) {}
-        extern "C" fn prepare() {}
-        extern "C" fn lanes_are_off() -> c_int {
-            0
-        }
-        extern "C" fn shortens_queues() -> c_int {
-            1
-        }
-        extern "C" fn overload(_: Overload, _: c_uint) {}
-        extern "C" fn way(_: c_uint) {}
-        let of = |size| Passes {
+        let of = |size| Suspension {
             size,
-            turn,
-            waiting,
-            submitted,
-            prepare_keys,
-            prepare,
-            lanes_are_off,
-            shortens_queues,
-            overload,
-            way,
+            current,
+            suspend,
+            wake,
+            attach,
+            take_imports,
         };
-        assert!(of(Passes::SIZE).fits());
-        let next_version = ((VERSION as usize + 1) << 32) | size_of::<Passes>();
-        assert!(!of(next_version).fits() && !of(Passes::SIZE + 8).fits());
+        assert!(of(Suspension::SIZE).fits());
+        let next_version = ((VERSION as usize + 1) << 32) | size_of::<Suspension>();
+        assert!(!of(next_version).fits() && !of(Suspension::SIZE + 8).fits());
     }
 }

@@ -102,19 +102,28 @@ impl<V: ?Sized> Pinned<V> {
     }
 }
 
+/// Signatures are verified as the verifier inside does, of clients as of servers.
+macro_rules! signatures_as_inside {
+    () => {
+        as_inside! { inner:
+            fn verify_tls12_signature(
+                message: &[u8], certificate: &CertificateDer<'_>, signed: &DigitallySignedStruct
+            ) -> Result<HandshakeSignatureValid, Error>;
+            fn verify_tls13_signature(
+                message: &[u8], certificate: &CertificateDer<'_>, signed: &DigitallySignedStruct
+            ) -> Result<HandshakeSignatureValid, Error>;
+            fn supported_verify_schemes() -> Vec<SignatureScheme>;
+        }
+    };
+}
+
 impl ClientCertVerifier for Pinned<dyn ClientCertVerifier> {
     as_inside! { inner:
         fn offer_client_auth() -> bool;
         fn client_auth_mandatory() -> bool;
         fn root_hint_subjects() -> &[DistinguishedName];
-        fn verify_tls12_signature(
-            message: &[u8], certificate: &CertificateDer<'_>, signed: &DigitallySignedStruct
-        ) -> Result<HandshakeSignatureValid, Error>;
-        fn verify_tls13_signature(
-            message: &[u8], certificate: &CertificateDer<'_>, signed: &DigitallySignedStruct
-        ) -> Result<HandshakeSignatureValid, Error>;
-        fn supported_verify_schemes() -> Vec<SignatureScheme>;
     }
+    signatures_as_inside!();
 
     fn verify_client_cert(
         &self,
@@ -130,15 +139,7 @@ impl ClientCertVerifier for Pinned<dyn ClientCertVerifier> {
 }
 
 impl<V: ServerCertVerifier> ServerCertVerifier for Pinned<V> {
-    as_inside! { inner:
-        fn verify_tls12_signature(
-            message: &[u8], certificate: &CertificateDer<'_>, signed: &DigitallySignedStruct
-        ) -> Result<HandshakeSignatureValid, Error>;
-        fn verify_tls13_signature(
-            message: &[u8], certificate: &CertificateDer<'_>, signed: &DigitallySignedStruct
-        ) -> Result<HandshakeSignatureValid, Error>;
-        fn supported_verify_schemes() -> Vec<SignatureScheme>;
-    }
+    signatures_as_inside!();
 
     fn verify_server_cert(
         &self,

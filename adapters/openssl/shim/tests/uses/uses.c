@@ -199,16 +199,45 @@ static int new_epoll(void)
     return epoll;
 }
 
-static struct connection *connect_unwatched(void)
+/* Two ends of a connection. */
+static void pair(int ends[2])
+{
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
+}
+
+/* Two ends of a connection, of which the server's was accepted. */
+static void accept_one(int ends[2])
+{
+    struct sockaddr_un name = { .sun_family = AF_UNIX };
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    socklen_t len = sizeof name;
+
+    /* The kernel chooses a name without a file. */
+    CHECK(bind(listener, (struct sockaddr *)&name, sizeof name.sun_family) == 0 && listen(listener, 1) == 0);
+    CHECK(getsockname(listener, (struct sockaddr *)&name, &len) == 0);
+    ends[1] = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(connect(ends[1], (struct sockaddr *)&name, len) == 0);
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    ends[0] = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+    CHECK(ends[0] >= 0);
+    close(listener);
+}
+
+static struct connection *connect_by(void (*make)(int ends[2]))
 {
     struct connection *c = calloc(1, sizeof *c);
 
-    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, c->ends) == 0);
+    make(c->ends);
     c->is_alive = 1;
     c->epoll = -1;
     c->server = new_server(c, c->ends[0]);
     c->client = new_client(c->ends[1]);
     return c;
+}
+
+static struct connection *connect_unwatched(void)
+{
+    return connect_by(pair);
 }
 
 static struct connection *connect_one(int epoll)
@@ -319,6 +348,30 @@ static void drop_all(struct connection *c)
     free(c);
 }
 
+/* Another client takes the place of the one that the connection has. */
+static void next_client(struct connection *c, void (*make)(int ends[2]))
+{
+    close(c->ends[0]);
+    close(c->ends[1]);
+    SSL_free(c->client);
+    make(c->ends);
+    c->client = new_client(c->ends[1]);
+    c->client_done = c->server_done = 0;
+}
+
+static void on_a_thread(void *(*work)(void *), void *of)
+{
+    pthread_t thread;
+
+    CHECK(pthread_create(&thread, NULL, work, of) == 0 && pthread_join(thread, NULL) == 0);
+}
+
+/* A function of OpenSSL's past the library, which has the same name for another one. */
+static void *of_openssl(const char *name)
+{
+    return dlsym(dlopen("libssl.so.3", RTLD_NOW | RTLD_NOLOAD), name);
+}
+
 /* ---- The uses. */
 
 static void plain(void)
@@ -424,13 +477,12 @@ static void *blocking_client(void *of)
     return NULL;
 }
 
-static void blocking(void)
+/* Both sides go on by calls that block, the client on a thread of its own. */
+static void serve_blocking(struct connection *c)
 {
-    struct connection *c = connect_unwatched();
     pthread_t thread;
     char byte;
 
-    watch(c, new_epoll(), EPOLL_CTL_ADD, EPOLLIN);
     fcntl(c->ends[0], F_SETFL, 0);
     fcntl(c->ends[1], F_SETFL, 0);
     pthread_create(&thread, NULL, blocking_client, c);
@@ -438,6 +490,14 @@ static void blocking(void)
     CHECK(SSL_read(c->server, &byte, 1) == 1 && SSL_write(c->server, "y", 1) == 1);
     pthread_join(thread, NULL);
     drop_all(c);
+}
+
+static void blocking(void)
+{
+    struct connection *c = connect_unwatched();
+
+    watch(c, new_epoll(), EPOLL_CTL_ADD, EPOLLIN);
+    serve_blocking(c);
 }
 
 static int read_one(SSL *ssl)
@@ -674,11 +734,7 @@ static void clear_in_the_middle(void)
     CHECK(SSL_get_info_callback(c->server) == on_info);
     printf("late calls: %d\n", c->late_calls);
     /* The same object serves another client. */
-    close(c->ends[0]);
-    close(c->ends[1]);
-    SSL_free(c->client);
-    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, c->ends) == 0);
-    c->client = new_client(c->ends[1]);
+    next_client(c, pair);
     SSL_set_fd(c->server, c->ends[0]);
     SSL_set_accept_state(c->server);
     watch(c, epoll, EPOLL_CTL_ADD, EPOLLIN);
@@ -695,12 +751,7 @@ static void clear_and_read(void)
     complete(c);
     before = suspensions;
     printf("SSL_clear: %d\n", SSL_clear(c->server));
-    close(c->ends[0]);
-    close(c->ends[1]);
-    SSL_free(c->client);
-    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, c->ends) == 0);
-    c->client = new_client(c->ends[1]);
-    c->client_done = 0;
+    next_client(c, pair);
     SSL_set_fd(c->server, c->ends[0]);
     SSL_set_accept_state(c->server);
     watch(c, epoll, EPOLL_CTL_ADD, EPOLLIN);
@@ -878,10 +929,9 @@ static void *close_own_table(void *unused)
 static void closed_in_another_table(void)
 {
     struct connection *c = connect_one(new_epoll());
-    pthread_t thread;
 
     call_once(c);
-    CHECK(pthread_create(&thread, NULL, close_own_table, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    on_a_thread(close_own_table, NULL);
     complete(c);
     drop_all(c);
 }
@@ -1202,34 +1252,12 @@ static void busy(void)
     drop_all(c);
 }
 
-/* Two ends of a connection, of which the server's was accepted. */
-static void accept_one(int ends[2])
-{
-    struct sockaddr_un name = { .sun_family = AF_UNIX };
-    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
-    socklen_t len = sizeof name;
-
-    /* The kernel chooses a name without a file. */
-    CHECK(bind(listener, (struct sockaddr *)&name, sizeof name.sun_family) == 0 && listen(listener, 1) == 0);
-    CHECK(getsockname(listener, (struct sockaddr *)&name, &len) == 0);
-    ends[1] = socket(AF_UNIX, SOCK_STREAM, 0);
-    CHECK(connect(ends[1], (struct sockaddr *)&name, len) == 0);
-    fcntl(ends[1], F_SETFL, O_NONBLOCK);
-    ends[0] = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
-    CHECK(ends[0] >= 0);
-    close(listener);
-}
-
 /* A connection that was accepted; the first call comes before the socket is watched. */
 static void accepted(int alias)
 {
     int epoll = new_epoll(), other = -1;
-    struct connection *c = calloc(1, sizeof *c);
+    struct connection *c = connect_by(accept_one);
 
-    accept_one(c->ends);
-    c->is_alive = 1;
-    c->server = new_server(c, c->ends[0]);
-    c->client = new_client(c->ends[1]);
     SSL_set_accept_state(c->server);
     step_client(c);
     if (alias) {
@@ -1264,28 +1292,13 @@ static void watched_under_other_numbers(void)
 /* SSL_accept says what the connection is, and SSL_read has the handshake. */
 static void accepted_and_read(void)
 {
-    struct connection *c = calloc(1, sizeof *c);
-    int turns, result, sent = 0;
+    struct connection *c = connect_by(accept_one);
+    int epoll = new_epoll(), result;
 
-    c->epoll = new_epoll();
-    accept_one(c->ends);
-    c->is_alive = 1;
-    c->server = new_server(c, c->ends[0]);
-    c->client = new_client(c->ends[1]);
     result = SSL_accept(c->server);
     CHECK(result == -1 && SSL_get_error(c->server, result) == SSL_ERROR_WANT_READ);
-    watch(c, c->epoll, EPOLL_CTL_ADD, EPOLLIN);
-    for (turns = 0; turns < 300 && result != 1; turns++) {
-        struct epoll_event event;
-
-        step_client(c);
-        if (c->client_done && !sent)
-            sent = SSL_write(c->client, "x", 1);
-        epoll_wait(c->epoll, &event, 1, 10);
-        result = read_one(c->server);
-        CHECK(result == 1 || SSL_get_error(c->server, result) == SSL_ERROR_WANT_READ);
-    }
-    printf("result: %d\n", result);
+    watch(c, epoll, EPOLL_CTL_ADD, EPOLLIN);
+    start_by(read_one, c);
     drop_all(c);
 }
 
@@ -1390,6 +1403,12 @@ static void own_jobs(void)
 
 static struct connection *victim;
 
+static void suspend_victim(int epoll)
+{
+    victim = connect_one(epoll);
+    call_once(victim);
+}
+
 static void free_victim(SSL *ssl)
 {
     (void)ssl;
@@ -1401,8 +1420,7 @@ static void callback_frees_another(void)
     int epoll = new_epoll();
     struct connection *c;
 
-    victim = connect_one(epoll);
-    call_once(victim);
+    suspend_victim(epoll);
     CHECK(epoll_ctl(epoll, EPOLL_CTL_DEL, victim->ends[0], NULL) == 0);
     c = connect_one(epoll);
     in_callback = free_victim;
@@ -1429,8 +1447,7 @@ static void callback_waits(void)
     struct connection *c = connect_one(epoll);
 
     /* In an instance of its own, as an inner event loop has. */
-    victim = connect_one(new_epoll());
-    call_once(victim);
+    suspend_victim(new_epoll());
     in_callback = serve_victim;
     complete(c);
     drop(c);
@@ -1466,11 +1483,9 @@ static void drop_victim(void)
 
 static void exit_in_a_callback(void)
 {
-    int epoll = new_epoll();
     struct connection *c;
 
-    victim = connect_one(epoll);
-    call_once(victim);
+    suspend_victim(new_epoll());
     atexit(drop_victim);
     c = connect_one(new_epoll());
     in_callback = end_the_process;
@@ -1545,14 +1560,11 @@ static void *thread_with_value(void *middle)
 
 static void thread_ends(void)
 {
-    pthread_t thread;
     int middle;
 
     pthread_key_create(&key, free_value);
-    for (middle = 0; middle < 2; middle++) {
-        pthread_create(&thread, NULL, thread_with_value, middle ? &middle : NULL);
-        pthread_join(thread, NULL);
-    }
+    for (middle = 0; middle < 2; middle++)
+        on_a_thread(thread_with_value, middle ? &middle : NULL);
 }
 
 static void *thread_calls_once(void *of)
@@ -1570,10 +1582,8 @@ static void *thread_calls_once(void *of)
 static void freed_after_its_thread(void)
 {
     struct connection *c;
-    pthread_t thread;
 
-    pthread_create(&thread, NULL, thread_calls_once, &c);
-    pthread_join(thread, NULL);
+    on_a_thread(thread_calls_once, &c);
     drop(c);
     printf("freed: %d\n", freed);
 }
@@ -1587,16 +1597,14 @@ static void *thread_frees(void *of)
 }
 
 /* Another thread frees a connection in the middle: no event comes for it any more. */
-static void freed_elsewhere(void)
+static void freed_by(void *(*frees)(void *))
 {
     int epoll = new_epoll(), turns;
     struct connection *c = connect_one(epoll), *d = connect_one(epoll);
     struct epoll_event event;
-    pthread_t thread;
 
     call_once(c);
-    pthread_create(&thread, NULL, thread_frees, c);
-    pthread_join(thread, NULL);
+    on_a_thread(frees, c);
     /* The socket stays open and watched; its bytes were read. */
     for (turns = 0; turns < 3; turns++)
         printf("events: %d\n", epoll_wait(epoll, &event, 1, 10));
@@ -1604,6 +1612,11 @@ static void freed_elsewhere(void)
     complete(d);
     drop_all(d);
     close(c->ends[0]);
+}
+
+static void freed_elsewhere(void)
+{
+    freed_by(thread_frees);
 }
 
 static void *thread_gives_a_reference_back(void *of)
@@ -1617,12 +1630,10 @@ static void *thread_gives_a_reference_back(void *of)
 static void reference_given_back_elsewhere(void)
 {
     struct connection *c = connect_one(new_epoll());
-    pthread_t thread;
 
     SSL_up_ref(c->server);
     call_once(c);
-    pthread_create(&thread, NULL, thread_gives_a_reference_back, c);
-    pthread_join(thread, NULL);
+    on_a_thread(thread_gives_a_reference_back, c);
     complete(c);
     drop(c);
     printf("freed: %d\n", freed);
@@ -1638,17 +1649,15 @@ static void *thread_completes(void *of)
 static void moved(void)
 {
     struct connection *c = connect_one(new_epoll());
-    pthread_t thread;
 
     call_once(c);
     CHECK(epoll_ctl(c->epoll, EPOLL_CTL_DEL, c->ends[0], NULL) == 0);
     watch(c, epoll_create1(0), EPOLL_CTL_ADD, EPOLLIN);
-    pthread_create(&thread, NULL, thread_completes, c);
-    pthread_join(thread, NULL);
+    on_a_thread(thread_completes, c);
     drop_all(c);
 }
 
-static void *cancelled(void *epoll)
+static void *waits_for_ever(void *epoll)
 {
     struct epoll_event event;
 
@@ -1657,11 +1666,22 @@ static void *cancelled(void *epoll)
     return NULL;
 }
 
-static void *cancelled_while_it_accepts(void *listener)
+static void *accepts_for_ever(void *listener)
 {
     for (;;)
         accept(*(int *)listener, NULL, NULL);
     return NULL;
+}
+
+static void cancel(void *(*work)(void *), void *of)
+{
+    pthread_t thread;
+    void *result;
+
+    pthread_create(&thread, NULL, work, of);
+    pthread_cancel(thread);
+    pthread_join(thread, &result);
+    CHECK(result == PTHREAD_CANCELED);
 }
 
 /* A thread is cancelled in a function that waits. */
@@ -1669,18 +1689,10 @@ static void cancelled_threads(void)
 {
     struct sockaddr_un name = { .sun_family = AF_UNIX };
     int epoll = new_epoll(), listener = socket(AF_UNIX, SOCK_STREAM, 0);
-    pthread_t thread;
-    void *result;
 
     CHECK(bind(listener, (struct sockaddr *)&name, sizeof name.sun_family) == 0 && listen(listener, 1) == 0);
-    pthread_create(&thread, NULL, cancelled, &epoll);
-    pthread_cancel(thread);
-    pthread_join(thread, &result);
-    CHECK(result == PTHREAD_CANCELED);
-    pthread_create(&thread, NULL, cancelled_while_it_accepts, &listener);
-    pthread_cancel(thread);
-    pthread_join(thread, &result);
-    CHECK(result == PTHREAD_CANCELED);
+    cancel(waits_for_ever, &epoll);
+    cancel(accepts_for_ever, &listener);
     puts("cancelled");
 }
 
@@ -1866,17 +1878,9 @@ static void fails_unasked(void)
 static void blocking_in_the_middle(void)
 {
     struct connection *c = connect_one(new_epoll());
-    pthread_t thread;
-    char byte;
 
     call_once(c);
-    fcntl(c->ends[0], F_SETFL, 0);
-    fcntl(c->ends[1], F_SETFL, 0);
-    pthread_create(&thread, NULL, blocking_client, c);
-    printf("SSL_accept: %d\n", SSL_accept(c->server));
-    CHECK(SSL_read(c->server, &byte, 1) == 1 && SSL_write(c->server, "y", 1) == 1);
-    pthread_join(thread, NULL);
-    drop_all(c);
+    serve_blocking(c);
 }
 
 /* ---- Connections that others free. */
@@ -1896,7 +1900,7 @@ static void owned_by_a_bio(void)
 /* By a function that the library does not stand in for, and the address is used again. */
 static void freed_past_the_library(void)
 {
-    void (*real_free)(SSL *) = (void (*)(SSL *))dlsym(dlopen("libssl.so.3", RTLD_NOW | RTLD_NOLOAD), "SSL_free");
+    void (*real_free)(SSL *) = (void (*)(SSL *))of_openssl("SSL_free");
     int epoll = new_epoll(), i, turns;
     struct epoll_event event;
 
@@ -1922,17 +1926,11 @@ static void freed_past_the_library(void)
  * socket that was just accepted. */
 static void cleared_past_the_library(void)
 {
-    void *libssl = dlopen("libssl.so.3", RTLD_NOW | RTLD_NOLOAD);
-    int (*real_clear)(SSL *) = (int (*)(SSL *))dlsym(libssl, "SSL_clear");
+    int (*real_clear)(SSL *) = (int (*)(SSL *))of_openssl("SSL_clear");
     struct connection *c = connect_one(new_epoll());
 
     complete(c);
-    close(c->ends[0]);
-    close(c->ends[1]);
-    SSL_free(c->client);
-    accept_one(c->ends);
-    c->client = new_client(c->ends[1]);
-    c->client_done = c->server_done = 0;
+    next_client(c, accept_one);
     CHECK(real_clear(c->server) == 1 && SSL_set_fd(c->server, c->ends[0]) == 1);
     SSL_set_accept_state(c->server);
     step_server(c);
@@ -1943,28 +1941,17 @@ static void cleared_past_the_library(void)
 
 static void *thread_frees_past_the_library(void *of)
 {
-    void (*real_free)(SSL *) = (void (*)(SSL *))dlsym(dlopen("libssl.so.3", RTLD_NOW | RTLD_NOLOAD), "SSL_free");
+    void (*real_free)(SSL *) = (void (*)(SSL *))of_openssl("SSL_free");
+    struct connection *c = of;
 
-    real_free(of);
+    c->is_alive = 0;
+    real_free(c->server);
     return NULL;
 }
 
 static void freed_elsewhere_past_the_library(void)
 {
-    int epoll = new_epoll(), turns;
-    struct connection *c = connect_one(epoll), *d = connect_one(epoll);
-    struct epoll_event event;
-    pthread_t thread;
-
-    call_once(c);
-    c->is_alive = 0;
-    pthread_create(&thread, NULL, thread_frees_past_the_library, c->server);
-    pthread_join(thread, NULL);
-    for (turns = 0; turns < 3; turns++)
-        CHECK(epoll_wait(epoll, &event, 1, 1) == 0);
-    printf("freed: %d\n", freed);
-    complete(d);
-    drop_all(d);
+    freed_by(thread_frees_past_the_library);
 }
 
 /* ---- Callbacks that wait in their own ways. */
@@ -2093,16 +2080,13 @@ static void served_by_other_threads(void)
 {
     struct connection *c = connect_one(new_epoll());
     struct epoll_event event;
-    pthread_t thread;
     int turns;
 
     call_once(c);
     for (turns = 0; turns < 300 && !(c->server_done && c->client_done); turns++) {
         step_client(c);
-        if (epoll_wait(c->epoll, &event, 1, 10) == 1) {
-            pthread_create(&thread, NULL, thread_steps_server, c);
-            pthread_join(thread, NULL);
-        }
+        if (epoll_wait(c->epoll, &event, 1, 10) == 1)
+            on_a_thread(thread_steps_server, c);
     }
     CHECK(c->server_done && c->client_done);
     greet(c);
@@ -2144,12 +2128,9 @@ static void *thread_serves_some(void *epoll)
 static void threads_after_each_other(void)
 {
     int epoll = epoll_create1(0), i;
-    pthread_t thread;
 
-    for (i = 0; i < 3; i++) {
-        CHECK(pthread_create(&thread, NULL, thread_serves_some, &epoll) == 0);
-        pthread_join(thread, NULL);
-    }
+    for (i = 0; i < 3; i++)
+        on_a_thread(thread_serves_some, &epoll);
     printf("threads: %d\n", i);
 }
 
