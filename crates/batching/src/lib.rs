@@ -2,8 +2,9 @@
 //! more jobs, and when to refuse work.
 //!
 //! Every function here is pure and total: it looks at counts, times and sequence numbers, uses no clock,
-//! thread or I/O (the crate is `no_std`), and returns an answer for every input. The engine calls exactly these
-//! functions and decides nothing itself, so their tests show what runs. Only [`Line`] allocates.
+//! thread, I/O or memory of the heap, and returns an answer for every input. The compiler sees to that: the crate is
+//! `no_std`, and only the module of [`Line`], a queue, names `alloc`. The engine calls exactly these functions and
+//! decides nothing itself, so their tests show what runs.
 //!
 //! It is *not* the mechanism. Queues, threads, wake-ups and counters live in `widelane-engine`.
 //!
@@ -27,8 +28,6 @@
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
-
-extern crate alloc;
 
 mod clock;
 mod cores;

@@ -1,5 +1,8 @@
 //! The queue of handshakes that wait for their turn at a worker.
 
+// Here and not in the root of the crate: no other module can allocate.
+extern crate alloc;
+
 use alloc::collections::{BTreeMap, BTreeSet};
 
 /// The place of one in a [`Line`].
