@@ -2,8 +2,9 @@
 //! more jobs, and when to refuse work.
 //!
 //! Every function here is pure and total: it looks at counts, times and sequence numbers, uses no clock,
-//! thread or I/O (the crate is `no_std`), and returns an answer for every input. The engine calls exactly these
-//! functions and decides nothing itself, so their tests show what runs. Only [`Line`] allocates.
+//! thread, I/O or memory of the heap, and returns an answer for every input. The compiler sees to that: the crate is
+//! `no_std`, and only the module of [`Line`], a queue, names `alloc`. The engine calls exactly these functions and
+//! decides nothing itself, so their tests show what runs.
 //!
 //! It is *not* the mechanism. Queues, threads, wake-ups and counters live in `widelane-engine`.
 //!
@@ -28,11 +29,10 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
-extern crate alloc;
-
 mod clock;
 mod cores;
 mod costs;
+mod line;
 mod methods;
 mod overload;
 mod passes;
@@ -41,8 +41,9 @@ mod placement;
 pub use clock::{Clock, ClockPenalty, Core, Records, Width, records, width};
 pub use cores::{Idleness, Sleeper, VectorCores, passes, usual_rest, wake};
 pub use costs::{Costs, NEVER, Split, saving, worth_in_either};
+pub use line::{Line, Place};
 pub use methods::{Methods, TRIAL_EVERY};
-pub use overload::{Line, Overload, Place, Turn, late, under_way, worth_queueing};
+pub use overload::{Overload, Turn, late, under_way, worth_queueing};
 pub use passes::{BYPASS_LIMIT, Idle, Lead, Pass, Waiting, admit, lead, next_pass, quiet};
 pub use placement::{Form, Placement, PlacementChoice, PlacementError, Topology, TransferCosts, form, placement};
 pub use widelane_affinity::Cpus;

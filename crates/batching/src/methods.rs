@@ -1,8 +1,5 @@
 //! Choice between several ways to run passes: the fastest at the moment.
 
-use alloc::vec;
-use alloc::vec::Vec;
-
 /// The methods of one operation on one backend: all give the same answers, and one of them is in
 /// use.
 ///
@@ -15,12 +12,13 @@ use alloc::vec::Vec;
 pub struct Methods {
     used: usize,
     passes: u64,
-    /// The last costs of each method, those of trials and of the passes after them.
-    seen: Vec<Window>,
+    count: usize,
+    /// The last costs of each method, those of trials and of the passes after them. The first `count` are in use.
+    seen: [Window; MOST],
 }
 
 /// The last costs of a method.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Window {
     costs: [u64; WINDOW],
     count: usize,
@@ -31,13 +29,14 @@ impl Methods {
     ///
     /// # Panics
     ///
-    /// If there is no such place.
+    /// If there is no such place, or if there are more than eight methods.
     pub fn new(count: usize, used: usize) -> Self {
-        assert!(used < count, "method {used} of {count}");
+        assert!(used < count && count <= MOST, "method {used} of {count}");
         Self {
             used,
             passes: 0,
-            seen: vec![Window::default(); count],
+            count,
+            seen: [Window::default(); MOST],
         }
     }
 
@@ -48,13 +47,13 @@ impl Methods {
 
     /// Returns whether there is a choice.
     pub fn is_choice(&self) -> bool {
-        self.seen.len() > 1
+        self.count > 1
     }
 
     /// The method of the next pass: the one in use or, now and then, the next of the others.
     pub fn next_pass(&mut self) -> usize {
         self.passes += 1;
-        let (trials, count) = (self.passes / TRIAL_EVERY, self.seen.len());
+        let (trials, count) = (self.passes / TRIAL_EVERY, self.count);
         if count > 1 && self.passes.is_multiple_of(TRIAL_EVERY) {
             let others = count as u64 - 1;
             (self.used + 1 + (trials % others) as usize) % count
@@ -68,12 +67,12 @@ impl Methods {
     /// that is another one.
     pub fn ran(&mut self, method: usize, cost: u64) -> Option<usize> {
         let counts = method != self.used || self.passes % TRIAL_EVERY == 1;
-        if !counts || !self.is_choice() || method >= self.seen.len() {
+        if !counts || !self.is_choice() || method >= self.count {
             return None;
         }
         self.seen[method].push(cost);
         let used = self.seen[self.used].median()?;
-        let others = self.seen.iter().enumerate();
+        let others = self.seen.iter().take(self.count).enumerate();
         let medians = others.filter_map(|(other, window)| Some((window.median()?, other)));
         let (best, other) = medians.min()?;
         if u128::from(best) * 100 >= u128::from(used) * u128::from(100 - CLEAR) {
@@ -102,6 +101,8 @@ impl Window {
 /// One pass in so many is a trial. If the others take a third longer, all passes take 0.13 % longer
 /// for it.
 pub const TRIAL_EVERY: u64 = 256;
+/// Most methods of one operation; RSA signatures have three.
+const MOST: usize = 8;
 /// Costs that a median is taken of: a few that an interrupt made longer do not show.
 const WINDOW: usize = 9;
 /// Another method comes into use if it takes so many percent less.

@@ -1,7 +1,5 @@
 //! Placement of passes, and the form in which a call of wide code reaches a vector core.
 
-use alloc::borrow::ToOwned;
-use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
 
@@ -137,14 +135,14 @@ impl FromStr for PlacementChoice {
     fn from_str(text: &str) -> Result<Self, PlacementError> {
         let mut all = Self::ALL.into_iter();
         let found = all.find(|choice| choice.name() == text);
-        found.ok_or_else(|| PlacementError(text.to_owned()))
+        found.ok_or(PlacementError)
     }
 }
 
 /// The text names no placement.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is no placement; use `auto`, `inline` or `vector-cores`", .0.escape_debug())]
-pub struct PlacementError(String);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no such placement; use `auto`, `inline` or `vector-cores`")]
+pub struct PlacementError;
 
 /// Form in which one call of wide code runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

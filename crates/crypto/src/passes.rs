@@ -231,6 +231,7 @@ mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use widelane_cpu::Target;
+    use widelane_kernels::faults::wipes;
 
     #[derive(Clone, Copy, Debug)]
     struct Sums {
@@ -277,6 +278,27 @@ mod tests {
         let public = Pass::new(Sums { is_secret: false }, machine());
         assert_eq!(sum(&public), 8000);
         assert!(!are_wiped(&mut public.idle()));
+    }
+
+    /// What a wipe does to registers is tested where it is defined.
+    #[test]
+    fn secret_passes_wipe_registers_and_public_ones_do_not() {
+        let wiped = |work: &dyn Fn()| {
+            let before = wipes();
+            work();
+            wipes() - before
+        };
+        let secret = Pass::new(Sums { is_secret: true }, machine());
+        let public = Pass::new(Sums { is_secret: false }, machine());
+        // The model has none.
+        let once = usize::from(secret.registers.is_some());
+        assert_eq!(wiped(&|| assert_eq!(sum(&secret), 8000)), once);
+        let panics = || {
+            let pass = AssertUnwindSafe(|| secret.run::<()>(|_| panic!("in the middle of a pass")));
+            assert!(catch_unwind(pass).is_err());
+        };
+        assert_eq!(wiped(&panics), once);
+        assert_eq!(wiped(&|| assert_eq!(sum(&public), 8000)), 0);
     }
 
     #[test]

@@ -219,7 +219,8 @@ struct Slot<T> {
 // the table above), so at most one thread touches a cell at a time and each sees what the last one
 // wrote. The output moves between threads, hence `T: Send`; a waker may be used from any.
 unsafe impl<T: Send> Send for Slot<T> {}
-// SAFETY: as above: a shared slot gives no thread a reference to what another thread may change.
+// SAFETY: threads that share a slot reach the cells only by the states of the table above, which let one at a time
+// touch a cell. So none has a reference to what another one changes.
 unsafe impl<T: Send> Sync for Slot<T> {}
 
 impl<T> Slot<T> {

@@ -48,7 +48,9 @@ mod imp {
             thread_local! {
                 static PARKER: std::sync::Arc<Parker> = std::sync::Arc::new(Parker::new());
             }
-            PARKER.with(std::sync::Arc::clone)
+            // A destructor of another thread-local may call when this one is gone.
+            let of_thread = PARKER.try_with(std::sync::Arc::clone);
+            of_thread.unwrap_or_else(|_| std::sync::Arc::new(Self::new()))
         }
 
         pub(crate) fn park(&self) {

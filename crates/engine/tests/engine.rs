@@ -1,6 +1,7 @@
 //! The engine as its callers see it, on toy operations: nothing here depends on a clock.
 #![cfg(not(loom))]
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -213,6 +214,34 @@ fn an_operation_that_loses_outputs_gives_no_wrong_answer() {
     for ticket in tickets {
         assert_eq!(ticket.wait(), Err(JobError::Panicked { operation: "loser" }));
     }
+}
+
+/// Thread-locals of a program may still sign when their thread ends.
+#[test]
+fn a_thread_that_ends_runs_jobs_in_its_destructors() {
+    struct Last(Engine, mpsc::Sender<Result<u64, JobError>>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let _ = self.1.send(self.0.run(Square(3)));
+        }
+    }
+    thread_local! {
+        static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+    }
+    let engine = inline(toys());
+    // The thread below is the second one, so that it looks for others to share a pass with.
+    assert_eq!(engine.run(Square(1)), Ok(1));
+    let (sender, receiver) = mpsc::channel();
+    let ended = thread::spawn({
+        let engine = engine.clone();
+        move || {
+            // Older than the thread-locals of the engine, and so destroyed after them.
+            LAST.set(Some(Last(engine.clone(), sender)));
+            engine.run(Square(2))
+        }
+    });
+    assert_eq!(ended.join().unwrap(), Ok(4));
+    assert_eq!(receiver.recv(), Ok(Ok(9)));
 }
 
 #[test]

@@ -319,6 +319,8 @@ pub(crate) fn most_slots<'a, const L: usize>(kernels: impl Iterator<Item = &'a C
 
 /// Overwrites all vector and mask registers, in which kernels leave secrets behind.
 pub fn wipe_registers<const L: usize>(token: Token<L>) {
+    #[cfg(feature = "fault-injection")]
+    crate::faults::wiped();
     match token.target().registers() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves that the CPU has these registers; the function changes those
@@ -493,7 +495,8 @@ mod tests {
                     clobber_abi("sysv64"),
                 );
             },
-            // SAFETY: as for the other registers.
+            // SAFETY: the caller has a token for ymm registers. `wipe` is a function without arguments that follows its
+            // calling convention, and what that lets it change is declared.
             Registers::Avx2 => unsafe {
                 asm!(
                     ".irp i, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",

@@ -1,7 +1,7 @@
 //! Deliberate faults, for tests that show what the checks of a signature catch.
 //!
-//! Compiled with the feature `fault-injection` only. [`without_claims`] serves tests under valgrind;
-//! the rest are faults. [`run`] counts the positions at which a fault
+//! Compiled with the feature `fault-injection` only. [`without_claims`] serves tests under valgrind, [`wipes`] those of
+//! registers; the rest are faults. [`run`] counts the positions at which a fault
 //! can hit a computation on this thread, and damages one array at one of them. A position is an
 //! array at one moment: after a kernel has written it, while a kernel reads it, after values were
 //! loaded into it, or between two steps of a pass.
@@ -133,6 +133,15 @@ pub(crate) fn operand<'a, const L: usize>(place: impl Debug, array: &'a [[u64; L
     }
 }
 
+/// Calls of [`wipe_registers`](crate::wipe_registers) on this thread so far.
+pub fn wipes() -> usize {
+    WIPES.get()
+}
+
+pub(crate) fn wiped() {
+    WIPES.set(WIPES.get() + 1);
+}
+
 struct Plan {
     fault: Option<Fault>,
     seen: Seen,
@@ -173,6 +182,7 @@ fn split_mix(state: &mut u64) -> u64 {
 thread_local! {
     static PLAN: RefCell<Option<Plan>> = const { RefCell::new(None) };
     static CHECKS_CLAIMS: Cell<bool> = const { Cell::new(true) };
+    static WIPES: Cell<usize> = const { Cell::new(0) };
 }
 
 #[cfg(test)]

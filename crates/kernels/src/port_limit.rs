@@ -13,21 +13,19 @@ pub fn run<const L: usize>(token: Token<L>, rounds: u32) -> u64 {
     let target = token.target();
     match (target.product(), target.registers(), target.bits()) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves that the CPU has VPMADD52 on 256-bit registers. The function
-        // takes a count above zero, touches no memory, and changes only its argument, rax, flags
-        // and vector registers, which its calling convention lets it.
+        // SAFETY: the token proves VPMADD52 with VEX prefixes on ymm; the count is above zero, and only registers change.
         (Product::Vpmadd52, Registers::Avx2, _) => unsafe { widelane_port_limit_vex(rounds) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above, with EVEX prefixes.
+        // SAFETY: the token proves VPMADD52 with EVEX prefixes on ymm; the count is above zero, and only registers change.
         (Product::Vpmadd52, _, 256) => unsafe { widelane_port_limit_ymm(rounds) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above, with 512-bit registers: there are no others.
+        // SAFETY: the token proves VPMADD52 on zmm (512 bits remain); the count is above zero, and only registers change.
         (Product::Vpmadd52, ..) => unsafe { widelane_port_limit_zmm(rounds) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above; the token proves that the CPU has FMA on 256-bit registers.
+        // SAFETY: the token proves FMA on ymm; the count is above zero, and only registers change.
         (Product::Fma, _, 256) => unsafe { widelane_port_limit_fma_ymm(rounds) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above, with 512-bit registers: there are no others.
+        // SAFETY: the token proves FMA on zmm (512 bits remain); the count is above zero, and only registers change.
         (Product::Fma, ..) => unsafe { widelane_port_limit_fma_zmm(rounds) },
         #[cfg(not(target_arch = "x86_64"))]
         _ => {}
@@ -39,6 +37,8 @@ pub fn run<const L: usize>(token: Token<L>, rounds: u32) -> u64 {
 /// ports and a latency of four cycles needs to keep both busy. With 16 registers, eight on each of eight.
 const MULTIPLY_ADDS: u64 = 64;
 
+// Each takes a count above zero, touches no memory, and changes only its argument, rax, flags and vector registers,
+// which this calling convention lets it.
 #[cfg(target_arch = "x86_64")]
 unsafe extern "sysv64" {
     fn widelane_port_limit_zmm(rounds: u64);

@@ -6,14 +6,32 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use widelane_cpu::licence::Generation;
 use widelane_samples::names::openssl_of_nginx;
 
 /// The CPU's name as the kernel gives it.
 pub(crate) fn cpu_model() -> String {
     let facts = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = facts.lines().find_map(|line| line.strip_prefix("model name"));
-    let name = name.and_then(|rest| rest.split_once(':'));
-    name.map_or("unknown CPU", |(_, name)| name.trim()).to_owned()
+    fact(&facts, "model name").unwrap_or("unknown CPU").to_owned()
+}
+
+/// Value of a line of `/proc/cpuinfo`, of the first CPU.
+fn fact<'a>(facts: &'a str, name: &str) -> Option<&'a str> {
+    let mut facts = facts.lines().filter_map(|line| line.split_once(':'));
+    facts.find_map(|(key, value)| (key.trim() == name).then_some(value.trim()))
+}
+
+/// The kind of processor. Its name alone does not say that in virtual machines: a Zen 4 and a Zen 5 are an "AMD EPYC".
+fn generation(facts: &str) -> Value {
+    let number = |name| fact(facts, name)?.parse().ok();
+    let [family, model, stepping] = ["cpu family", "model", "stepping"].map(number);
+    let known = || Some(Generation::of(fact(facts, "vendor_id")?, family?, model?, stepping?));
+    json!({
+        "family": family,
+        "model": model,
+        "stepping": stepping,
+        "generation": known().unwrap_or(Generation::Unknown).to_string(),
+    })
 }
 
 /// Everything about machine and programs that a reader of the figures may ask for.
@@ -30,6 +48,7 @@ pub(crate) fn describe(options: &Options) -> Result<Value, TrialError> {
     let other = [&widelane, &lab].iter().any(|said| tree.objection_to(said).is_some());
     Ok(json!({
         "cpu": cpu_model(),
+        "cpu_is": generation(&facts),
         "cpus": cpus.count(),
         "avx512ifma": ifma,
         "lanes": widelane_cpu::lanes().widths(),
@@ -180,6 +199,24 @@ fn trimmed(file: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_cpus_of_one_name_are_distinguished() {
+        let facts = |family: u32, model: u32| {
+            let cpu = |number: u32| {
+                format!(
+                    "processor\t: {number}\nvendor_id\t: AuthenticAMD\ncpu family\t: {family}\nmodel\t\t: {model}\n\
+                     model name\t: AMD EPYC\nstepping\t: 1\n\n"
+                )
+            };
+            cpu(0) + &cpu(1)
+        };
+        let zen4 = json!({"family": 25, "model": 17, "stepping": 1, "generation": "zen4"});
+        assert_eq!(generation(&facts(25, 17)), zen4);
+        assert_eq!(generation(&facts(26, 2))["generation"], "zen5");
+        assert_eq!(fact(&facts(26, 2), "model name"), Some("AMD EPYC"));
+        assert_eq!(generation("")["generation"], "unknown");
+    }
 
     #[test]
     fn only_a_tree_as_in_its_commit_is_fit_for_a_record() {

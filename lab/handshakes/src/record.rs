@@ -2,9 +2,8 @@
 
 use crate::error::TrialError;
 use crate::machine::{self, Tree, said};
-use crate::options::Options;
 use crate::stage::Stage;
-use crate::state::state;
+use crate::state::Watch;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
@@ -15,8 +14,8 @@ use widelane_samples::{Group, Kind, Source, Table};
 pub struct Record {
     path: PathBuf,
     file: File,
-    /// The CPUs whose state the last line tells once more.
-    options: Option<Options>,
+    /// The measured CPUs, whose state the last line has.
+    watch: Option<Watch>,
     /// All that was written, for tables.
     written: widelane_samples::Record,
 }
@@ -46,9 +45,9 @@ impl Record {
         }
         let started = machine::now(MOMENT);
         let machine = machine::describe(&stage.options)?;
-        let before = state(&stage.options)?;
+        let watch = Watch::new(stage.options.server_cpu, stage.options.load_cpu);
+        let before = watch.state()?;
         let mut record = Self::create(folder, &started, what)?;
-        record.options = Some(stage.options.clone());
         let conditions = stage.options.conditions.iter().map(|one| one.name());
         record.line(&json!({
             "kind": "run",
@@ -60,15 +59,19 @@ impl Record {
             "conditions": conditions.collect::<Vec<_>>(),
             "notes": stage.options.notes,
         }))?;
+        record.watch = Some(watch);
         Ok(record)
     }
 
-    /// Adds a line.
+    /// Adds a line, after a sample: looks at the measured CPUs, which compute nothing of ours now.
     ///
     /// # Errors
     ///
-    /// When the file cannot be written.
+    /// When the file cannot be written, or this thread may not run on a measured CPU.
     pub fn line(&mut self, value: &Value) -> Result<(), TrialError> {
+        if let Some(watch) = &mut self.watch {
+            watch.look()?;
+        }
         self.written.push(value.clone());
         writeln!(self.file, "{value}").map_err(record_failed)
     }
@@ -90,10 +93,13 @@ impl Record {
     /// When the file cannot be written.
     pub fn end(mut self, summary: &str) -> Result<PathBuf, TrialError> {
         let ended = machine::now(MOMENT);
-        let after = self.options.as_ref().map(state).transpose()?;
+        let watch = self.watch.take();
+        let during = watch.as_ref().map(Watch::during);
+        let after = watch.as_ref().map(Watch::state).transpose()?;
         self.line(&json!({
             "kind": "end",
             "ended": ended,
+            "during": during,
             "state": after,
             "summary": summary.lines().collect::<Vec<_>>(),
         }))?;
@@ -118,7 +124,7 @@ impl Record {
                     return Ok(Self {
                         path,
                         file,
-                        options: None,
+                        watch: None,
                         written: widelane_samples::Record::default(),
                     });
                 }

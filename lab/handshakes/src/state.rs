@@ -1,8 +1,7 @@
-//! The state of the measured CPUs before and after a run: their clocks, and how busy others keep
+//! The state of the measured CPUs before, during and after a run: their clocks, and how busy others keep
 //! them. A reader sees from it whether a neighbour, or a changed clock, disturbed the figures.
 
 use crate::error::TrialError;
-use crate::options::Options;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,32 +10,104 @@ use std::thread;
 use std::time::{Duration, Instant};
 use widelane_affinity::Cpus;
 
-/// Measures, for about a third of a second in which nothing of ours runs: the clock of the server's
-/// and the load's CPU, and how busy these and the other hyperthreads of their cores are.
-///
-/// # Errors
-///
-/// If this thread may not run on one of the CPUs.
-pub(crate) fn state(options: &Options) -> Result<Value, TrialError> {
-    let measured = Cpus::from_iter([options.server_cpu, options.load_cpu]);
-    let server_core = widelane_affinity::siblings(options.server_cpu);
-    let load_core = widelane_affinity::siblings(options.load_cpu);
-    let cores = measured.or(&server_core).or(&load_core);
-    let before = times();
-    thread::sleep(LOOK);
-    let busy = busy(&before, &times(), &cores);
-    let mut clocks = Map::new();
-    for cpu in measured.iter() {
-        let ghz = clock(cpu).map_err(TrialError::machine("cannot run on a CPU to measure its clock"))?;
-        clocks.insert(cpu.to_string(), json!(hundredths(ghz)));
+/// The CPUs of servers and of the load while a run is under way, with the other hyperthreads of their cores.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    server_cpu: usize,
+    load_cpu: usize,
+    begun: Times,
+    /// The last look.
+    last: Option<Instant>,
+    looks: usize,
+    /// The lowest and the highest clock of each CPU, in GHz.
+    clocks: BTreeMap<usize, [f64; 2]>,
+}
+
+impl Watch {
+    pub(crate) fn new(server_cpu: usize, load_cpu: usize) -> Self {
+        Self {
+            server_cpu,
+            load_cpu,
+            begun: times(),
+            last: None,
+            looks: 0,
+            clocks: BTreeMap::new(),
+        }
     }
-    Ok(json!({
-        "clock_ghz": clocks,
-        "busy": busy,
-        "server_core": server_core.to_string(),
-        "load_core": load_core.to_string(),
-        "load_average": fs::read_to_string("/proc/loadavg").ok().map(|text| text.trim().to_owned()),
-    }))
+
+    /// Measures, for about a third of a second in which nothing of ours runs: the clocks, and how busy the CPUs are.
+    ///
+    /// # Errors
+    ///
+    /// If this thread may not run on one of the CPUs.
+    pub(crate) fn state(&self) -> Result<Value, TrialError> {
+        let before = times();
+        thread::sleep(LOOK);
+        let busy = busy(&before, &times(), &self.cores());
+        let clocks = self
+            .clocks()?
+            .into_iter()
+            .map(|(cpu, ghz)| (cpu.to_string(), json!(ghz)));
+        Ok(json!({
+            "clock_ghz": Map::from_iter(clocks),
+            "busy": busy,
+            "server_core": widelane_affinity::siblings(self.server_cpu).to_string(),
+            "load_core": widelane_affinity::siblings(self.load_cpu).to_string(),
+            "load_average": fs::read_to_string("/proc/loadavg").ok().map(|text| text.trim().to_owned()),
+        }))
+    }
+
+    /// Measures the clocks between two samples, for a millisecond each, unless that was done within the last second. A
+    /// core that has just computed still has the clock of that. Most virtual machines show no frequency to read.
+    ///
+    /// # Errors
+    ///
+    /// As [`state`](Self::state).
+    pub(crate) fn look(&mut self) -> Result<(), TrialError> {
+        if self.last.is_none_or(|last| last.elapsed() >= BETWEEN_LOOKS) {
+            let clocks = self.clocks()?;
+            self.note(clocks);
+            self.last = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, clocks: impl IntoIterator<Item = (usize, f64)>) {
+        self.looks += 1;
+        for (cpu, ghz) in clocks {
+            let [least, most] = self.clocks.entry(cpu).or_insert([ghz; 2]);
+            (*least, *most) = (least.min(ghz), most.max(ghz));
+        }
+    }
+
+    /// Ranges of the clocks that were seen, and shares of the time since the beginning: of all that ran here, and of
+    /// the hypervisor.
+    pub(crate) fn during(&self) -> Value {
+        let clocks = self.clocks.iter().map(|(cpu, range)| (cpu.to_string(), json!(range)));
+        json!({
+            "clock_ghz": Map::from_iter(clocks),
+            "looks": self.looks,
+            "busy": busy(&self.begun, &times(), &self.cores()),
+        })
+    }
+
+    fn measured(&self) -> Cpus {
+        Cpus::from_iter([self.server_cpu, self.load_cpu])
+    }
+
+    fn cores(&self) -> Cpus {
+        let measured = self.measured();
+        let siblings = measured.iter().map(widelane_affinity::siblings);
+        siblings.fold(measured, |all, core| all.or(&core))
+    }
+
+    /// Clocks in GHz.
+    fn clocks(&self) -> Result<Vec<(usize, f64)>, TrialError> {
+        let cpus = self.measured();
+        let clocks = cpus.iter().map(|cpu| Ok((cpu, hundredths(clock(cpu)?))));
+        let clocks = clocks.collect::<std::io::Result<_>>();
+        clocks.map_err(TrialError::machine("cannot run on a CPU to measure its clock"))
+    }
 }
 
 /// The clock of a CPU in GHz: a chain in which each step waits for the one before takes a known
@@ -102,6 +173,8 @@ fn hundredths(value: f64) -> f64 {
 
 /// Twenty or more of the kernel's ticks.
 const LOOK: Duration = Duration::from_millis(300);
+/// Samples of some tenths of a second are not disturbed more often than this.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 const CLOCK_RUNS: usize = 50;
 const CLOCK_STEPS: u32 = 20_000;
 /// An exclusive or takes one cycle and a multiplication three, on every x86-64 core since 2008.
@@ -119,6 +192,17 @@ mod tests {
         assert_eq!(shares["0"], json!({"busy": 0.2, "stolen": 0.1}));
         // No tick has passed, or there is no such CPU: not known.
         assert_eq!((&shares["1"], &shares["7"]), (&Value::Null, &Value::Null));
+    }
+
+    #[test]
+    fn a_run_has_the_range_of_its_clocks() {
+        let mut watch = Watch::new(3, 4);
+        watch.note([(3, 3.7), (4, 2.0)]);
+        watch.note([(3, 2.9), (4, 2.0)]);
+        watch.note([(3, 3.1)]);
+        let during = watch.during();
+        assert_eq!(during["clock_ghz"], json!({"3": [2.9, 3.7], "4": [2.0, 2.0]}));
+        assert_eq!(during["looks"], 3);
     }
 
     #[test]

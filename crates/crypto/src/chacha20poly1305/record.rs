@@ -414,12 +414,30 @@ const IN_LANES_FROM_MUL32: usize = 1100;
 mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use widelane_cpu::Target;
+    use widelane_kernels::faults::wipes;
 
     fn is_wiped() -> bool {
         Workspace::<4>::with(|Workspace { state, .. }| {
             let parts: [&[[u64; 4]]; 4] = [&state.scratch, &state.parameters, &state.sums, &state.power];
             parts.concat().as_flattened().iter().all(|&word| word == 0)
         })
+    }
+
+    #[test]
+    fn a_message_leaves_no_key_in_registers() {
+        let sealed = |machine: Machine<4>| {
+            let record = Record::<4>::new(None, machine);
+            let before = wipes();
+            record.seal(&[7; 8], &[1; NONCE_LEN], b"", &mut [0; 2000]);
+            wipes() - before
+        };
+        assert_eq!(sealed(Machine::model()), 0);
+        let target = Target::Avx512Ifma256;
+        match Token::detect(target) {
+            Some(token) => assert_eq!(sealed(token.into()), 1),
+            None => target.tell_skipped(),
+        }
     }
 
     #[test]

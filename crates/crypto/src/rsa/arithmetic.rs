@@ -119,6 +119,7 @@ pub(super) fn mul(a: &BoxedUint, b: &BoxedUint) -> Secret {
 
 /// `value mod modulus` at the modulus's precision. The modulus must not be zero.
 pub(super) fn rem(value: &BoxedUint, modulus: &BoxedUint) -> Secret {
+    // The time tells how many of the lowest limbs are zero. A prime has none, and `p - 1` none but by a chance of 2^-64.
     let modulus: &NonZero<BoxedUint> = modulus
         .as_nz_vartime()
         .expect("callers pass a modulus greater than zero");
@@ -129,6 +130,7 @@ pub(super) fn rem(value: &BoxedUint, modulus: &BoxedUint) -> Secret {
 
 /// `value^-1 mod modulus`; `None` when they share a factor. The modulus must be odd.
 pub(super) fn invert(value: &BoxedUint, modulus: &BoxedUint) -> Option<Secret> {
+    // The time tells that the modulus is odd, as all are.
     let odd: &Odd<BoxedUint> = modulus.as_odd_vartime().expect("callers pass an odd modulus");
     // Marked for wiping first, as nothing tells yet whether it exists.
     let inverse = rem(value, modulus).invert_odd_mod(odd).map(Zeroizing::new);

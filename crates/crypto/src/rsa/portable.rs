@@ -71,6 +71,7 @@ fn raise_private(base: &BoxedUint, factor: &Factor) -> Secret {
 }
 
 fn raise(base: &BoxedUint, modulus: &BoxedUint, exponent: &BoxedUint, bits: u32) -> Secret {
+    // The time tells that the modulus is odd, as all are.
     let odd = modulus.as_odd_vartime().expect("key checks refuse an even modulus");
     let params = BoxedMontyParams::new(odd.clone());
     let base = rem(base, modulus);
