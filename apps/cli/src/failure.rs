@@ -1,11 +1,36 @@
 //! Failures of a sub-command.
 
-use crate::output;
+use crate::stderr::complain;
+use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io;
 use std::process::ExitCode;
+
+/// The arguments of this process. A command that clap does not find may be in another build or program: `elsewhere`
+/// says so.
+///
+/// # Errors
+///
+/// The exit status, after saying what is wrong.
+pub fn arguments<A: Parser>(
+    program: &str,
+    elsewhere: impl FnOnce(&clap::Error) -> Option<Failure>,
+) -> Result<A, ExitCode> {
+    A::try_parse().map_err(|error| match elsewhere(&error) {
+        Some(failure) => failure.report(program),
+        None => error.exit(),
+    })
+}
+
+/// The exit status of a sub-command of `program`; says what went wrong.
+pub fn status(program: &str, result: Result<(), Failure>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(program),
+    }
+}
 
 /// The exit status of a sub-command of `program` that runs another program: that one's, or, as with
 /// `nice` and its like, one that programs hardly use if anything failed before.
@@ -61,11 +86,11 @@ impl Failure {
     pub fn report(self, program: &str) -> ExitCode {
         match self {
             Self::Failed(message) => {
-                output::complain(&format!("{program}: {message}\n"));
+                complain(&format!("{program}: {message}\n"));
                 ExitCode::from(STATUS_FAILED)
             }
             Self::Usage(message) => {
-                output::complain(&format!(
+                complain(&format!(
                     "{program}: {message}\n\nFor more information, try '--help'.\n"
                 ));
                 ExitCode::from(STATUS_USAGE)

@@ -14,5 +14,6 @@ pub mod output;
 pub mod places;
 #[cfg(feature = "speed")]
 pub mod speed;
+mod stderr;
 pub mod values;
 pub mod version;

@@ -1,6 +1,7 @@
 //! Writing to the terminal or a pipe without ever panicking because the reader left.
 
 use crate::failure::Failure;
+pub use crate::stderr::{complain, progress};
 use std::io::{self, Write};
 use std::path::Path;
 use widelane_text::printable;
@@ -26,17 +27,6 @@ pub fn print(text: &str) -> Result<(), Failure> {
 pub fn print_anew(text: &str) -> Result<(), Failure> {
     let text = format!("{HOME_AND_CLEAR}{}", printable(text));
     write_all(io::stdout().lock(), &text)
-}
-
-/// Writes `text` to standard error; an error there is ignored, as nothing could report it.
-pub fn complain(text: &str) {
-    let _ = io::stderr().lock().write_all(printable(text).as_bytes());
-}
-
-/// Writes a line on progress to standard error, in place of the one before; an empty one removes that.
-pub fn progress(text: &str) {
-    let line = format!("\r{}\x1b[K", printable(text));
-    let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
 /// Command line of `program`, which runs here, for records: without the folder in which it is, and with the variables

@@ -67,7 +67,7 @@ pub(crate) struct Connection {
 
 #[derive(Debug)]
 enum State {
-    /// In plain text, and includes the TCP connect. The ClientHello waits in `tls`.
+    /// Talks in plain text, and includes the TCP connect. The ClientHello waits in `tls`.
     Asking(Dialogue),
     /// Includes the TCP connect: the ClientHello is written as soon as the socket takes it.
     Handshaking,

@@ -140,7 +140,7 @@ pub(crate) enum Fault {
     /// The server sent a fatal alert.
     #[error("tls alert: {}", alert_name(*.0))]
     Alert(AlertDescription),
-    /// We refused the server's certificate.
+    /// The server's certificate was refused.
     #[error("certificate: {}", certificate_reason(.0))]
     Certificate(CertificateError),
     /// The server broke the protocol, or offers nothing that we can use.

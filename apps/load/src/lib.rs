@@ -56,6 +56,7 @@ mod tickets;
 mod tls;
 mod trust;
 mod verifier;
+mod watch;
 mod worker;
 
 pub use error::LoadError;
@@ -63,9 +64,10 @@ pub use names::{Group, SignatureAlgorithm, Suite, UnknownName, Version};
 pub use offer::Offer;
 pub use plan::{After, Arrivals, Close, Plan, Spacing, Storm};
 pub use report::{Negotiated, Percentiles, Report};
-pub use run::{Snapshot, Watch, run, run_watched};
+pub use run::{run, run_watched};
 pub use starttls::StartTls;
 pub use trust::{Identity, Trust};
+pub use watch::{Snapshot, Watch};
 
 /// Parts of the private modules for fuzz targets. No part of the interface.
 #[doc(hidden)]

@@ -206,7 +206,7 @@ fn openssl_name(iana: &str) -> String {
 /// draft-ietf-tls-ecdhe-mlkem; rustls has no name for it.
 const SECP384R1MLKEM1024: NamedGroup = NamedGroup::Unknown(0x11ed);
 
-/// In the order of the usual offer. A server with several certificates or hashes follows it.
+/// The algorithms in the order of the usual offer. A server with several certificates or hashes follows it.
 pub(crate) const SIGNATURE_ALGORITHMS: [(&str, Scheme); 13] = [
     ("ecdsa_secp256r1_sha256", Scheme::ECDSA_NISTP256_SHA256),
     ("ed25519", Scheme::ED25519),

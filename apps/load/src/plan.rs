@@ -121,7 +121,7 @@ pub enum Close {
     /// Reset. The server has read everything and closed, so nothing is lost, and neither side has a socket in
     /// TIME_WAIT. 5,000 connections a second would leave 300,000 of them.
     Reset,
-    /// With a reset as soon as our last flight was written, without a close_notify. The server cannot
+    /// Reset as soon as our last flight was written, without a close_notify. The server cannot
     /// know from that flight that no request follows, and no client waits for its tickets. Whether it
     /// has accepted our Finished is not seen.
     Abrupt,

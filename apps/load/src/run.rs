@@ -6,11 +6,10 @@ use crate::plan::{After, Arrivals, Plan};
 use crate::report::Report;
 use crate::schedule::Schedule;
 use crate::tally::{Tally, Window};
+use crate::watch::Watch;
 use crate::worker::Worker;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,7 +26,7 @@ pub fn run(plan: &Plan) -> Result<Report, LoadError> {
     run_watched(plan, &Watch::default())
 }
 
-/// Like [`run`], but `watch` shows how far it is, and can stop it early. Then the report has what
+/// Does the same as [`run`], but `watch` shows how far it is, and can stop it early. Then the report has what
 /// was measured until then.
 ///
 /// # Errors
@@ -45,75 +44,6 @@ pub fn run_watched(plan: &Plan, watch: &Watch) -> Result<Report, LoadError> {
     }
     let (tally, window) = run_threads(plan, batching.as_ref(), watch)?;
     Ok(Report::new(plan, &tally, window, watch.is_stopped()))
-}
-
-/// A view of a run from another thread. Clones watch the same run.
-#[derive(Clone, Debug, Default)]
-pub struct Watch {
-    stopped: Arc<AtomicBool>,
-    counts: Arc<Counts>,
-}
-
-/// Numbers of connections.
-#[derive(Debug, Default)]
-struct Counts {
-    started: AtomicU64,
-    completed: AtomicU64,
-    errors: AtomicU64,
-}
-
-/// Progress of a run, warm-up included.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Snapshot {
-    /// Connections started.
-    pub started: u64,
-    /// Connections that succeeded.
-    pub completed: u64,
-    /// Connections that failed.
-    pub errors: u64,
-}
-
-impl Watch {
-    /// Ends the run within a twentieth of a second.
-    pub fn stop(&self) {
-        self.stopped.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns whether the run was stopped.
-    #[must_use]
-    pub fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed)
-    }
-
-    /// Progress of the run.
-    #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            started: self.counts.started.load(Ordering::Relaxed),
-            completed: self.counts.completed.load(Ordering::Relaxed),
-            errors: self.counts.errors.load(Ordering::Relaxed),
-        }
-    }
-
-    pub(crate) fn count_start(&self) {
-        self.counts.started.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count_end(&self, failed: bool) {
-        let count = match failed {
-            true => &self.counts.errors,
-            false => &self.counts.completed,
-        };
-        count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A view that stops together with `self`, and has counts of its own.
-    fn apart(&self) -> Self {
-        Self {
-            stopped: self.stopped.clone(),
-            counts: Arc::default(),
-        }
-    }
 }
 
 /// Makes sure that there are enough file descriptors for the connections.

@@ -19,14 +19,19 @@ pub(crate) struct Verifier {
 }
 
 impl Verifier {
-    /// Notes the algorithm of a signature, and returns what checks it, if anything does.
-    fn checks(&self, dss: &DigitallySignedStruct) -> Result<Option<&WebPkiServerVerifier>, TlsError> {
-        let inner = self.inner.as_deref();
-        if inner.is_some() && !self.schemes.contains(&dss.scheme) {
+    /// Notes the algorithm of a signature, and checks it, if anything is checked.
+    fn checked(
+        &self,
+        dss: &DigitallySignedStruct,
+        check: impl FnOnce(&WebPkiServerVerifier) -> Result<HandshakeSignatureValid, TlsError>,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        if self.inner.is_some() && !self.schemes.contains(&dss.scheme) {
             return Err(TlsError::InvalidCertificate(CertificateError::BadSignature));
         }
         SIGNATURE.set(Some(dss.scheme));
-        Ok(inner)
+        self.inner
+            .as_deref()
+            .map_or(Ok(HandshakeSignatureValid::assertion()), check)
     }
 }
 
@@ -63,10 +68,7 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        match self.checks(dss)? {
-            Some(inner) => inner.verify_tls12_signature(message, cert, dss),
-            None => Ok(HandshakeSignatureValid::assertion()),
-        }
+        self.checked(dss, |inner| inner.verify_tls12_signature(message, cert, dss))
     }
 
     fn verify_tls13_signature(
@@ -75,10 +77,7 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        match self.checks(dss)? {
-            Some(inner) => inner.verify_tls13_signature(message, cert, dss),
-            None => Ok(HandshakeSignatureValid::assertion()),
-        }
+        self.checked(dss, |inner| inner.verify_tls13_signature(message, cert, dss))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

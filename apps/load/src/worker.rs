@@ -4,15 +4,14 @@ use crate::batching::{Batcher, Batching, StepContext};
 use crate::connection::{Connection, ConnectionConfig, Interest, Scratch, Step};
 use crate::error::{Fault, LoadError};
 use crate::plan::{Close, Plan};
-use crate::run::Watch;
 use crate::schedule::{Random, Schedule};
 use crate::tally::{Tally, Window};
+use crate::watch::Watch;
 use crate::{After, http};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::task::Waker;
@@ -491,12 +490,11 @@ impl CpuMeter {
 
 impl Reading {
     fn now() -> Self {
-        let used = clock_gettime(ClockId::ThreadCPUTime);
         // Three numbers: nanoseconds on a CPU, nanoseconds waiting for one, time slices.
         let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
         let waited = statistics.split_ascii_whitespace().nth(1);
         Self {
-            used: Duration::new(used.tv_sec as u64, used.tv_nsec as u32),
+            used: widelane_affinity::thread_time(),
             waited: waited.and_then(|text| text.parse().ok()).map(Duration::from_nanos),
         }
     }

@@ -1,8 +1,9 @@
 //! The commands of the feature `instruments`: all that a server does without.
 
-use crate::{advise, kernels, probe, run, scan, setup, speed, status, steer, top, trace, usage};
+use crate::{PROGRAM, advise, kernels, probe, run, scan, setup, speed, status, steer, top, trace, usage};
 use clap::Subcommand;
 use std::process::ExitCode;
+use widelane_cli::failure;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -39,7 +40,7 @@ impl Command {
             Self::Top(args) => top::run(&args),
             Self::Trace(args) => trace::run(args),
         };
-        crate::ended(result)
+        failure::status(PROGRAM, result)
     }
 }
 

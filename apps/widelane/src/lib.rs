@@ -56,7 +56,7 @@ mod values;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
-use widelane_cli::failure::Failure;
+use widelane_cli::failure;
 
 /// TLS handshakes whose expensive mathematics share the lanes of wide vector registers
 #[derive(Parser)]
@@ -91,27 +91,16 @@ pub fn command() -> clap::Command {
 
 /// Does what the arguments of this process ask for, and gives its exit status.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli: Cli = match failure::arguments(PROGRAM, features::elsewhere) {
         Ok(cli) => cli,
-        Err(error) => match features::elsewhere(&error) {
-            Some(failure) => return failure.report(PROGRAM),
-            None => error.exit(),
-        },
+        Err(status) => return status,
     };
     match cli.command {
-        Command::Serve(args) => ended(serve::run(args)),
-        Command::Tickets(args) => ended(tickets::run(&args)),
-        Command::Load(args) => ended(load::run(args)),
+        Command::Serve(args) => failure::status(PROGRAM, serve::run(args)),
+        Command::Tickets(args) => failure::status(PROGRAM, tickets::run(&args)),
+        Command::Load(args) => failure::status(PROGRAM, load::run(args)),
         #[cfg(feature = "instruments")]
         Command::Instrument(command) => command.run(),
-    }
-}
-
-/// The exit status of a command; says what went wrong.
-fn ended(result: Result<(), Failure>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(PROGRAM),
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// With `tables`, they replace each other if standard output is a terminal that can do so, and
+    /// Opens it. With `tables`, they replace each other if standard output is a terminal that can do so, and
     /// q ends.
     pub(crate) fn open(tables: bool) -> Result<Self, Failure> {
         let (signals, raised) = UnixStream::pair()?;

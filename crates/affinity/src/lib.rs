@@ -3,8 +3,8 @@
 //! [`Cpus`] is a set of CPU numbers, read and written as the kernel does. [`allowed`] and [`allow`]
 //! get and set the affinity of a thread, [`pin`] keeps the calling one on a single CPU.
 //! [`siblings`] says which CPUs are hyperthreads of one core, [`cores`] lists all cores, and
-//! [`kept_free`] the CPUs that are reserved for other work. [`without_signals`] starts a library's
-//! threads.
+//! [`kept_free`] the CPUs that are reserved for other work. [`thread_time`] and [`process_time`] say what
+//! was used of them. [`without_signals`] starts a library's threads.
 //!
 //! What a CPU can do is `widelane-cpu`'s; who should run where is decided elsewhere.
 
@@ -20,8 +20,10 @@ pub use signals::without_signals;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 
 /// The CPUs that a thread may use, by its number; `None` is the calling thread.
 ///
@@ -104,6 +106,20 @@ fn listed(file: &str) -> Cpus {
     Cpus::read(&Path::new("/sys/devices/system/cpu").join(file)).unwrap_or_default()
 }
 
+/// CPU time of the calling thread: time that the CPU spends on other threads does not count.
+pub fn thread_time() -> Duration {
+    spent(ClockId::ThreadCPUTime)
+}
+
+/// CPU time of all threads of this process.
+pub fn process_time() -> Duration {
+    spent(ClockId::ProcessCPUTime)
+}
+
+fn spent(clock: ClockId) -> Duration {
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,5 +161,19 @@ mod tests {
         let online = cores.iter().fold(Cpus::default(), |all, core| all.or(core));
         let stat = fs::read_to_string("/proc/stat").expect("the kernel has it");
         assert_eq!(counted(&stat), online);
+    }
+
+    #[test]
+    fn work_costs_the_time_of_its_thread_and_of_its_process() {
+        let before = [thread_time(), process_time()];
+        let mut x = 1u64;
+        while [thread_time(), process_time()]
+            .iter()
+            .zip(before)
+            .any(|(now, before)| *now == before)
+        {
+            x = std::hint::black_box(x.wrapping_mul(3));
+        }
+        assert!(thread_time() > before[0] && process_time() > before[1]);
     }
 }

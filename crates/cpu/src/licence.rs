@@ -251,23 +251,6 @@ impl Transition {
     }
 }
 
-/// The share of a core's throughput that bursts take away which come at random, `per_second` of
-/// them, if the clock is `depth` (a share) lower for `outlasting_us` from the beginning of each.
-///
-/// Bursts within the tail of another one cost nothing more, so that a few of them cost almost as
-/// much as very many: `depth (1 - exp(-rate time))`, the share of time in which at least one burst
-/// is not yet forgotten.
-pub fn loss_of_bursts(depth: f64, per_second: f64, outlasting_us: f64) -> f64 {
-    depth * (1.0 - (-per_second * outlasting_us * 1e-6).exp())
-}
-
-/// The mean clock of a core by the shares of time that it spends at each level.
-pub fn mean_clock(residency: [f64; 3], clocks: [f64; 3]) -> f64 {
-    let total: f64 = residency.iter().sum();
-    let sum: f64 = residency.iter().zip(clocks).map(|(w, clock)| w * clock).sum();
-    sum / total
-}
-
 /// A row of a turbo schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Turbo {
@@ -378,7 +361,8 @@ mod tests {
         ] {
             let rows = turbo_of(cpu);
             let clocks = rows[0].clocks.map(|clock| clock.expect("all levels are given"));
-            let clock = mean_clock(residency, clocks);
+            let sum: f64 = residency.iter().zip(clocks).map(|(share, clock)| share * clock).sum();
+            let clock = sum / residency.iter().sum::<f64>();
             assert!((clock - published).abs() < 0.05, "{cpu}: {clock} is not {published}");
         }
     }
@@ -410,18 +394,6 @@ mod tests {
         );
         let none = cost(Generation::Zen5, Level::L0, 3.7, 3.7);
         assert_eq!(none, Range::default());
-    }
-
-    /// Cloudflare (2017): 10, more than 7 and 5.5 % less at 100, 20 and 10 % of the requests.
-    #[test]
-    fn few_bursts_cost_almost_as_much_as_many() {
-        // At 100 %, bursts cover their tails about seven times over.
-        let all = 7.1 / 670e-6;
-        let loss = |share: f64| loss_of_bursts(0.099, share * all, 670.0);
-        assert!((loss(1.0) - 0.10).abs() < 0.01);
-        assert!((loss(0.2) - 0.075).abs() < 0.01);
-        assert!((loss(0.1) - 0.055).abs() < 0.01);
-        assert_eq!(loss(0.0), 0.0);
     }
 
     /// The schedule of Intel's paper, and the absence of one.

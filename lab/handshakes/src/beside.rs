@@ -6,24 +6,21 @@
 
 use crate::backend::Backend;
 use crate::condition::Condition;
+use crate::crowd::{Crowd, Request};
 use crate::drive::{Drive, SHORTEST};
 use crate::error::TrialError;
 use crate::plan::at_least_one;
 use crate::record::Record;
-use crate::relay::traffic::{Client, Session, us_at};
+use crate::relay::traffic::{Client, us_at};
 use crate::servers::Running;
 use crate::stage::Stage;
 use crate::unmodified::{self, Software};
 use crate::ways_in::SIDES;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::CipherSuite;
 use serde_json::{Value, json};
-use std::collections::VecDeque;
-use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
+use std::io;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use widelane_samples::kinds::BESIDE;
 
 /// Established clients of Valkey or Redis while others connect, with OpenSSL alone and with Widelane
@@ -79,7 +76,7 @@ pub fn beside(
         let (with, said) = unmodified::with_widelane(stage, software, CONDITION, true, backend.address())?;
         text += &format!("{software}: Widelane {said}\n");
         let mut sides = [plain, with];
-        let most = turn(stage, plan, &mut sides[0], f64::INFINITY, 0.0)?;
+        let most = turn(stage, plan, &mut sides[0], None, 0.0)?;
         let rate = most["requests_per_s"].as_f64().unwrap_or(0.0) / 2.0;
         let knee = stage.drive(&mut sides[0], CONDITION, Drive::Closed(64), (WARMUP, plan.seconds))?;
         let knee = knee["handshakes_per_s"].as_f64().unwrap_or(0.0);
@@ -88,7 +85,7 @@ pub fn beside(
                 let others = format!("{:.0} others connect a second", storm * knee);
                 progress(&format!("{software}, round {} of {}, {others}", round + 1, plan.rounds));
                 for side in [round % 2, (round + 1) % 2] {
-                    let report = turn(stage, plan, &mut sides[side], rate, storm * knee)?;
+                    let report = turn(stage, plan, &mut sides[side], Some(rate), storm * knee)?;
                     record.line(&json!({
                         "kind": BESIDE.kind, "server": software.name(), "side": SIDES[side], "storm": storm, "knee_per_s": knee,
                         "clients": plan.clients, "rate": rate, "round": round, "report": report,
@@ -108,7 +105,7 @@ fn turn(
     stage: &Stage,
     plan: &BesidePlan,
     running: &mut Running,
-    rate: f64,
+    rate: Option<f64>,
     others_per_s: f64,
 ) -> Result<Value, TrialError> {
     stage.interrupt.check()?;
@@ -121,8 +118,9 @@ fn turn(
             widelane_affinity::pin(cpu)?;
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
             let interrupted = || stage.interrupt.check().is_err();
-            let client = Client::new(address, CipherSuite::TLS13_AES_128_GCM_SHA256, &|| None, &interrupted)?;
-            let mut crowd = Crowd::new(&client, plan.clients)?;
+            let suite = CipherSuite::TLS13_AES_128_GCM_SHA256;
+            let client = Client::new(address, suite, stage.roots()?, &|| None, &interrupted)?;
+            let mut crowd = Crowd::new(&client, plan.clients, b"", &REQUESTS)?;
             let _ = connected.send(());
             crowd.run(&client, rate, Duration::from_secs_f64(WARMUP))?;
             crowd.run(&client, rate, Duration::from_secs_f64(seconds))
@@ -150,103 +148,6 @@ fn turn(
     }))
 }
 
-/// Established clients.
-struct Crowd {
-    epoll: OwnedFd,
-    sessions: Vec<Session>,
-    /// Clients without a request under way.
-    idle: VecDeque<usize>,
-    /// The request of each client, with the time at which it was due.
-    asked: Vec<(Instant, &'static Request)>,
-}
-
-/// Text of a request, and of its answer.
-struct Request {
-    asks: &'static [u8],
-    hears: &'static [u8],
-}
-
-impl Crowd {
-    fn new(client: &Client<'_>, clients: usize) -> io::Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let mut sessions = Vec::with_capacity(clients);
-        for index in 0..clients {
-            let mut session = client.connect()?;
-            session.send(REQUESTS[0].asks)?;
-            session.receive(REQUESTS[0].hears.len() as u64)?;
-            epoll::add(
-                &epoll,
-                &session.socket,
-                EventData::new_u64(index as u64),
-                EventFlags::IN,
-            )?;
-            sessions.push(session);
-        }
-        Ok(Self {
-            epoll,
-            sessions,
-            idle: (0..clients).collect(),
-            asked: vec![(Instant::now(), &REQUESTS[0]); clients],
-        })
-    }
-
-    /// Sends requests at `rate` for so long, waits until all are answered, and gives the latencies of SET in nanoseconds.
-    fn run(&mut self, client: &Client<'_>, rate: f64, duration: Duration) -> io::Result<Vec<u32>> {
-        let start = Instant::now();
-        let end = start + duration;
-        let mut latencies = Vec::new();
-        let mut events: Vec<Event> = Vec::with_capacity(self.sessions.len());
-        let mut sent = 0usize;
-        loop {
-            client.go_on()?;
-            let now = Instant::now();
-            if now > end + PATIENCE {
-                return Err(io::Error::new(ErrorKind::TimedOut, "requests are not answered"));
-            }
-            let next = loop {
-                let due = start + Duration::from_secs_f64(sent as f64 / rate);
-                // At an infinite rate all are due at the start, and the end is that of the time.
-                if due > now || due >= end || rate.is_infinite() && now >= end {
-                    break due;
-                }
-                let Some(index) = self.idle.pop_front() else {
-                    break now + LOOK_EVERY;
-                };
-                self.asked[index] = (due, &REQUESTS[sent % REQUESTS.len()]);
-                self.sessions[index].send(self.asked[index].1.asks)?;
-                sent += 1;
-            };
-            if now >= end && (next >= end || rate.is_infinite()) && self.idle.len() == self.sessions.len() {
-                return Ok(latencies);
-            }
-            let wait = next.saturating_duration_since(Instant::now()).min(LOOK_EVERY);
-            let wait = Timespec {
-                tv_sec: 0,
-                tv_nsec: i64::from(wait.subsec_nanos()),
-            };
-            poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&wait))?;
-            epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                Some(&Timespec::default()),
-            )?;
-            for event in events.drain(..) {
-                let index = event.data.u64() as usize;
-                let (due, request) = self.asked[index];
-                let expected = request.hears.len() as u64;
-                if self.sessions[index].receive(expected)?.0 != expected {
-                    return Err(io::Error::other("an answer is not the one that was expected"));
-                }
-                self.idle.push_back(index);
-                if std::ptr::eq(request, &REQUESTS[0]) {
-                    let latency = due.elapsed().as_nanos();
-                    latencies.push(u32::try_from(latency).unwrap_or(u32::MAX));
-                }
-            }
-        }
-    }
-}
-
 const CONDITION: Condition = Condition::RsaX25519;
 /// SET, and GET of the same.
 static REQUESTS: [Request; 2] = [
@@ -261,24 +162,23 @@ static REQUESTS: [Request; 2] = [
 ];
 /// Seconds before each measurement.
 const WARMUP: f64 = 0.3;
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Longest time for the answers to requests after the last was due.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use rcgen::{CertificateParams, KeyPair};
-    use rustls::{ServerConfig, ServerConnection, Stream};
+    use rustls::{RootCertStore, ServerConfig, ServerConnection, Stream};
     use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpListener};
     use std::sync::Arc;
 
     /// A store that answers these to SET and to GET.
-    fn store(answers: [&'static [u8]; 2]) -> SocketAddr {
+    fn store(answers: [&'static [u8]; 2]) -> (SocketAddr, RootCertStore) {
         let key = KeyPair::generate().expect("a key");
         let certificate = CertificateParams::new(["localhost".into()]).and_then(|one| one.self_signed(&key));
         let chain = vec![certificate.expect("a certificate").der().clone()];
+        let mut roots = RootCertStore::empty();
+        roots.add(chain[0].clone()).expect("a certificate");
         let key = rustls_pki_types::PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
@@ -303,26 +203,27 @@ mod tests {
                 });
             }
         });
-        address
+        (address, roots)
     }
 
-    fn run(address: SocketAddr, rate: f64) -> io::Result<usize> {
-        let client = Client::new(address, CipherSuite::TLS13_AES_128_GCM_SHA256, &|| None, &|| false)?;
-        let latencies = Crowd::new(&client, 3)?.run(&client, rate, Duration::from_millis(50))?;
-        Ok(latencies.len())
+    fn run((address, roots): &(SocketAddr, RootCertStore), rate: Option<f64>) -> io::Result<usize> {
+        let suite = CipherSuite::TLS13_AES_128_GCM_SHA256;
+        let client = Client::new(*address, suite, roots.clone(), &|| None, &|| false)?;
+        let mut crowd = Crowd::new(&client, 3, b"", &REQUESTS)?;
+        Ok(crowd.run(&client, rate, Duration::from_millis(50))?.len())
     }
 
     #[test]
     fn all_requests_that_are_due_are_answered_however_few_clients_there_are() {
-        let address = store(REQUESTS.each_ref().map(|request| request.hears));
+        let store = store(REQUESTS.each_ref().map(|request| request.hears));
         // Half of fifty, and half of a thousand, for which the time does not suffice.
-        assert_eq!(run(address, 1000.0).expect("answers"), 25);
-        assert_eq!(run(address, 20_000.0).expect("answers"), 500);
-        assert!(run(address, f64::INFINITY).expect("answers") > 0);
+        assert_eq!(run(&store, Some(1000.0)).expect("answers"), 25);
+        assert_eq!(run(&store, Some(20_000.0)).expect("answers"), 500);
+        assert!(run(&store, None).expect("answers") > 0);
     }
 
     #[test]
     fn other_answers_are_errors() {
-        assert!(run(store([b"+OK\r\n", b"$-1\r\n"]), 1000.0).is_err());
+        assert!(run(&store([b"+OK\r\n", b"$-1\r\n"]), Some(1000.0)).is_err());
     }
 }

@@ -28,6 +28,7 @@ mod backend;
 mod bench;
 mod beside;
 mod condition;
+mod crowd;
 mod curve;
 mod demo;
 mod drive;

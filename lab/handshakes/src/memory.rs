@@ -10,10 +10,11 @@ use crate::stage::{Stage, raise_descriptors};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
+use widelane_threads::Proc;
 
 /// Opens `connections` to a fresh server of `side`, lets them rest, and gives its memory before
 /// and with them.
@@ -76,7 +77,7 @@ fn wait_for_sockets(
     let address = contender.running.address;
     let all = stage.interrupt.wait_for(PATIENCE, || {
         holder.alive()?;
-        // Reading the table of 20,000 sockets costs the load's CPU, not the server's.
+        // To list 20,000 sockets costs the load's CPU, not the server's.
         thread::sleep(Duration::from_millis(250));
         let open = established(address);
         Ok((open >= connections).then_some(open))
@@ -84,27 +85,12 @@ fn wait_for_sockets(
     Ok(all.unwrap_or_else(|| established(address)))
 }
 
-/// Connections that the local `address` has accepted and not closed. (A client of another program
-/// may have the same port on another local address.)
+/// Connections to the local `address` that its server has accepted and not closed. The kernel may show a socket twice
+/// while others come and go.
 fn established(address: SocketAddr) -> usize {
-    match address {
-        SocketAddr::V4(address) => established_in(&fs::read_to_string("/proc/net/tcp").unwrap_or_default(), address),
-        SocketAddr::V6(_) => 0,
-    }
-}
-
-/// Number of established connections in a table of the kernel, which may show a row twice while other connections come
-/// and go.
-fn established_in(table: &str, address: SocketAddrV4) -> usize {
-    let ip = u32::from_ne_bytes(address.ip().octets());
-    let local = format!("{ip:08X}:{:04X}", address.port());
-    let clients = table.lines().skip(1).filter_map(|row| {
-        let mut fields = row.split_whitespace().skip(1);
-        let ours = fields.next()? == local;
-        let client = fields.next()?;
-        (ours && fields.next()? == ESTABLISHED).then_some(client)
-    });
-    clients.collect::<HashSet<_>>().len()
+    let sockets = Proc::here().sockets(std::process::id()).unwrap_or_default().into_iter();
+    let accepted = sockets.filter(|one| !one.listens && one.port == address.port() && one.inode != 0);
+    accepted.map(|one| one.inode).collect::<HashSet<_>>().len()
 }
 
 /// Resident and proportional memory of some processes, summed, in KiB.
@@ -134,29 +120,16 @@ const SPARE_DESCRIPTORS: u64 = 400;
 const HOLD: Duration = Duration::from_secs(120);
 const PATIENCE: Duration = Duration::from_secs(60);
 const SETTLE: Duration = Duration::from_millis(1_500);
-/// State of an established connection in `/proc/net/tcp`.
-const ESTABLISHED: &str = "01";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::net::{TcpListener, TcpStream};
 
     #[test]
     fn this_process_has_memory() {
         let own = memory(&[std::process::id()]);
         assert!(own["pss_kib"].as_u64().expect("a number") > 100, "{own}");
-    }
-
-    #[test]
-    fn a_row_that_is_shown_twice_counts_once() {
-        let row =
-            |client: &str, state: &str| format!("   0: 0100007F:0050 {client} {state} 00000000:00000000 00:00000000\n");
-        let one = row("0100007F:C001", ESTABLISHED);
-        let table = ["sl local rem st\n", &one, &row("0100007F:C002", ESTABLISHED), &one];
-        let table = table.concat() + &row("0100007F:C003", "06");
-        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 80);
-        assert_eq!(established_in(&table, address), 2);
     }
 
     #[test]

@@ -153,7 +153,7 @@ fn drive(stage: &Stage, plan: &RelayPlan, contender: &mut Contender, traffic: Tr
             widelane_affinity::pin(cpu)?;
             let spent = || server.cpu_time();
             let interrupted = || stage.interrupt.check().is_err();
-            let client = Client::new(address, traffic.suite(), &spent, &interrupted)?;
+            let client = Client::new(address, traffic.suite(), stage.roots()?, &spent, &interrupted)?;
             match traffic {
                 Traffic::BulkDownload | Traffic::BulkDownloadChaCha20 => client.download(plan.bytes()),
                 Traffic::BulkUpload | Traffic::BulkUploadChaCha20 => client.upload(plan.bytes()),

@@ -13,11 +13,10 @@ use crate::error::TrialError;
 use crate::plan::at_least_one;
 use crate::record::Record;
 use crate::relay::config;
-use crate::stage::Stage;
-use rustix::time::{ClockId, clock_gettime};
+use crate::stage::{Stage, roots};
 use rustls::crypto::aws_lc_rs;
 use rustls::server::{NoServerSessionStorage, ServerConnection};
-use rustls::{ClientConfig, ClientConnection, ServerConfig};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
 use rustls_pki_types::ServerName;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -28,6 +27,7 @@ use std::sync::{Arc, Barrier};
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
+use widelane_affinity::thread_time;
 use widelane_engine::{Config, Engine};
 use widelane_rustls::{Driver, HandshakeError, Turns, provider};
 use widelane_samples::kinds::SCALING;
@@ -157,6 +157,8 @@ impl Arrangement {
 struct Server {
     engine: Engine,
     config: Arc<ServerConfig>,
+    /// What its clients take.
+    client: Arc<ClientConfig>,
 }
 
 impl Server {
@@ -167,6 +169,7 @@ impl Server {
         provider
             .cipher_suites
             .retain(|suite| suite.suite() == rustls::CipherSuite::TLS13_AES_128_GCM_SHA256);
+        let client = client(roots([certificate])?).map_err(std::io::Error::other)?;
         let read = |path: &Path| std::fs::read(path);
         let chain = widelane_pem::chain(&read(certificate)?).map_err(std::io::Error::other)?;
         let chain = chain.into_iter().map(|one| one.value).collect();
@@ -184,6 +187,7 @@ impl Server {
         Ok(Self {
             engine,
             config: Arc::new(config),
+            client,
         })
     }
 }
@@ -228,7 +232,6 @@ type Step = (Box<ServerConnection>, Result<(), HandshakeError>);
 struct Worker {
     driver: Rc<Driver>,
     turns: Turns,
-    client: Arc<ClientConfig>,
 }
 
 impl Worker {
@@ -237,7 +240,6 @@ impl Worker {
         Self {
             turns: driver.turns(),
             driver,
-            client: client(),
         }
     }
 
@@ -248,7 +250,7 @@ impl Worker {
         let mut flights = Vec::new();
         for _ in 0..BATCH {
             let name = ServerName::try_from("localhost").expect("a name");
-            match ClientConnection::new(Arc::clone(&self.client), name) {
+            match ClientConnection::new(Arc::clone(&server.client), name) {
                 Ok(mut tls) => {
                     flights.push(written(&mut tls));
                     clients.push(tls);
@@ -257,7 +259,7 @@ impl Worker {
             }
         }
         barrier.wait();
-        let start = cpu_time();
+        let start = thread_time();
         let mut steps: Vec<Pin<Box<dyn Future<Output = Step>>>> = Vec::new();
         for flight in &flights {
             let mut handshake = self.driver.handshake();
@@ -272,7 +274,7 @@ impl Worker {
         }
         let mut servers = self.finish(steps);
         let answers: Vec<_> = servers.iter_mut().map(|(tls, _)| written(&mut **tls)).collect();
-        let mut spent = cpu_time().saturating_sub(start);
+        let mut spent = thread_time().saturating_sub(start);
         for ((client, answer), flight) in clients.iter_mut().zip(&answers).zip(&mut flights) {
             let mut answer = &answer[..];
             while !answer.is_empty() && client.read_tls(&mut answer).is_ok() {
@@ -284,7 +286,7 @@ impl Worker {
             *flight = written(client);
         }
         barrier.wait();
-        let start = cpu_time();
+        let start = thread_time();
         for ((tls, result), flight) in servers.iter_mut().zip(&flights) {
             let _ = tls.read_tls(&mut &flight[..]);
             if let Err(error) = tls.process_new_packets() {
@@ -298,7 +300,7 @@ impl Worker {
         let done = servers.iter().filter(|(tls, _)| !tls.is_handshaking()).count();
         let all = done == BATCH;
         drop(servers);
-        spent += cpu_time().saturating_sub(start);
+        spent += thread_time().saturating_sub(start);
         match failure {
             None if all => Ok(spent),
             None => Err(std::io::Error::other("a handshake was not completed")),
@@ -331,16 +333,12 @@ fn written<D>(tls: &mut impl std::ops::DerefMut<Target = rustls::ConnectionCommo
     bytes
 }
 
-fn client() -> Arc<ClientConfig> {
+fn client(roots: RootCertStore) -> Result<Arc<ClientConfig>, rustls::Error> {
     let mut provider = aws_lc_rs::default_provider();
     provider
         .kx_groups
         .retain(|group| group.name() == rustls::NamedGroup::X25519);
-    config(provider).expect("the provider has suites of TLS 1.3")
-}
-
-fn cpu_time() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+    config(provider, roots)
 }
 
 fn failed(source: std::io::Error) -> TrialError {

@@ -7,10 +7,11 @@ use crate::options::Options;
 use crate::process;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustls::RootCertStore;
 use serde_json::Value;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{fs, io};
 use tempfile::TempDir;
 
 /// Folder, certificates and programs of a comparison. Dropping it removes the folder.
@@ -98,6 +99,11 @@ impl Stage {
         CERTIFICATES.map(|(kind, ..)| self.pair(&format!("client-{kind}")))
     }
 
+    /// The certificates of the servers, for clients that trust them.
+    pub(crate) fn roots(&self) -> io::Result<RootCertStore> {
+        roots(self.certificates().map(|(certificate, _)| certificate))
+    }
+
     /// The certificate of the authority that has signed those of the clients.
     pub(crate) fn client_authority(&self) -> PathBuf {
         self.pair("client-authority").0
@@ -136,6 +142,16 @@ impl Stage {
         }
         Ok(())
     }
+}
+
+/// The first certificate of each file, to be trusted.
+pub(crate) fn roots(files: impl IntoIterator<Item = impl AsRef<Path>>) -> io::Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for file in files {
+        let chain = widelane_pem::chain(&fs::read(file)?).map_err(io::Error::other)?;
+        roots.add(chain[0].value.clone()).map_err(io::Error::other)?;
+    }
+    Ok(roots)
 }
 
 /// Writes a certificate and its key into their files.

@@ -33,6 +33,7 @@ mod workshop;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
+use widelane_cli::failure;
 
 /// Comparisons of Widelane with its peers, simulations, and published experiments done again
 #[derive(Parser)]
@@ -60,12 +61,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli: Cli = match failure::arguments(PROGRAM, features::elsewhere) {
         Ok(cli) => cli,
-        Err(error) => match features::elsewhere(&error) {
-            Some(failure) => return failure.report(PROGRAM),
-            None => error.exit(),
-        },
+        Err(status) => return status,
     };
     match cli.command {
         #[cfg(feature = "handshakes")]

@@ -3,6 +3,7 @@
 use crate::{PROGRAM, advise, emulate, experiment, report, simulate, speed, timing};
 use clap::Subcommand;
 use std::process::ExitCode;
+use widelane_cli::failure;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -30,9 +31,6 @@ impl Command {
             Self::Experiment(args) => experiment::run(args),
             Self::Report(args) => report::run(args),
         };
-        match result {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(failure) => failure.report(PROGRAM),
-        }
+        failure::status(PROGRAM, result)
     }
 }

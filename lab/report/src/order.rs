@@ -22,7 +22,7 @@ pub(crate) enum Proximity {
 }
 
 impl<'a> RecordList<'a> {
-    /// `records` for a page at `page`, seen from `machine`.
+    /// The list of `records` for a page at `page`, seen from `machine`.
     pub(crate) fn new(records: &'a [Record], machine: &str, page: &Path) -> Self {
         let mut all: Vec<_> = records
             .iter()

@@ -32,7 +32,7 @@ pub struct Clock {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     pub(crate) rounds: usize,
-    /// Before each slot, until the clock has forgotten the condition before.
+    /// Time before each slot in which the clock forgets the condition before.
     pub(crate) settle: Duration,
     pub(crate) slot: Duration,
     /// True to measure on numbers of cores between one and all.
@@ -268,13 +268,13 @@ mod tests {
                 pin(cpu).unwrap();
                 make_real_time(2);
                 ready.wait();
-                let (start, used) = (Instant::now(), cpu_time());
+                let (start, used) = (Instant::now(), widelane_affinity::thread_time());
                 while !done.load(Relaxed) {
-                    let until = cpu_time() + PERIOD.mul_f64(share.unwrap_or(0.0));
-                    while share.is_some() && cpu_time() < until {}
+                    let until = widelane_affinity::thread_time() + PERIOD.mul_f64(share.unwrap_or(0.0));
+                    while share.is_some() && widelane_affinity::thread_time() < until {}
                     std::thread::sleep(PERIOD.mul_f64(1.0 - share.unwrap_or(0.0)));
                 }
-                (cpu_time() - used).as_secs_f64() / start.elapsed().as_secs_f64()
+                (widelane_affinity::thread_time() - used).as_secs_f64() / start.elapsed().as_secs_f64()
             });
             let probe = scope.spawn(|| {
                 // The threads of the measurement inherit it.
@@ -299,11 +299,6 @@ mod tests {
             .args(["-f", "-p", &priority.to_string(), &thread])
             .stderr(Stdio::null())
             .status();
-    }
-
-    fn cpu_time() -> Duration {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
 
     /// Each time that the injector wakes costs some 25 µs besides, which `alone` sees too.

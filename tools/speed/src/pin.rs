@@ -1,7 +1,6 @@
 //! One thread on one CPU.
 
 use crate::SpeedError;
-use std::time::Duration;
 use widelane_affinity::allowed;
 
 /// The CPU to measure on: the wanted one, or else the last that this thread may use.
@@ -20,12 +19,6 @@ pub(crate) fn choose(wanted: Option<usize>) -> Result<usize, SpeedError> {
 /// Keeps the calling thread, and the processes that it starts, on this CPU.
 pub(crate) fn pin(cpu: usize) -> Result<(), SpeedError> {
     widelane_affinity::pin(cpu).map_err(SpeedError::system("pin a thread to a CPU"))
-}
-
-/// CPU time of the calling thread.
-pub(crate) fn thread_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
 }
 
 /// The model name of the CPU.
@@ -61,15 +54,5 @@ mod tests {
                 assert_eq!(choose(None).unwrap(), cpu);
             });
         });
-    }
-
-    #[test]
-    fn work_costs_thread_time() {
-        let before = thread_time();
-        let mut x = 1u64;
-        while thread_time() == before {
-            x = std::hint::black_box(x.wrapping_mul(3));
-        }
-        assert!(thread_time() > before);
     }
 }

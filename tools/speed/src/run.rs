@@ -6,6 +6,7 @@ use crate::operation::{Done, Implementation, Library, Operation, Subject, named,
 use crate::pin;
 use crate::report::{Machine, Report, Series};
 use std::time::{Duration, Instant};
+use widelane_affinity::thread_time;
 
 /// Operations, CPU and duration of a measurement.
 #[derive(Clone, Debug)]
@@ -300,7 +301,7 @@ fn slice(subject: &mut dyn Subject, series: &mut Series) -> Result<(), String> {
     // The preparation may take longer than the runs.
     while spent < SLICE && start.elapsed() < 3 * SLICE {
         subject.ready(series.in_flight, runs);
-        let (wall, cpu) = (Instant::now(), pin::thread_time());
+        let (wall, cpu) = (Instant::now(), thread_time());
         let mut before = wall;
         for _ in 0..runs {
             let done = subject.run(series.in_flight)?;
@@ -311,7 +312,7 @@ fn slice(subject: &mut dyn Subject, series: &mut Series) -> Result<(), String> {
             before = now;
         }
         // By CPU time, because other programs may have run on this CPU.
-        worked += pin::thread_time().saturating_sub(cpu);
+        worked += thread_time().saturating_sub(cpu);
         spent += before - wall;
         // Takes enough runs that reading the clocks costs little.
         if before - wall < STRETCH {

@@ -14,7 +14,7 @@ use crate::tasks::{self, Task};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
-use widelane_affinity::Cpus;
+use widelane_affinity::{Cpus, process_time};
 
 /// Options of steering.
 #[derive(Clone, Debug)]
@@ -206,7 +206,7 @@ impl Steering {
     /// When the system does not show threads any more, or the state file cannot be written. What
     /// was changed is still known and can be restored.
     pub fn round(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), SteerError> {
-        let began = tasks::processor_time();
+        let began = process_time();
         let cores = widelane_affinity::cores().map_err(SteerError::system("the CPUs"))?;
         let (tasks, sessions) = self.tasks()?;
         let wide = self.sensor.wide(&tasks)?;
@@ -243,7 +243,7 @@ impl Steering {
                 changes.push((task, place.affinity, place.why, back));
             }
         }
-        self.looking = tasks::processor_time().saturating_sub(began);
+        self.looking = process_time().saturating_sub(began);
         self.save()?;
         for (task, to, why, back) in changes {
             self.change(task, to, why, back, tell);

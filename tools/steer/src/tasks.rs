@@ -1,7 +1,6 @@
 //! The threads that may be steered, and what is done to them.
 
 use crate::policy::ThreadId;
-use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -110,12 +109,6 @@ pub(crate) fn time_of_a_move() -> Option<Duration> {
         times.get(times.len() / 2).copied()
     };
     std::thread::spawn(moves).join().ok().flatten()
-}
-
-/// CPU time of this process so far.
-pub(crate) fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::try_from(time).unwrap_or_default()
 }
 
 fn task(proc: &Proc, thread: Thread) -> Option<Task> {

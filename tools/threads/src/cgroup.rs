@@ -138,7 +138,7 @@ fn is_number(text: &str) -> bool {
 
 /// Digits of a container's number that its tools show.
 const SHORT: usize = 12;
-/// How the scopes begin that systemd makes for container runtimes.
+/// Beginnings of the scopes that systemd makes for container runtimes.
 const RUNTIMES: [(&str, &str); 4] = [
     ("docker-", "docker"),
     ("cri-containerd-", "containerd"),

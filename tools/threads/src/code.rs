@@ -18,7 +18,7 @@ use crate::patience::{Patience, SHORT};
 /// The mappings of a process with the right to execute.
 #[derive(Debug)]
 pub struct Code {
-    /// In the order of their addresses; those of the kernel itself are left out.
+    /// Mappings in the order of their addresses; those of the kernel itself are left out.
     pub mappings: Vec<Mapping>,
     folder: PathBuf,
     paths: Paths,
@@ -30,13 +30,13 @@ pub struct Code {
 pub struct Mapping {
     /// Its addresses.
     pub range: Range<u64>,
-    /// Where in the file it begins.
+    /// The place in the file where it begins.
     pub offset: u64,
     /// The file, as the kernel names it; none for what the process has made at run time.
     pub path: Option<PathBuf>,
 }
 
-/// What the paths of a process's files mean.
+/// The place from which the paths of a process's files lead.
 #[derive(Debug)]
 enum Paths {
     /// The same as here: the process sees the same file systems.
@@ -70,7 +70,7 @@ impl Mapping {
 }
 
 impl Code {
-    /// That of a process.
+    /// The code of a process.
     ///
     /// # Errors
     ///
@@ -157,7 +157,7 @@ impl Paths {
     }
 }
 
-/// Whether the link to a mapped file could not be followed, for lack of rights or since the process
+/// Returns whether the link to a mapped file could not be followed, for lack of rights or since the process
 /// has just ended. Anything else is about the file itself, and its path would lead no further.
 fn unreachable(error: &io::Error) -> bool {
     use io::ErrorKind::{NotFound, PermissionDenied};
@@ -256,7 +256,7 @@ nonsense\n";
             contained.answers().then_some(contained)
         }
 
-        /// Whether it runs and answers.
+        /// Returns whether it runs and answers.
         fn answers(&mut self) -> bool {
             let mut line = String::new();
             let asked = self.child.stdin.as_mut().map(|to| to.write_all(b"x\n"));

@@ -24,7 +24,7 @@ pub struct RegularFile {
     most: u64,
 }
 
-/// Which file it is, and which content of it.
+/// A file, and a content of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Major and minor number of the device.
@@ -33,7 +33,7 @@ pub struct Identity {
     pub inode: u64,
     /// Bytes.
     pub length: u64,
-    /// When the file changed last, by the kernel's clock: seconds since 1970 and nanoseconds. Programs cannot set
+    /// Time of the file's last change, by the kernel's clock: seconds since 1970 and nanoseconds. Programs cannot set
     /// it, as they can set the time of the content. It also changes when a name of the file goes.
     pub changed: (i64, u32),
 }
@@ -95,12 +95,12 @@ impl RegularFile {
         })
     }
 
-    /// Whether it still has the content and the names that it had when it was found.
+    /// Returns whether it still has the content and the names that it had when it was found.
     pub fn is_unchanged(&self) -> bool {
         status(&self.place).is_ok_and(|status| Identity::of(&status) == self.identity)
     }
 
-    /// Which file it was when it was found.
+    /// The file and the content that were found.
     pub fn identity(&self) -> Identity {
         self.identity
     }
@@ -159,13 +159,13 @@ fn most_of(owner: u32) -> u64 {
     }
 }
 
-/// Without asking a server, if it is a file of a network or of another process: that could block.
+/// The status of a file, without asking a server for that of a network's or another process's: that could block.
 fn status(place: &OwnedFd) -> io::Result<Statx> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     Ok(statx(place, "", flags, StatxFlags::BASIC_STATS)?)
 }
 
-/// As much as `usage` reads of any file.
+/// Bytes that `usage` reads of any file.
 const MOST_OF_OTHERS: u64 = 128 << 20;
 /// Finds a file and opens nothing: no FIFO blocks and no device notices.
 const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);

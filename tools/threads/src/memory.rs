@@ -11,19 +11,19 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use crate::code::Mapping;
 use crate::patience::{Patience, SHORT};
 
-/// What a process has mapped, and its content.
+/// The mappings of a process, and their content.
 ///
 /// Both are of the same process, even if it ends and its number is given to another.
 #[derive(Debug)]
 pub struct Memory {
-    /// In the order of the addresses; those of the kernel itself are left out.
+    /// Mappings in the order of their addresses; those of the kernel itself are left out.
     pub mappings: Vec<Mapping>,
     folder: OwnedFd,
     patience: Patience,
 }
 
 impl Memory {
-    /// That of a process.
+    /// The memory of a process.
     ///
     /// # Errors
     ///

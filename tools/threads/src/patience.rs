@@ -7,18 +7,18 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// How reads about one process are done.
+/// The way in which reads about one process are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// At once: it belongs to root or to the user of this program, who holds up nothing but the own command. A process
+    /// Reads at once: the process belongs to root or to the user of this program, who holds up nothing but the own command. A process
     /// that ends soon is read before it is gone.
     Direct,
-    /// On a thread of its own.
+    /// Reads on a thread of its own.
     Bounded,
 }
 
 impl Patience {
-    /// For the process of this folder in `/proc`. Its owner by `status`: that of the folder says less, since any process
+    /// The way for the process of this folder in `/proc`. Its owner by `status`: that of the folder says less, since any process
     /// can give its folder to root (`prctl(2)`, PR_SET_DUMPABLE).
     pub(crate) fn with(process: &Path) -> Self {
         let status = widelane_files::kernel(process.join("status")).unwrap_or_default();
@@ -74,7 +74,7 @@ pub(crate) fn within<T: Send + 'static>(
     })?
 }
 
-/// How long to wait while others hang: one user may have any number of such processes.
+/// The longest wait while others hang: one user may have any number of such processes.
 fn patience(most: Duration, hanging: usize) -> Duration {
     match hanging {
         ..FEW => most,
@@ -91,9 +91,9 @@ impl Drop for Begun {
     }
 }
 
-/// For what takes less than a millisecond, if its owner does not hold it up.
+/// The limit for what takes less than a millisecond, if its owner does not hold it up.
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
-/// For the content of a file, which may come from a slow disk.
+/// The limit for the content of a file, which may come from a slow disk.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// Threads that have begun and not answered.
 static BEGUN: AtomicUsize = AtomicUsize::new(0);

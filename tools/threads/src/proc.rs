@@ -36,32 +36,32 @@ pub struct Proc {
     root: PathBuf,
 }
 
-/// What AVX-512 code a thread has run, as far as its registers tell.
+/// The use of AVX-512 by a thread, as far as its registers tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Avx512 {
     /// The kernel lets no program use AVX-512.
     Unsaid,
     /// The registers have never been in use at the end of a time slice.
     Never,
-    /// They were, that many milliseconds ago.
+    /// The registers were in use that many milliseconds ago.
     Milliseconds(u64),
 }
 
 /// CPU time, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// On a CPU.
+    /// Time on a CPU.
     pub ran: u64,
-    /// Waiting for one. 0 on a kernel that does not count it.
+    /// Time of waiting for one. 0 on a kernel that does not count it.
     pub waited: u64,
 }
 
-/// What `stat` says of a thread.
+/// The file `stat` of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// Its name, which may contain anything.
     pub name: String,
-    /// Whether it has ended already.
+    /// True if it has ended already.
     pub dead: bool,
     /// The parent of its process.
     pub parent: i32,
@@ -80,7 +80,7 @@ pub struct Stat {
 }
 
 impl Proc {
-    /// That of this machine.
+    /// `/proc` of this machine.
     pub fn here() -> Self {
         Self::at(Path::new("/proc"))
     }
@@ -126,12 +126,12 @@ impl Proc {
         self.root.join(format!("{pid}/exe"))
     }
 
-    /// Whether a thread is there.
+    /// Returns whether a thread is there.
     pub fn has(&self, thread: Thread) -> bool {
         self.folder(thread).exists()
     }
 
-    /// What is most important of a thread.
+    /// The file `stat` of a thread, unless it has ended.
     pub fn stat(&self, thread: Thread) -> Option<Stat> {
         Stat::parse(&self.read(thread, "stat")?)
     }
@@ -154,7 +154,7 @@ impl Proc {
         })
     }
 
-    /// When its AVX-512 registers were in use. `None` on a kernel without that file, too.
+    /// The last use of its AVX-512 registers. `None` on a kernel without that file, too.
     pub fn avx512(&self, thread: Thread) -> Option<Avx512> {
         Some(Avx512::parse(&self.read(thread, "arch_status")?))
     }
@@ -201,7 +201,7 @@ impl Proc {
         Some(innermost.map_or(pid, |&number| number.unsigned_abs()))
     }
 
-    /// Whether a process reads the same monotonic clock as this program: not in a time namespace of its own. True
+    /// Returns whether a process reads the same monotonic clock as this program: not in a time namespace of its own. True
     /// if the kernel does not tell.
     pub fn has_our_clock(&self, pid: u32) -> bool {
         let clock = |of: String| fs::read_link(self.root.join(of).join("ns/time"));
@@ -252,7 +252,7 @@ impl Proc {
         status.map_or(0, |status| status.sigign)
     }
 
-    /// How often the calling thread has waited for something.
+    /// Number of times that the calling thread has waited for something.
     pub fn own_waits(&self) -> Option<u64> {
         status(&self.root.join("thread-self/status"))?.voluntary_ctxt_switches
     }

@@ -1,11 +1,7 @@
 //! TCP sockets: who listens, and what waits in them.
 
 use std::fs;
-use std::io::BufReader;
 use std::os::unix::ffi::OsStrExt;
-
-use procfs_core::net::{TcpNetEntries, TcpNetEntry, TcpState};
-use procfs_core::{ExplicitSystemInfo, FromBufReadSI};
 
 use crate::proc::Proc;
 use crate::socket_diag;
@@ -17,36 +13,23 @@ pub struct Socket {
     pub port: u16,
     /// Its number, which descriptors name. 0: the program has not accepted the connection yet.
     pub inode: u64,
-    /// Whether it listens.
+    /// True if it listens.
     pub listens: bool,
-    /// If it listens: connections that the program has not accepted yet. Else: bytes that it has not
+    /// Connections that the program has not accepted yet, if it listens; else bytes that it has not
     /// read yet.
     pub waiting: u32,
 }
 
 impl Proc {
     /// The TCP sockets of the network namespace of a process, which may be those of other processes,
-    /// too. `None` if it has ended, or the kernel's list is not understood.
+    /// too. `None` if it has ended, or the kernel does not tell.
     pub fn sockets(&self, pid: u32) -> Option<Vec<Socket>> {
-        // In a tenth of the time, but a kernel may lack it.
-        self.told_sockets(pid).or_else(|| self.listed_sockets(pid))
-    }
-
-    fn told_sockets(&self, pid: u32) -> Option<Vec<Socket>> {
         let here = self.network(std::process::id())? == self.network(pid)?;
         let namespace = match here {
             true => None,
             false => Some(widelane_files::open_kernel(self.root().join(format!("{pid}/ns/net"))).ok()?),
         };
         socket_diag::sockets(namespace).ok()
-    }
-
-    fn listed_sockets(&self, pid: u32) -> Option<Vec<Socket>> {
-        let net = self.root().join(format!("{pid}/net"));
-        let mut sockets = entries(&net.join("tcp"))?;
-        // A kernel without IPv6 has no such file.
-        sockets.extend(entries(&net.join("tcp6")).unwrap_or_default());
-        Some(sockets)
     }
 
     /// The network namespace of a process, by its number.
@@ -69,33 +52,6 @@ impl Proc {
     }
 }
 
-fn entries(path: &std::path::Path) -> Option<Vec<Socket>> {
-    let file = BufReader::new(widelane_files::open_kernel(path).ok()?);
-    // Of this, only the byte order counts here.
-    let info = ExplicitSystemInfo {
-        boot_time_secs: 0,
-        ticks_per_second: 100,
-        page_size: 4096,
-        is_little_endian: true,
-    };
-    let entries = TcpNetEntries::from_buf_read(file, &info).ok()?;
-    Some(entries.0.iter().filter_map(socket).collect())
-}
-
-fn socket(entry: &TcpNetEntry) -> Option<Socket> {
-    let listens = match entry.state {
-        TcpState::Listen => true,
-        TcpState::Established => false,
-        _ => return None,
-    };
-    Some(Socket {
-        port: entry.local_address.port(),
-        inode: entry.inode,
-        listens,
-        waiting: entry.rx_queue,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,14 +69,8 @@ mod tests {
         let mut first = TcpStream::connect(address).unwrap();
         let _second = TcpStream::connect(address).unwrap();
         let of_port = || -> Vec<Socket> {
-            let [told, listed] = [proc.told_sockets(own), proc.listed_sockets(own)].map(|all| {
-                let all = all.expect("sockets").into_iter();
-                let mut own: Vec<_> = all.filter(|one| one.port == address.port()).collect();
-                own.sort_by_key(|one| (one.listens, one.inode));
-                own
-            });
-            assert_eq!(told, listed);
-            told
+            let all = proc.sockets(own).expect("sockets").into_iter();
+            all.filter(|one| one.port == address.port()).collect()
         };
         let listening = |sockets: &[Socket]| *sockets.iter().find(|one| one.listens).unwrap();
         let inode = proc.socket_behind(own, listener.as_raw_fd().cast_unsigned());
@@ -153,29 +103,23 @@ mod tests {
             return println!("SKIP: only root may make a network namespace");
         }
         let _listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let told = proc.told_sockets(pid);
+        let told = proc.sockets(pid);
         other.kill().unwrap();
         other.wait().unwrap();
         assert_eq!(told, Some(vec![]));
     }
 
     #[test]
-    fn what_is_no_socket_or_no_list_is_none() {
+    fn what_is_no_socket_is_none() {
         let folder = tempfile::tempdir().unwrap();
         let proc = Proc::at(folder.path());
         assert_eq!(proc.sockets(7), None);
         fs::create_dir_all(folder.path().join("7/fd")).unwrap();
-        fs::create_dir_all(folder.path().join("7/net")).unwrap();
         for (name, target) in [("1", "/dev/null"), ("2", "socket:[x]"), ("3", "socket:[5")] {
             symlink(target, folder.path().join("7/fd").join(name)).unwrap();
         }
         for descriptor in 0..4 {
             assert_eq!(proc.socket_behind(7, descriptor), None);
-        }
-        for text in ["", "head\n", "head\n 0: zz\n", "head\n\u{0}\u{fffd}\n"] {
-            fs::write(folder.path().join("7/net/tcp"), text).unwrap();
-            let sockets = proc.sockets(7).unwrap_or_default();
-            assert_eq!(sockets, [], "{text:?}");
         }
     }
 }

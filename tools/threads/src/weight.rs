@@ -12,7 +12,7 @@ pub struct Weights {
     known: HashMap<PathBuf, Option<f64>>,
 }
 
-/// How a hierarchy of groups says its weights.
+/// The file in which a hierarchy of groups says its weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// `cpu.weight`, of the unified hierarchy.

@@ -1,8 +1,7 @@
 //! A server's metrics: fetches and parses the text at its metrics address.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use ureq::Agent;
 
 /// A line of a scrape.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,22 +26,17 @@ impl Sample {
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsError {
     /// The address means nothing.
-    #[error("{address}: {cause}; an address is like 127.0.0.1:9464")]
-    Address {
-        /// Text that was given.
-        address: String,
-        /// Fault of the text.
-        cause: io::Error,
-    },
+    #[error("{0}: it has no host or no port; an address is like 127.0.0.1:9464")]
+    Address(String),
     /// No server answers there.
     #[error("{address}: {cause}; does a `widelane serve` run that offers its metrics there?")]
     Connection {
         /// Address of the server.
         address: String,
-        /// Error of the system.
-        cause: io::Error,
+        /// Error of the connection.
+        cause: ureq::Error,
     },
-    /// An answer that is not metrics.
+    /// An answer of another status.
     #[error("{0}; is this the metrics address of `widelane serve`?")]
     Response(&'static str),
     /// A line is none of the format.
@@ -60,10 +54,7 @@ pub fn place(address: &str) -> Result<&str, MetricsError> {
     let place = place.split('/').next().unwrap_or(place);
     match place.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(place),
-        _ => Err(MetricsError::Address {
-            address: address.to_owned(),
-            cause: io::Error::new(io::ErrorKind::InvalidInput, "it has no host or no port"),
-        }),
+        _ => Err(MetricsError::Address(address.to_owned())),
     }
 }
 
@@ -74,44 +65,23 @@ pub fn place(address: &str) -> Result<&str, MetricsError> {
 /// When no answer comes in time, or it is something else than metrics.
 pub(crate) fn fetch(address: &str) -> Result<Vec<Sample>, MetricsError> {
     let place = place(address)?;
-    let wrong = |cause| MetricsError::Address {
+    let failed = |cause| MetricsError::Connection {
         address: address.to_owned(),
         cause,
     };
-    let candidates: Vec<_> = place.to_socket_addrs().map_err(wrong)?.collect();
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for candidate in candidates {
-        let answer = TcpStream::connect_timeout(&candidate, PATIENCE).and_then(|stream| converse(stream, place));
-        match answer {
-            Ok(answer) => return parse(body(&answer)?),
-            Err(cause) => failure = cause,
-        }
+    let config = Agent::config_builder()
+        .timeout_global(Some(PATIENCE))
+        .max_redirects(0)
+        .http_status_as_error(false)
+        .proxy(None)
+        .max_idle_connections(0);
+    let agent = config.build().new_agent();
+    let mut answer = agent.get(format!("http://{place}/metrics")).call().map_err(failed)?;
+    if answer.status() != 200 {
+        return Err(MetricsError::Response("the answer's status is not 200"));
     }
-    Err(MetricsError::Connection {
-        address: address.to_owned(),
-        cause: failure,
-    })
-}
-
-/// The text in an answer of HTTP.
-///
-/// # Errors
-///
-/// When it is none, or says something else than 200.
-pub fn body(answer: &[u8]) -> Result<&str, MetricsError> {
-    let wrong = MetricsError::Response;
-    let answer = std::str::from_utf8(answer).map_err(|_| wrong("the answer is not text"))?;
-    if !answer.starts_with("HTTP/1.") {
-        return Err(wrong("the answer is not plain HTTP"));
-    }
-    let (head, body) = answer
-        .split_once("\r\n\r\n")
-        .ok_or(wrong("the answer has no end of its head"))?;
-    if head.split(' ').nth(1) == Some("200") {
-        Ok(body)
-    } else {
-        Err(wrong("the answer's status is not 200"))
-    }
+    let body = answer.body_mut().with_config().limit(LARGEST);
+    parse(&body.read_to_string().map_err(failed)?)
 }
 
 /// Reads the text format of Prometheus or OpenMetrics. Times and exemplars are left out.
@@ -172,39 +142,14 @@ fn labels(mut rest: &str) -> Option<(Labels, &str)> {
     }
 }
 
-/// HTTP 1.0, so that the answer ends with the connection and comes in one piece.
-fn converse(mut stream: TcpStream, host: &str) -> io::Result<Vec<u8>> {
-    let deadline = Instant::now() + PATIENCE;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let request = format!("GET /metrics HTTP/1.0\r\nHost: {host}\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut answer = Vec::new();
-    let mut part = [0; 16 * 1024];
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut part) {
-            Ok(0) => return Ok(answer),
-            Ok(read) => answer.extend_from_slice(&part[..read]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-        if answer.len() > LARGEST {
-            return Err(io::Error::other("the answer is longer than 4 MB"));
-        }
-    }
-}
-
 const PATIENCE: Duration = Duration::from_secs(1);
-const LARGEST: usize = 4 << 20;
+const LARGEST: u64 = 4 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::io::{BufRead, BufReader, Write};
 
     #[test]
     fn lines_of_both_formats_are_read() {
@@ -237,19 +182,38 @@ mod tests {
         }
     }
 
+    /// The result of a fetch from a server that gives this answer.
+    fn fetched(answer: &'static [u8]) -> Result<Vec<Sample>, MetricsError> {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = socket.local_addr().expect("an address").to_string();
+        let serving = std::thread::spawn(move || {
+            let (mut client, _) = socket.accept().expect("a client");
+            let mut request = BufReader::new(client.try_clone().expect("a socket")).lines();
+            while request
+                .next()
+                .is_some_and(|line| line.is_ok_and(|line| !line.is_empty()))
+            {}
+            client.write_all(answer).expect("it reads");
+        });
+        let fetched = fetch(&address);
+        serving.join().expect("one request");
+        fetched
+    }
+
     #[test]
-    fn only_an_answer_of_status_200_has_a_body() {
-        let fine = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\na 1\n";
-        assert_eq!(body(fine).expect("it is fine"), "a 1\n");
+    fn only_an_answer_of_status_200_is_read() {
+        let samples = fetched(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\na 1\n");
+        assert_eq!(samples.expect("it is fine")[0].value, 1.0);
         for wrong in [
             &b"HTTP/1.1 404 Not Found\r\n\r\na 1\n"[..],
+            b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/metrics\r\n\r\n",
             b"HTTP/1.1 200 OK\r\n",
+            b"HTTP/1.1 200 OK\r\n\r\n\xff\xfe",
             b"\x15\x03\x01",
             b"SSH-2.0\r\n\r\n",
-            b"\xff\xfe",
             b"",
         ] {
-            assert!(body(wrong).is_err(), "{wrong:?}");
+            assert!(fetched(wrong).is_err(), "{wrong:?}");
         }
     }
 
@@ -269,7 +233,7 @@ mod tests {
 
     #[test]
     fn wrong_addresses_and_missing_servers_are_distinguished() {
-        assert!(matches!(fetch("9464"), Err(MetricsError::Address { .. })));
+        assert!(matches!(fetch("9464"), Err(MetricsError::Address(_))));
         // The port was ours a moment ago, no socket listens on it now, and others are on 127.0.0.1.
         let socket = std::net::TcpListener::bind("127.0.0.2:0").expect("a port");
         let address = socket.local_addr().expect("an address").to_string();
@@ -281,9 +245,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in ".*", bytes in any::<Vec<u8>>()) {
+        fn any_text_is_read_or_refused(text in ".*") {
             let _ = parse(&text);
-            let _ = body(&bytes);
         }
 
         #[test]

@@ -116,7 +116,7 @@ fn wait(waits: &[(f64, f64)], share: f64) -> Option<f64> {
     (all > 0.0 && least.is_finite()).then(|| (least * 1e6).round() / 1e3)
 }
 
-/// What is counted.
+/// A metric and its labels.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Counter<'a> {
     /// A metric that is shown.

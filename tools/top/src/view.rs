@@ -478,7 +478,7 @@ pub(crate) mod specimens {
         }
     }
 
-    /// With the handshakes of a process.
+    /// A picture with the handshakes of a process.
     pub(crate) fn traced() -> Snapshot {
         Snapshot {
             tls: Some(Known::Known(Tls {

@@ -23,7 +23,7 @@ struct Recent {
 }
 
 impl Forks {
-    /// A process has forked. Whether it is known only now as such a server.
+    /// Notes that a process has forked. Returns whether that makes it such a server.
     pub(crate) fn add(&mut self, parent: u32, now: Instant) -> bool {
         if self.servers.contains(&parent) {
             return false;
@@ -52,7 +52,7 @@ impl Forks {
         self.servers.contains(&pid)
     }
 
-    /// A process has ended.
+    /// Notes that a process has ended.
     pub(crate) fn forget(&mut self, pid: u32) {
         self.recent.remove(&pid);
         self.servers.remove(&pid);

@@ -55,9 +55,9 @@ pub enum Role {
     Error,
     /// Ends a connection (`SSL_free`).
     Free,
-    /// Carries data of the application: `SSL_read`.
+    /// Reads data of the application (`SSL_read`).
     Read,
-    /// `SSL_write`.
+    /// Writes data of the application (`SSL_write`).
     Write,
     /// A signature with a private key.
     Sign,

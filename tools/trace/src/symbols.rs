@@ -245,7 +245,7 @@ const ENDIAN: LittleEndian = LittleEndian;
 const MOST_NAME: usize = 512;
 /// The largest browsers have half as many functions. A file that was made for it could have a hundred times more.
 const MOST_STARTS: usize = 4 << 20;
-/// One, or a few where a linker has cut the code.
+/// Room for one, or a few where a linker has cut the code.
 const MOST_CODES: usize = 8;
-/// `.rela.dyn`, `.rela.plt`, and some room.
+/// Room for `.rela.dyn`, `.rela.plt` and some more.
 const MOST_RELOCATION_TABLES: usize = 8;

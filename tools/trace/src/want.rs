@@ -10,7 +10,7 @@ use crate::marks::Tells;
 pub struct Want {
     /// Roles of the functions that are traced.
     pub roles: Vec<Role>,
-    /// Only handshakes are of interest. Probes are left out that tell nothing more about them: functions
+    /// True if only handshakes are of interest. Probes are left out that tell nothing more about them: functions
     /// whose row names another one [`instead`](Function::instead), and the return of [`Role::Free`].
     pub handshakes_only: bool,
     /// Static probes that are traced, by what they report: an [`Event::Reached`](crate::Event::Reached) each time.

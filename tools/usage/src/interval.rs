@@ -36,7 +36,7 @@ named! {
         /// Registers 16 to 31, with values of any width. Nothing but code that clears them on purpose
         /// ends this, so that one call of a string function may last for the life of a thread.
         High = "high",
-        /// Only mask registers.
+        /// Mask registers alone.
         Masks = "masks",
         /// Some of the first two groups: more is not known.
         Undivided = "undivided",

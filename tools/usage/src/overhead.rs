@@ -8,8 +8,7 @@
 use std::io::{self, Read, Write, pipe};
 use std::thread;
 
-use rustix::time::{ClockId, clock_gettime};
-use widelane_affinity::{allowed, pin};
+use widelane_affinity::{allowed, pin, process_time};
 use widelane_threads::Proc;
 
 use crate::ebpf::Watch;
@@ -117,12 +116,12 @@ fn switching(round_trips: u64) -> io::Result<f64> {
             };
             // Until both are there and awake.
             pass(WARM_UP).and_then(|()| {
-                let (began, before) = (cpu_time(), waits()?);
+                let (began, before) = (process_time(), waits()?);
                 pass(round_trips)?;
-                let (ended, after) = (cpu_time(), waits()?);
+                let (ended, after) = (process_time(), waits()?);
                 // Each wait of this thread is a switch to the other one, which waits in its turn.
                 let switches = 2 * after.saturating_sub(before).max(1);
-                Ok((ended - began) / switches as f64)
+                Ok((ended - began).as_nanos() as f64 / switches as f64)
             })
         });
         let failed = |_| Err(io::Error::other("a thread that measures has panicked"));
@@ -134,12 +133,6 @@ fn switching(round_trips: u64) -> io::Result<f64> {
 fn waits() -> io::Result<u64> {
     let waits = Proc::here().own_waits();
     waits.ok_or_else(|| io::Error::other("the kernel does not count switches"))
-}
-
-/// CPU time of all threads of this process, in nanoseconds.
-fn cpu_time() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
 /// About fifty milliseconds.

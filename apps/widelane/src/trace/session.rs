@@ -17,7 +17,7 @@ use widelane_cli::output;
 pub(super) struct Session {
     pub(super) tracer: Tracer,
     pub(super) screen: Screen,
-    /// `None`: when a signal or a key says so.
+    /// The end that was asked for; `None` waits for a signal or a key.
     pub(super) end: Option<Instant>,
     ended: bool,
     /// Number of lost events that were printed so far.
@@ -99,7 +99,7 @@ impl Session {
         }
     }
 
-    /// After the end: events that have happened and not been taken, as they may come late. More happen
+    /// Takes events after the end that have happened and not been taken, as they may come late. More happen
     /// meanwhile, so that this ends after a while.
     pub(super) fn rest(&mut self, mut take: impl FnMut(Vec<Event>)) -> Result<(), Failure> {
         let limit = Instant::now() + MOST_REST;
@@ -183,7 +183,7 @@ fn written_and_real(exe: &PathBuf) -> Vec<PathBuf> {
     std::iter::once(exe.clone()).chain(real).collect()
 }
 
-/// So long events are taken that come late.
+/// Time in which events are taken that come late.
 const MOST_REST: Duration = Duration::from_secs(1);
 /// Longest wait.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);

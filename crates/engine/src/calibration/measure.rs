@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use widelane_affinity::thread_time;
 use widelane_batching::Costs;
 use widelane_crypto::{Operation, Request};
 
@@ -175,12 +176,6 @@ fn time<R: Request>(answer: impl FnOnce() -> Vec<R::Output>) -> Option<u64> {
 
 fn tell_failure(error: &(dyn Error + 'static)) {
     tracing::debug!(error, "a specimen failed");
-}
-
-/// CPU time of this thread: time that the CPU spends on other threads does not count.
-fn thread_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
 }
 
 fn median(mut trials: Vec<u64>) -> u64 {

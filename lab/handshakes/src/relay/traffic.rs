@@ -1,16 +1,13 @@
 //! The client of the relayed bytes: one thread, rustls with its stock provider, no code of ours.
 
 use crate::backend::{Order, RECEIVED};
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use crate::crowd::{Crowd, Request};
 use rustls::client::{ClientConnection, Resumption};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::{CipherSuite, ClientConfig, DigitallySignedStruct, SignatureScheme};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CipherSuite, ClientConfig, RootCertStore};
+use rustls_pki_types::ServerName;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -42,6 +39,7 @@ impl<'a> Client<'a> {
     pub(crate) fn new(
         address: SocketAddr,
         suite: CipherSuite,
+        roots: RootCertStore,
         server_cpu: &'a dyn Fn() -> Option<Duration>,
         interrupted: &'a dyn Fn() -> bool,
     ) -> io::Result<Self> {
@@ -49,7 +47,7 @@ impl<'a> Client<'a> {
         provider.cipher_suites.retain(|one| one.suite() == suite);
         Ok(Self {
             address,
-            config: config(provider).map_err(io::Error::other)?,
+            config: config(provider, roots).map_err(io::Error::other)?,
             server_cpu,
             interrupted,
         })
@@ -89,21 +87,21 @@ impl<'a> Client<'a> {
         })
     }
 
-    /// `connections` that are kept open: each sends [`REQUEST`] again as soon as it is answered, for
+    /// Runs `connections` that are kept open: each sends [`REQUEST`] again as soon as it is answered, for
     /// so long, after a warm-up that is not measured.
     pub(crate) fn requests(&self, connections: usize, warmup: Duration, duration: Duration) -> io::Result<Turn> {
-        let mut crowd = Crowd::new(self, connections)?;
-        crowd.run(self, warmup)?;
-        crowd.latencies.clear();
-        let before = (self.server_cpu)();
-        let seconds = crowd.run(self, duration)?;
+        let mut crowd = Crowd::new(self, connections, &Order::Echo.encode(), &REQUEST)?;
+        crowd.run(self, None, warmup)?;
+        let (start, before) = (Instant::now(), (self.server_cpu)());
+        let mut latencies = crowd.run(self, None, duration)?;
+        let seconds = start.elapsed().as_secs_f64();
         let server_cpu = self.spent_since(before);
-        crowd.latencies.sort_unstable();
-        let at = |share| us_at(&crowd.latencies, share).unwrap_or(0.0);
+        latencies.sort_unstable();
+        let at = |share| us_at(&latencies, share).unwrap_or(0.0);
         Ok(Turn {
             seconds,
             server_cpu,
-            requests: crowd.latencies.len() as u64,
+            requests: latencies.len() as u64,
             p50_us: at(0.5),
             p99_us: at(0.99),
         })
@@ -214,123 +212,22 @@ impl Session {
     }
 }
 
-/// Connections that send small requests, and a loop that waits for their answers.
-struct Crowd {
-    epoll: OwnedFd,
-    sessions: Vec<(Session, Instant)>,
-    /// Time of each answered request, in nanoseconds.
-    latencies: Vec<u32>,
-}
-
-impl Crowd {
-    fn new(client: &Client<'_>, connections: usize) -> io::Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let mut sessions = Vec::with_capacity(connections);
-        for index in 0..connections {
-            let mut session = client.connect()?;
-            session.send(&Order::Echo.encode())?;
-            session.send(REQUEST)?;
-            let data = EventData::new_u64(index as u64);
-            epoll::add(&epoll, &session.socket, data, EventFlags::IN)?;
-            sessions.push((session, Instant::now()));
-        }
-        Ok(Self {
-            epoll,
-            sessions,
-            latencies: Vec::new(),
-        })
-    }
-
-    /// Goes on for so long, and gives how long it was.
-    fn run(&mut self, client: &Client<'_>, duration: Duration) -> io::Result<f64> {
-        let start = Instant::now();
-        let mut events: Vec<Event> = Vec::with_capacity(self.sessions.len());
-        let mut quiet_since = start;
-        while start.elapsed() < duration {
-            client.go_on()?;
-            let space = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&self.epoll, space, Some(&LOOK_EVERY)) {
-                Ok(0) if quiet_since.elapsed() > PATIENCE => {
-                    return Err(io::Error::new(ErrorKind::TimedOut, "no request is answered"));
-                }
-                Ok(0) | Err(rustix::io::Errno::INTR) => continue,
-                Ok(_) => quiet_since = Instant::now(),
-                Err(errno) => return Err(errno.into()),
-            }
-            for event in events.drain(..) {
-                let (session, asked) = &mut self.sessions[event.data.u64() as usize];
-                let (received, _) = session.receive(REQUEST.len() as u64)?;
-                if received != REQUEST.len() as u64 {
-                    return Err(io::Error::other("an answer came in pieces"));
-                }
-                let now = Instant::now();
-                let latency = now.duration_since(*asked).as_nanos();
-                self.latencies.push(u32::try_from(latency).unwrap_or(u32::MAX));
-                *asked = now;
-                session.send(REQUEST)?;
-            }
-        }
-        Ok(start.elapsed().as_secs_f64())
-    }
-}
-
-/// Configuration of a client of TLS 1.3 that resumes no session and takes every certificate.
-pub(crate) fn config(provider: CryptoProvider) -> Result<Arc<ClientConfig>, rustls::Error> {
+/// Configuration of a client of TLS 1.3 that resumes no session and trusts these certificates.
+pub(crate) fn config(provider: CryptoProvider, roots: RootCertStore) -> Result<Arc<ClientConfig>, rustls::Error> {
     let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyCertificate))
+        .with_root_certificates(roots)
         .with_no_client_auth();
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
 
-/// Certificates are not what is measured.
-#[derive(Debug)]
-struct AnyCertificate;
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ECDSA_NISTP256_SHA256, SignatureScheme::RSA_PSS_SHA256]
-    }
-}
-
-/// Text of a small request.
-pub(crate) const REQUEST: &[u8] = b"get";
+/// A small request, which the backend sends back.
+static REQUEST: [Request; 1] = [Request {
+    asks: b"get",
+    hears: b"get",
+}];
 /// Read or written at once.
 const PIECE: usize = 256 * 1024;
 /// Longest silence of a server.
 const PATIENCE: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 20_000_000,
-};

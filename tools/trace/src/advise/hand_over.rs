@@ -6,9 +6,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use rustix::thread::sched_getcpu;
-use widelane_affinity::pin;
-
-use super::sampler::thread_time;
+use widelane_affinity::{pin, thread_time};
 
 /// CPU time, in nanoseconds, that a thread and the one that wakes it need when it sleeps once: measured on
 /// this machine in some milliseconds, with two threads that take turns on one CPU.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+use widelane_affinity::thread_time;
 use widelane_threads::Proc;
 
 use super::queues::{Answer, Queues};
@@ -114,11 +114,6 @@ impl AskingPace {
         }
         self.due = now.saturating_add(self.pause);
     }
-}
-
-/// CPU time of this thread.
-pub(super) fn thread_time() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 const PAUSE: Duration = Duration::from_millis(13);
