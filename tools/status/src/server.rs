@@ -136,7 +136,7 @@ impl Switched {
     /// The switch of a process, or why it has none of its own.
     fn of(pid: u32) -> Result<Result<Self, NoSwitch>, StatusError> {
         let proc = Proc::here();
-        let memory = Memory::of(pid).map_err(|cause| StatusError::of(pid, cause))?;
+        let memory = Memory::of(pid).map_err(|cause| StatusError::of(pid, cause))?.to_write();
         Ok(match look::page_of(pid, &memory, &proc)? {
             Some((State::Counts(report), page)) => Ok(Self {
                 pid,

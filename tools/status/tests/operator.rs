@@ -73,7 +73,7 @@ fn the_word_of_an_operator_outlives_a_proof() {
     }
 
     // A page that cannot be read any more: the proof's word and note go all the same.
-    let memory = Memory::of(process::id()).unwrap();
+    let memory = Memory::of(process::id()).unwrap().to_write();
     let is_page = |mapping: &&Mapping| {
         let path = mapping.path.as_ref().and_then(|path| path.to_str());
         path.is_some_and(|path| path.starts_with(&format!("/memfd:{NAME} ")))
