@@ -6,7 +6,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use widelane_status::{Asked, BadPage, ON_IN_A_PROOF, PROVED, Proved, Report, SWITCH};
+use widelane_status::{Asked, BadPage, InProof, PROVED, Proved, Report, SWITCH, SWITCH_IN_PROOF};
 use widelane_threads::{Mapping, Memory, Proc, Thread};
 
 use crate::error::StatusError;
@@ -28,11 +28,10 @@ struct Switched {
     page: Mapping,
     /// Whether it is `widelane serve`.
     serves: bool,
-    /// The word in its switch before anything was asked here.
-    was: u64,
-    /// The word that a proof has written last; `None` before its first one. Another word in the switch is that of an
-    /// operator.
-    wrote: Cell<Option<u64>>,
+    /// What its switch asked for before anything was asked here, on behalf of an operator and of a proof.
+    was: (Asked, InProof),
+    /// What a proof has asked for here last; `None` before the first time.
+    wrote: Cell<Option<InProof>>,
 }
 
 impl Server {
@@ -76,12 +75,11 @@ impl Server {
     pub fn can_be_proved(&self) -> Result<(), StatusError> {
         for one in &self.processes {
             let report = one.report()?;
-            let is_off_for_a_time = matches!(Asked::of_word(one.was, now()), Asked::OffUntil(_));
             let why = if report.facts.backend == NO_LANES {
                 NoSwitch::NoLanes
             } else if !Proc::here().has_our_clock(one.pid) {
                 NoSwitch::OtherClock
-            } else if is_off_for_a_time || report.proved.is_at_work(now()) {
+            } else if report.in_proof.at(now()).is_some() {
                 NoSwitch::Busy
             } else {
                 continue;
@@ -96,7 +94,7 @@ impl Server {
         self.processes.iter().all(|one| one.serves)
     }
 
-    /// Writes the note of a proof, for others to see.
+    /// Writes the result of a proof, for others to see.
     ///
     /// # Errors
     ///
@@ -105,29 +103,30 @@ impl Server {
         self.each(|one| one.note(proved)).map(drop)
     }
 
-    /// Asks each process for this.
+    /// Asks each process for this on behalf of an operator. A proof that is at work ends.
     ///
     /// # Errors
     ///
-    /// When none is left, or one cannot be written to.
+    /// When none is left, or one cannot be written to: the others are asked all the same.
     pub fn ask(&self, asked: Asked) -> Result<(), StatusError> {
-        self.each(|one| one.ask(asked.to_word())).map(drop)
+        self.each(|one| one.ask(asked)).map(drop)
     }
 
-    /// What `work` gives for each process that is still there.
+    /// What `work` gives for each process that is still there. Does it for all, and then fails if it failed for one.
     fn each<R>(&self, work: impl Fn(&Switched) -> Result<R, StatusError>) -> Result<Vec<(u32, R)>, StatusError> {
         let mut done = Vec::new();
         let mut gone = None;
+        let mut failed = None;
         for one in &self.processes {
             match work(one) {
                 Ok(result) => done.push((one.pid, result)),
                 Err(error @ StatusError::NoProcess { .. }) => gone = Some(error),
-                Err(error) => return Err(error),
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        match gone {
-            Some(gone) if done.is_empty() => Err(gone),
-            _ => Ok(done),
+        match failed.or(gone.filter(|_| done.is_empty())) {
+            Some(error) => Err(error),
+            None => Ok(done),
         }
     }
 }
@@ -143,7 +142,7 @@ impl Switched {
                 name: proc.process_name(pid),
                 page: page.clone(),
                 serves: report.facts.serves,
-                was: report.switch,
+                was: (report.operator, report.in_proof),
                 wrote: Cell::new(None),
                 memory,
             }),
@@ -163,37 +162,41 @@ impl Switched {
         })
     }
 
-    fn ask(&self, word: u64) -> Result<(), StatusError> {
-        self.write(SWITCH, word)
+    /// Asks on behalf of an operator, and takes the word of a proof away, which sees that and ends.
+    fn ask(&self, asked: Asked) -> Result<(), StatusError> {
+        self.write(SWITCH, asked.to_word())?;
+        self.write(SWITCH_IN_PROOF, NO_PROOF.to_word())
     }
 
     /// Asks on behalf of a proof.
-    fn ask_in_proof(&self, word: u64) -> Result<(), StatusError> {
-        self.wrote.set(Some(word));
-        self.ask(word)
+    fn ask_in_proof(&self, asked: InProof) -> Result<(), StatusError> {
+        let word = asked.to_word();
+        self.wrote.set(Some(InProof::of_word(word)));
+        self.write(SWITCH_IN_PROOF, word)
     }
 
-    /// Fails if an operator has switched it since the proof has, or since it was found.
-    fn check_word(&self, report: &Report) -> Result<(), StatusError> {
-        match report.switch == self.wrote.get().unwrap_or(self.was) {
+    /// Fails if an operator or another proof has switched it since this proof has, or since it was found.
+    fn check_words(&self, report: &Report) -> Result<(), StatusError> {
+        let (operator, in_proof) = self.was;
+        match (report.operator, report.in_proof) == (operator, self.wrote.get().unwrap_or(in_proof)) {
             true => Ok(()),
             false => Err(StatusError::Overruled { pid: self.pid }),
         }
     }
 
-    /// Takes the proof's word and note back; the word stays if an operator has replaced it. On a page that cannot be
-    /// read, it counts as the proof's.
+    /// Takes the proof's word away, unless another one has taken its place. On a page that cannot be read, it counts as
+    /// the proof's.
     fn restore(&self) -> Result<(), StatusError> {
-        let is_overruled = || self.report().is_ok_and(|report| self.check_word(&report).is_err());
-        let asked = match self.wrote.get() {
-            Some(_) if !is_overruled() => self.ask(self.was),
-            _ => Ok(()),
+        let Some(wrote) = self.wrote.take() else {
+            return Ok(());
         };
-        self.wrote.set(None);
-        asked.and(self.note(Proved::default()))
+        match self.report() {
+            Ok(report) if report.in_proof != wrote => Ok(()),
+            _ => self.write(SWITCH_IN_PROOF, NO_PROOF.to_word()),
+        }
     }
 
-    /// Writes until when a proof is at work last: readers look at the other words when it is over.
+    /// Writes the time last: readers look at the other words when there is one.
     fn note(&self, proved: Proved) -> Result<(), StatusError> {
         let words = (PROVED..).step_by(8).zip(proved.to_words());
         let mut words = Vec::from_iter(words).into_iter().rev();
@@ -208,7 +211,7 @@ impl Switched {
     fn counts(&self) -> Result<Counts, StatusError> {
         let report = self.report()?;
         if self.wrote.get().is_some() {
-            self.check_word(&report)?;
+            self.check_words(&report)?;
         }
         let Report {
             signed,
@@ -259,7 +262,7 @@ pub enum NoSwitch {
     /// It is in a time namespace of its own.
     #[error("reads another clock than this program; prove in the time namespace of the process")]
     OtherClock,
-    /// Lanes are off for a time.
+    /// A proof is at work.
     #[error("is being proved by another program; wait a few seconds after that has ended")]
     Busy,
 }
@@ -284,24 +287,14 @@ impl<F: FnMut(Instant) -> bool> World for Living<F> {
         (self.ended_before)(Instant::now() + then.saturating_sub(now()))
     }
 
-    fn ask(&mut self, asked: Asked, until: Duration) -> Result<(), StatusError> {
-        let proved = Proved {
-            until,
-            ..Proved::default()
-        };
-        let word = match asked {
-            Asked::On => ON_IN_A_PROOF,
-            asked => asked.to_word(),
-        };
-        self.server.each(|one| one.check_word(&one.report()?))?;
-        self.server.note(proved)?;
-        self.server.each(|one| one.ask_in_proof(word)).map(drop)
+    fn ask(&mut self, asked: InProof) -> Result<(), StatusError> {
+        self.server.each(|one| one.check_words(&one.report()?))?;
+        self.server.each(|one| one.ask_in_proof(asked)).map(drop)
     }
 
     fn restore(&mut self) {
         for one in &self.server.processes {
-            // One that has ended needs it no more. Another that cannot be written to keeps the last word: one with a
-            // time ends soon, and the one that asks for lanes stays until an operator writes another.
+            // One that has ended needs it no more. In another that cannot be written to, the word ends by itself.
             let _ = one.restore();
         }
     }
@@ -337,6 +330,11 @@ fn descendants(pid: u32) -> Vec<u32> {
     family
 }
 
+/// Word of a switch where no proof is at work.
+const NO_PROOF: InProof = InProof {
+    asked: Asked::On,
+    until: Duration::ZERO,
+};
 /// The backend of a CPU without lanes.
 const NO_LANES: &str = "aws-lc";
 
