@@ -160,7 +160,13 @@ fn a_worker_that_did_nothing_has_the_page_of_its_parent() {
     };
     assert_eq!(of_master.process, master);
     match process(worker).map(|found| found.map(|found| found.state)) {
-        Ok(Some(State::Inherited(report))) => assert_eq!(report, of_master),
+        Ok(Some(State::Inherited(report))) => {
+            assert_eq!(report, of_master);
+            let alone = widelane_status_tool::Server::of(worker).unwrap_err().to_string();
+            assert!(alone.contains("it follows its parent"), "{alone}");
+            let both = widelane_status_tool::Server::of(master).unwrap();
+            assert_eq!(both.processes().0, [master]);
+        }
         // As root, nginx gives its workers another user.
         Err(StatusError::NotAllowed { .. }) | Ok(Some(State::NotAllowed)) => {
             println!("SKIP: root may not look at processes of other users here");

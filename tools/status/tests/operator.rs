@@ -117,6 +117,19 @@ fn the_word_of_an_operator_outlives_a_proof() {
         assert_eq!(words(), only(asked));
     }
 
+    // A daemon that has done nothing has the page of the process that has started it, which has ended. An operator can
+    // ask it: what it forks heeds the same page.
+    page.begin(u32::MAX, &facts);
+    let heir = Server::of(process::id()).unwrap();
+    assert_eq!(heir.processes().0, [process::id()]);
+    for asked in [Asked::Off, Asked::On] {
+        heir.ask(asked).unwrap();
+        assert_eq!(words(), only(asked));
+    }
+    let error = heir.can_be_proved().unwrap_err().to_string();
+    assert!(error.contains("has done nothing yet"), "{error}");
+    page.begin(process::id(), &facts);
+
     // Two proofs that have begun at once: the second one ends, and takes nothing from the first.
     page.switch().ask(Asked::On);
     let [mut first, mut second] = [(); 2].map(|()| Living {

@@ -331,7 +331,10 @@ fn described(facts: &Facts) -> String {
 /// Says what a state without figures means, and what to do about it.
 fn explained(state: &State) -> String {
     match state {
-        State::Inherited(_) => "loaded by its parent, nothing done yet".into(),
+        State::Inherited(report) => match report.operator {
+            Asked::On => "loaded by its parent, nothing done yet".into(),
+            Asked::Off => "loaded by its parent, nothing done yet; lanes are switched off".into(),
+        },
         State::Uncounted => "loaded, and not counted: an older version of the provider, or no memory for its page, \
              as its log says"
             .into(),
@@ -484,7 +487,10 @@ mod tests {
         assert_eq!(lines[9], "         3 times: evil\\u{1b}[2J\\u{9b}\\u{202e}");
         assert_eq!(lines[10], "         2 times: other reasons");
         assert!(!text.contains("  x25519 "), "it did nothing: {text}");
-        assert!(text.contains("by its parent, nothing done yet"), "{text}");
+        assert!(
+            text.contains("by its parent, nothing done yet; lanes are switched off\n"),
+            "{text}"
+        );
         assert!(text.contains("does not begin as a page"), "{text}");
         assert!(
             text.ends_with("10 sh\n  nothing to do here: no shared libssl\n"),

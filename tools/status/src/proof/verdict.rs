@@ -206,9 +206,9 @@ pub fn prove(pairs: &[Pair], tells_kinds: bool) -> Proof {
     });
     let of_both = |part: fn(&Block) -> u64| part(&sum.with) + part(&sum.without);
     let (signed, agreed) = (of_both(|block| block.signed), of_both(|block| block.agreed));
-    let counted = match signed {
-        0 if tells_kinds => Counted::ResumedHandshakes,
-        0 => Counted::Exchanges,
+    let counted = match (signed, agreed) {
+        (0, 1..) if tells_kinds => Counted::ResumedHandshakes,
+        (0, 1..) => Counted::Exchanges,
         _ if tells_kinds => Counted::FullHandshakes,
         _ => Counted::Signatures,
     };
@@ -478,6 +478,10 @@ mod tests {
         assert!(proof.pairs.is_empty());
         let none = prove(&[Pair::default(); 9], true);
         assert_eq!((none.verdict, none.saved), (Verdict::TooFew, None));
+        assert_eq!(
+            (proof.counted, none.counted),
+            (Counted::Signatures, Counted::FullHandshakes)
+        );
     }
 
     #[test]
