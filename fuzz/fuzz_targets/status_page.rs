@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::time::Duration;
-use widelane_status::{Asked, LONGEST, MOST_OPERATIONS, MOST_REASONS, Report, SIZE};
+use widelane_status::{LONGEST, MOST_OPERATIONS, MOST_REASONS, Report, SIZE};
 
 const NOW: Duration = Duration::from_secs(1 << 20);
 
@@ -17,15 +17,18 @@ fuzz_target!(|bytes: &[u8]| {
             continue;
         };
         assert_eq!(bytes.len(), SIZE);
-        if let Asked::OffUntil(then) = report.asked(NOW) {
-            assert!(NOW < then && then <= NOW + LONGEST);
+        match report.in_proof.at(NOW) {
+            Some(asked) => {
+                assert_eq!(asked, report.asked(NOW));
+                assert!(NOW < report.in_proof.until && report.in_proof.until <= NOW + LONGEST);
+            }
+            None => assert_eq!(report.operator, report.asked(NOW)),
         }
         for times in [&report.signed_times, &report.agreed_times] {
             let tail = times.quantile(0.99);
             assert!(tail >= times.quantile(0.5) && tail.is_some() == (times.total() > 0));
         }
         assert!(report.proved.age(NOW).is_none_or(|age| age < NOW));
-        assert!(!report.proved.is_at_work(NOW) || report.proved.until > NOW);
         let wait = report.overload.wait(99);
         assert!(wait.is_none_or(|below| below.is_power_of_two() && below <= 16_384));
         assert!(report.operations.len() <= MOST_OPERATIONS);

@@ -25,11 +25,11 @@ pub(crate) struct Args {
     prove: bool,
 
     /// How long --prove takes
-    #[arg(long = "for", value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    #[arg(long = "for", value_name = "SECONDS", default_value = "60", value_parser = seconds, requires = "prove")]
     length: Duration,
 
     /// The share of that time in which --prove switches lanes off
-    #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5, requires = "prove")]
     share: f64,
 
     /// Switch lanes off, until --on

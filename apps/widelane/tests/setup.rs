@@ -109,7 +109,7 @@ fn what_cannot_work_is_said() {
     );
     let refused = tree.setup("lighttpd", &["--yes"]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(err(&refused).contains(&format!("{}:2 sets LD_PRELOAD", twice.display())));
+    assert!(err(&refused).contains(&format!("{}:2 sets or unsets LD_PRELOAD", twice.display())));
     assert_eq!(tree.files(), std::slice::from_ref(&twice));
     let shown = tree.setup("lighttpd", &["--print"]);
     assert!(out(&shown).contains(&format!("{}:2", twice.display())));

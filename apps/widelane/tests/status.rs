@@ -46,6 +46,8 @@ fn the_exit_status_tells_what_was_found() {
         &["--off", "--on", "1"],
         &["--prove", "--share", "1"],
         &["--prove", "--for", "5"],
+        &["--for", "60"],
+        &["--share", "0.5"],
     ] {
         assert_eq!(status(wrong).status.code(), Some(2), "{wrong:?}");
     }

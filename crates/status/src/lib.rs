@@ -4,8 +4,8 @@
 //! with atomics. Who looks at it takes the bytes from the process's memory and gives them to
 //! [`Report::parse`]: the process is not stopped, asked or locked out.
 //!
-//! Two things go the other way: by its [`Switch`] an operator takes lanes from a process and gives them back, and a
-//! proof that does so again and again leaves its result in [`Proved`].
+//! Two things go the other way: by its [`Switch`] an operator or a proof takes lanes from a process and gives them back,
+//! and a proof leaves its result in [`Proved`].
 //!
 //! What it is not: it finds no processes. It depends on nothing of ours, because it is inside of other
 //! people's servers.
@@ -29,8 +29,8 @@ pub use mapping::{map, map_over};
 pub use overload::{Overload, OverloadCounters};
 pub use page::{Facts, MOST_DECISIONS, MOST_OPERATIONS, MOST_REASONS, Page, Totals};
 pub use proved::{Found, Proved};
-pub use report::{BadPage, Operation, PROVED, Reason, Report, SWITCH};
-pub use switch::{Asked, LONGEST, ON_IN_A_PROOF, Switch};
+pub use report::{BadPage, Operation, PROVED, Reason, Report, SWITCH, SWITCH_IN_PROOF};
+pub use switch::{Asked, InProof, LONGEST, Switch};
 pub use times::Times;
 pub use way::Way;
 

@@ -190,7 +190,7 @@ impl Page {
         }
     }
 
-    /// Switch by which an operator turns lanes off.
+    /// Switch by which an operator or a proof turns lanes off.
     pub fn switch(&self) -> &Switch {
         &self.switch.0
     }
@@ -279,7 +279,7 @@ pub const MOST_DECISIONS: usize = 32;
 /// `WIDELANE`, as bytes in memory.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"WIDELANE");
 /// The number of this layout.
-pub(crate) const LAYOUT: u32 = 6;
+pub(crate) const LAYOUT: u32 = 7;
 /// In `flags`: handshakes are suspended.
 pub(crate) const SUSPENDS: u32 = 1;
 /// In `flags`: the process is the terminator.
@@ -356,12 +356,14 @@ pub(crate) mod tests {
         page.backend.add_to(&mut bytes);
         let handshakes = &page.handshakes.0;
         for line in [
-            vec![&page.switch.0.0],
-            vec![&handshakes.signed, &handshakes.agreed],
-            page.overload.0.words(),
+            page.switch.0.words().to_vec(),
+            [&handshakes.signed, &handshakes.agreed]
+                .map(|word| word.load(Relaxed))
+                .to_vec(),
+            page.overload.0.words().iter().map(|word| word.load(Relaxed)).collect(),
         ] {
             for word in line {
-                bytes.extend(word.load(Relaxed).to_ne_bytes());
+                bytes.extend(word.to_ne_bytes());
             }
             bytes.resize(bytes.len().next_multiple_of(64), 0);
         }

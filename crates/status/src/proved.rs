@@ -1,24 +1,20 @@
-//! Note of a proof in the page of each process that it switches, so that others see that it is at work, and its
-//! result. The process itself does nothing with it.
+//! Result of a proof in the page of each process that it has switched, for others to see. The process itself does
+//! nothing with it.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use crate::switch::LONGEST;
-
-/// Words of the note.
+/// Words of the result.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Words(pub(crate) [AtomicU64; WORDS]);
 
-/// Note of a proof.
+/// Result of the last proof.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Proved {
-    /// Time by the monotonic clock until which a proof is at work, unless it ends before.
-    pub until: Duration,
-    /// Time at which the last one ended; zero: there was none.
+    /// Time by the monotonic clock at which it ended; zero: there was none.
     pub ended: Duration,
-    /// Result of the last one.
+    /// What it found.
     pub found: Found,
     /// CPU time of a handshake with lanes.
     pub with: Duration,
@@ -26,7 +22,7 @@ pub struct Proved {
     pub without: Duration,
 }
 
-/// Result of a proof.
+/// What a proof found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Found {
     /// The proof found no answer: there was too little load, or too much noise.
@@ -47,19 +43,12 @@ impl Proved {
             Found::Same => SAME,
             Found::Differ => DIFFER,
         };
-        [
-            nanos(self.until),
-            nanos(self.ended),
-            found,
-            nanos(self.with),
-            nanos(self.without),
-        ]
+        [nanos(self.ended), found, nanos(self.with), nanos(self.without)]
     }
 
     /// Reads words. Any have a meaning.
-    pub fn of_words([until, ended, found, with, without]: [u64; WORDS]) -> Self {
+    pub fn of_words([ended, found, with, without]: [u64; WORDS]) -> Self {
         Self {
-            until: Duration::from_nanos(until),
             ended: Duration::from_nanos(ended),
             found: match found {
                 SAME => Found::Same,
@@ -71,12 +60,7 @@ impl Proved {
         }
     }
 
-    /// Returns whether a proof is at work at an instant of the monotonic clock.
-    pub fn is_at_work(&self, now: Duration) -> bool {
-        self.until > now && self.until - now <= LONGEST
-    }
-
-    /// Time since the last one ended; `None` if there was none.
+    /// Time since it ended; `None` if there was none.
     pub fn age(&self, now: Duration) -> Option<Duration> {
         let was = !self.ended.is_zero() && self.ended <= now;
         was.then(|| now - self.ended)
@@ -84,7 +68,7 @@ impl Proved {
 }
 
 /// Number of words.
-pub(crate) const WORDS: usize = 5;
+pub(crate) const WORDS: usize = 4;
 const SAME: u64 = 1;
 const DIFFER: u64 = 2;
 
@@ -93,26 +77,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    #[test]
-    fn a_proof_that_was_killed_is_not_at_work_for_long() {
-        let now = Duration::from_secs(5000);
-        let until = |until| Proved {
-            until,
-            ..Proved::default()
-        };
-        assert!(until(now + LONGEST).is_at_work(now));
-        for odd in [Duration::ZERO, now, now + LONGEST * 2, Duration::MAX] {
-            assert!(!until(odd).is_at_work(now), "{odd:?}");
-        }
-    }
-
     proptest! {
         #[test]
         fn what_is_written_is_read_and_any_word_is_harmless(words: [u64; WORDS], now in 0..u64::MAX) {
             let read = Proved::of_words(words);
             prop_assert_eq!(Proved::of_words(read.to_words()), read);
             let now = Duration::from_nanos(now);
-            let _ = read.is_at_work(now);
             prop_assert!(read.age(now).is_none_or(|age| age <= now));
         }
     }

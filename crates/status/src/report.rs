@@ -10,7 +10,7 @@ use crate::page::{
     OPENSSL, OPERATION, OperationRow, Page, REASON, ReasonRow, SERVES, SUSPENDS, TOTALS, Totals, VERSION,
 };
 use crate::proved::Proved;
-use crate::switch::Asked;
+use crate::switch::{Asked, InProof};
 use crate::times::{BUCKETS, Times};
 use crate::way::Way;
 
@@ -25,8 +25,10 @@ pub struct Report {
     pub process: u32,
     /// Facts that do not change.
     pub facts: Facts,
-    /// Word that an operator has written into the switch: [`asked`](Self::asked) says what it means.
-    pub switch: u64,
+    /// State of lanes that an operator has asked for.
+    pub operator: Asked,
+    /// What a proof has asked for last.
+    pub in_proof: InProof,
     /// Signatures of handshakes: a server makes one in each full handshake, and none in a resumed one.
     pub signed: u64,
     /// Key exchanges: full handshakes have one, and so do most resumed ones.
@@ -36,7 +38,7 @@ pub struct Report {
     pub signed_times: Times,
     /// Waits for key exchanges. Of the terminator: waits of resumed handshakes for the server.
     pub agreed_times: Times,
-    /// Note of a proof.
+    /// Result of the last proof.
     pub proved: Proved,
     /// Connections that came faster than they could be served.
     pub overload: Overload,
@@ -100,9 +102,9 @@ impl fmt::Display for BadPage {
 impl std::error::Error for BadPage {}
 
 impl Report {
-    /// State that an operator has asked for, at an instant of the process's monotonic clock.
+    /// State that is asked for at an instant of the process's monotonic clock.
     pub fn asked(&self, now: Duration) -> Asked {
-        Asked::of_word(self.switch, now)
+        self.in_proof.at(now).unwrap_or(self.operator)
     }
 
     /// Reads the bytes of a page.
@@ -151,7 +153,8 @@ impl Report {
                     })
                     .collect::<Result<_, _>>()?,
             },
-            switch: page.u64(SWITCH),
+            operator: Asked::of_word(page.u64(SWITCH)),
+            in_proof: InProof::of_word(page.u64(SWITCH_IN_PROOF)),
             signed: page.u64(offset_of!(Page, handshakes) + offset_of!(Handshakes, signed)),
             agreed: page.u64(offset_of!(Page, handshakes) + offset_of!(Handshakes, agreed)),
             signed_times: page.times(offset_of!(Durations, signed)),
@@ -172,8 +175,11 @@ impl Report {
     }
 }
 
-/// Offset of a page's word for its [`Switch`](crate::Switch): eight bytes.
+/// Place of the word in a page by which an operator asks: eight bytes.
 pub const SWITCH: usize = offset_of!(Page, switch);
+
+/// Place of the word by which a proof asks.
+pub const SWITCH_IN_PROOF: usize = SWITCH + 8;
 
 /// Place of the words of [`Proved`] in a page, eight bytes each.
 pub const PROVED: usize = offset_of!(Page, proved);
@@ -335,7 +341,6 @@ mod tests {
     #[test]
     fn what_a_proof_writes_is_read() {
         let proved = Proved {
-            until: Duration::from_secs(9),
             ended: Duration::from_secs(3),
             found: Found::Differ,
             with: MILLISECOND,
@@ -351,16 +356,26 @@ mod tests {
     #[test]
     fn who_writes_into_the_switch_is_heeded() {
         let now = Duration::from_secs(9);
-        let asked = |word: u64| {
+        let report = |operator: u64, proof: u64| {
             let mut bytes = whole();
-            bytes[SWITCH..SWITCH + 8].copy_from_slice(&word.to_ne_bytes());
-            Report::parse(&bytes).unwrap().asked(now)
+            for (at, word) in [(SWITCH, operator), (SWITCH_IN_PROOF, proof)] {
+                bytes[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+            }
+            Report::parse(&bytes).unwrap()
         };
-        let soon = Asked::OffUntil(now * 2);
-        for wanted in [Asked::On, Asked::Off, soon] {
-            assert_eq!(asked(wanted.to_word()), wanted);
+        let asked = |asked| InProof { asked, until: now * 2 };
+        for operator in [Asked::On, Asked::Off] {
+            let alone = report(operator.to_word(), 0);
+            assert_eq!((alone.operator, alone.asked(now)), (operator, operator));
+            assert_eq!(alone.in_proof, InProof::default());
+            for in_proof in [Asked::On, Asked::Off].map(asked) {
+                let report = report(operator.to_word(), in_proof.to_word());
+                assert_eq!((report.operator, report.in_proof), (operator, in_proof));
+                assert_eq!(report.asked(now), in_proof.asked);
+                assert_eq!(report.asked(now * 2), operator);
+            }
         }
-        assert_eq!(asked(7), Asked::On);
+        assert_eq!(report(7, 7).asked(now), Asked::On);
     }
 
     #[test]

@@ -1,79 +1,126 @@
-//! Lanes off and on again, as an operator asks a living process by one word of its page.
+//! Lanes off and on again, as an operator and a proof ask a living process by a word of its page each.
 //!
-//! The process reads the word wherever it chooses between lanes and code for one job; nothing that is under
-//! way changes. The word comes from another process: a value that is neither "off" nor a time soon to come
-//! means "on", so that no value does harm, and one that was left behind ends by itself.
+//! The process reads the words wherever it chooses between lanes and code for one job; nothing that is under way
+//! changes. They come from other processes: no value does harm. The operator's word stays. A proof's has a time in it,
+//! and counts in place of the operator's until then: one that was left behind ends by itself, and the operator's was
+//! never away.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// The word.
+/// Both words.
 #[derive(Debug, Default)]
-pub struct Switch(pub(crate) AtomicU64);
+#[repr(C)]
+pub struct Switch {
+    operator: AtomicU64,
+    proof: AtomicU64,
+}
 
-/// State of lanes that an operator asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// State of lanes that is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Asked {
-    /// Lanes compute what they pay for, as without an operator.
+    /// Lanes compute what they pay for, as without a switch.
+    #[default]
     On,
-    /// None does, until the word says otherwise.
+    /// None does.
     Off,
-    /// None does until then, by the monotonic clock.
-    OffUntil(Duration),
+}
+
+/// What a proof asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InProof {
+    /// The state.
+    pub asked: Asked,
+    /// Time by the monotonic clock until which it is asked for.
+    pub until: Duration,
 }
 
 impl Asked {
-    /// The word that asks for it. Time counts to the nanosecond.
+    /// The word by which an operator asks for it.
     pub fn to_word(self) -> u64 {
         match self {
-            Self::On => ON,
+            Self::On => 0,
             Self::Off => OFF,
-            Self::OffUntil(then) => u64::try_from(then.as_nanos()).unwrap_or(ON),
         }
     }
 
-    /// Reads a word at an instant of the monotonic clock. Any word has a meaning.
-    pub fn of_word(word: u64, now: Duration) -> Self {
-        let then = Duration::from_nanos(word);
+    /// Reads the word of an operator. Any word has a meaning.
+    pub fn of_word(word: u64) -> Self {
         match word {
-            ON => Self::On,
             OFF => Self::Off,
-            _ if then > now && then - now <= LONGEST => Self::OffUntil(then),
             _ => Self::On,
         }
     }
 }
 
-impl Switch {
-    /// Returns whether lanes are off. `now`, the monotonic clock, is read only when the word holds a time.
-    pub fn is_off(&self, now: impl FnOnce() -> Duration) -> bool {
-        match self.word() {
-            ON | ON_IN_A_PROOF => false,
-            OFF => true,
-            word => Asked::of_word(word, now()) != Asked::On,
+impl InProof {
+    /// The word that asks for it. Time counts to two nanoseconds.
+    pub fn to_word(self) -> u64 {
+        let until = u64::try_from(self.until.as_nanos()).unwrap_or(0) & !WITHOUT;
+        match self.asked {
+            Asked::On => until,
+            Asked::Off => until | WITHOUT,
         }
     }
 
-    /// The word.
-    pub fn word(&self) -> u64 {
-        self.0.load(Relaxed)
+    /// Reads a word. Any has a meaning.
+    pub fn of_word(word: u64) -> Self {
+        Self {
+            asked: match word & WITHOUT {
+                WITHOUT => Asked::Off,
+                _ => Asked::On,
+            },
+            until: Duration::from_nanos(word & !WITHOUT),
+        }
     }
 
-    /// Writes the word, as an operator does.
-    pub fn set(&self, word: u64) {
-        self.0.store(word, Relaxed);
+    /// The state that is asked for at an instant of the monotonic clock; `None`: no proof is at work.
+    pub fn at(self, now: Duration) -> Option<Asked> {
+        let is_at_work = self.until > now && self.until - now <= LONGEST;
+        is_at_work.then_some(self.asked)
+    }
+}
+
+impl Switch {
+    /// Returns whether lanes are off. `now`, the monotonic clock, is read only after a proof has begun.
+    pub fn is_off(&self, now: impl FnOnce() -> Duration) -> bool {
+        let in_proof = match self.proof.load(Relaxed) {
+            0 => None,
+            word => InProof::of_word(word).at(now()),
+        };
+        let asked = in_proof.unwrap_or_else(|| Asked::of_word(self.operator.load(Relaxed)));
+        asked == Asked::Off
+    }
+
+    /// Writes the word of an operator.
+    pub fn ask(&self, asked: Asked) {
+        self.operator.store(asked.to_word(), Relaxed);
+    }
+
+    /// Writes the word of a proof.
+    pub fn ask_in_proof(&self, asked: InProof) {
+        self.proof.store(asked.to_word(), Relaxed);
+    }
+
+    /// The words of an operator and of a proof.
+    pub fn words(&self) -> [u64; 2] {
+        [&self.operator, &self.proof].map(|word| word.load(Relaxed))
+    }
+
+    /// Writes the words that another page has.
+    pub fn set_words(&self, words: [u64; 2]) {
+        for (to, word) in [&self.operator, &self.proof].into_iter().zip(words) {
+            to.store(word, Relaxed);
+        }
     }
 }
 
 /// A time further away than this means nothing.
 pub const LONGEST: Duration = Duration::from_secs(600);
 
-/// Word by which a proof asks for lanes. It means the same as [`Asked::On`], and differs from an operator's word, so
-/// that the proof sees when an operator has asked for lanes meanwhile.
-pub const ON_IN_A_PROOF: u64 = u64::from_le_bytes(*b"LANES-ON");
-
-const ON: u64 = 0;
 const OFF: u64 = u64::from_le_bytes(*b"LANESOFF");
+/// Bit of a proof's word that asks for no lanes; the others are the time.
+const WITHOUT: u64 = 1;
 
 #[cfg(test)]
 mod tests {
@@ -81,41 +128,52 @@ mod tests {
     use proptest::prelude::*;
 
     const NOW: Duration = Duration::from_secs(5000);
+    const BOTH: [Asked; 2] = [Asked::On, Asked::Off];
 
-    fn is_off(word: u64) -> bool {
-        Switch(AtomicU64::new(word)).is_off(|| NOW)
+    fn is_off(operator: Asked, proof: InProof) -> bool {
+        let switch = Switch::default();
+        switch.ask(operator);
+        switch.ask_in_proof(proof);
+        switch.is_off(|| NOW)
     }
 
     #[test]
-    fn off_stays_and_off_until_then_ends_then() {
-        assert!(!is_off(Asked::On.to_word()));
-        assert!(is_off(Asked::Off.to_word()));
-        let until = |then: Duration| is_off(Asked::OffUntil(then).to_word());
-        assert!(until(NOW + Duration::from_nanos(1)));
-        assert!(!until(NOW), "its time has come");
-        assert!(!until(NOW - Duration::from_secs(1)));
-        assert!(until(NOW + LONGEST));
-        assert!(!until(NOW + LONGEST + Duration::from_nanos(1)));
-        assert!(!until(Duration::MAX));
-        assert_eq!(Asked::of_word(ON_IN_A_PROOF, NOW), Asked::On);
+    fn a_proof_counts_until_its_time_comes_and_the_operator_from_then_on() {
+        for (operator, asked) in BOTH.into_iter().flat_map(|one| BOTH.map(|other| (one, other))) {
+            let at = |until: Duration| is_off(operator, InProof { asked, until });
+            let (proof, operator) = (asked == Asked::Off, operator == Asked::Off);
+            let tick = Duration::from_nanos(2);
+            assert_eq!(at(NOW + tick), proof);
+            assert_eq!(at(NOW + LONGEST), proof);
+            for over in [NOW, NOW - tick, NOW + LONGEST + tick, Duration::ZERO, Duration::MAX] {
+                assert_eq!(at(over), operator, "{over:?}");
+            }
+        }
     }
 
     #[test]
-    fn a_word_without_a_time_asks_no_clock() {
-        for word in [ON, ON_IN_A_PROOF, OFF] {
-            let switch = Switch(AtomicU64::new(word));
-            assert_eq!(switch.is_off(|| panic!("the clock is read")), word == OFF);
+    fn without_a_proof_no_clock_is_read() {
+        for asked in BOTH {
+            let switch = Switch::default();
+            switch.ask(asked);
+            assert_eq!(switch.is_off(|| panic!("the clock is read")), asked == Asked::Off);
         }
     }
 
     proptest! {
         #[test]
-        fn any_other_word_means_on(word: u64, now in 0..u64::MAX / 2) {
-            let now = Duration::from_nanos(now);
-            let soon = word > now.as_nanos() as u64
-                && u128::from(word) <= (now + LONGEST).as_nanos();
-            let is_off = Switch(AtomicU64::new(word)).is_off(|| now);
-            prop_assert_eq!(is_off, word == OFF || soon);
+        fn any_words_have_a_meaning(words: [u64; 2], near in 0..LONGEST.as_nanos() as u64 * 2) {
+            let [operator, proof] = words;
+            for proof in [proof, NOW.as_nanos() as u64 + near] {
+                let switch = Switch::default();
+                switch.set_words([operator, proof]);
+                prop_assert_eq!(switch.words(), [operator, proof]);
+                let until = u128::from(proof & !1);
+                let counts = until > NOW.as_nanos() && until <= (NOW + LONGEST).as_nanos();
+                let expected = if counts { proof & 1 == 1 } else { operator == OFF };
+                prop_assert_eq!(switch.is_off(|| NOW), expected);
+                prop_assert_eq!(InProof::of_word(proof).to_word(), proof);
+            }
         }
     }
 }

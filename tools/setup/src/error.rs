@@ -176,9 +176,9 @@ pub enum SetupError {
         /// Value of the setting.
         value: String,
     },
-    /// A file that is not ours gives the server another value of a variable that it needs.
+    /// A file that is not ours gives the server another value of a variable that it needs, or none.
     #[error(
-        "{}:{line} sets {variable} for {server}; remove that line, or {}",
+        "{}:{line} sets or unsets {variable} for {server}; remove that line, or {}",
         .path.display(),
         match *variable {
             "LD_PRELOAD" => "use --imports, which needs no LD_PRELOAD".to_owned(),

@@ -61,7 +61,8 @@ pub fn forbidden(root: &Root, server: &Server, parts: &Parts) -> Result<Vec<Stri
     Ok(refused.map(note).collect())
 }
 
-/// Checks that no file of others sets a variable that the server needs: only one of both settings would have an effect.
+/// Checks that no file of others sets or unsets a variable that the server needs: only one of both settings would have
+/// an effect.
 ///
 /// # Errors
 ///
@@ -79,6 +80,7 @@ pub fn already_set(root: &Root, server: &Server, way: Way) -> Result<(), SetupEr
     }
     let ours = drop_in(server.unit());
     files.retain(|path| *path != ours);
+    let is_drop_in = |path: &Path| path.parent().and_then(Path::extension).is_some_and(|end| end == "d");
     let needed: &[&'static str] = match needs_preload(server, way) {
         true => &[OPENSSL_CONF, LD_PRELOAD],
         false => &[OPENSSL_CONF],
@@ -87,8 +89,11 @@ pub fn already_set(root: &Root, server: &Server, way: Way) -> Result<(), SetupEr
         let Some(text) = unit::text(root, &path)? else {
             continue;
         };
+        // Drop-ins are read in the order of their names.
+        let is_later = is_drop_in(&path) && path.file_name() > ours.file_name();
         for (line, number) in text.lines().zip(1..) {
-            let found = needed.iter().find(|variable| sets(line, variable));
+            let decides = |variable: &str| sets(line, variable) || unsets(line, variable, is_later);
+            let found = needed.iter().find(|variable| decides(variable));
             if let Some(variable) = found {
                 return Err(SetupError::AlreadySet {
                     path: root.outside(&path),
@@ -229,6 +234,19 @@ fn sets(line: &str, variable: &str) -> bool {
     })
 }
 
+/// Returns whether a line of a unit takes a variable away, which one that forgets all settings does with those before it.
+fn unsets(line: &str, variable: &str, is_later: bool) -> bool {
+    let Some((name, value)) = line.split_once('=') else {
+        return false;
+    };
+    let mut words = value.split_whitespace().map(|word| word.trim_matches(['"', '\'']));
+    match name.trim() {
+        "UnsetEnvironment" => words.any(|word| word == variable),
+        "Environment" => is_later && words.next().is_none(),
+        _ => false,
+    }
+}
+
 const NGINX_CONF: &str = "/etc/nginx/nginx.conf";
 /// Paths of nginx are relative to the folder of its configuration.
 const MODULES: [&str; 2] = ["/etc/nginx/modules-enabled/*.conf", "modules-enabled/*.conf"];
@@ -367,6 +385,14 @@ mod tests {
         );
         let ours = drop_in("nginx");
         assert_eq!(refused("nginx", ours.to_str().unwrap(), text), None);
+        let unsets = "[Service]\n#UnsetEnvironment=LD_PRELOAD\nUnsetEnvironment=MY_LD_PRELOAD 'LD_PRELOAD'\n";
+        assert_eq!(refused("nginx", unit, unsets), Some((3, LD_PRELOAD)));
+        assert_eq!(refused("haproxy", &unit.replace("nginx", "haproxy"), unsets), None);
+        let forgets = "[Service]\nEnvironment=\n";
+        assert_eq!(refused("nginx", unit, forgets), None, "ours comes later");
+        let later = "/run/systemd/system/nginx.service.d/x.conf";
+        assert_eq!(refused("nginx", later, forgets), Some((2, OPENSSL_CONF)));
+        assert_eq!(refused("zebra", "/etc/systemd/system/zebra.service", forgets), None);
         let shell = "export OPENSSL_CONF=/x\n";
         assert_eq!(refused("apache2", ENVVARS, shell), Some((1, OPENSSL_CONF)));
     }
@@ -378,7 +404,10 @@ mod tests {
         let root = tree(&[(unit, text), ("/etc/own.env", "A=b\nOPENSSL_CONF=/x\n")]);
         let found = already_set(&root, &server("own@1"), Way::Preload);
         let message = found.unwrap_err().to_string();
-        assert!(message.contains("own.env:2 sets OPENSSL_CONF for own@1;"), "{message}");
+        assert!(
+            message.contains("own.env:2 sets or unsets OPENSSL_CONF for own@1;"),
+            "{message}"
+        );
         assert!(message.contains("`widelane setup --unit own@1 --print`"), "{message}");
         already_set(&root, &server("own"), Way::Preload).unwrap();
     }

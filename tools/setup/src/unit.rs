@@ -93,12 +93,15 @@ pub(crate) fn files(root: &Root, name: &str) -> Vec<PathBuf> {
 /// Drop-ins of the unit.
 pub(crate) fn drop_ins(root: &Root, name: &str) -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    for name in names(name) {
-        for folder in UNITS {
-            let folder = Path::new(folder).join(format!("{name}.service.d"));
-            let names = root.names(&folder).unwrap_or_default();
-            paths.extend(names.iter().map(|name| folder.join(name)));
-        }
+    let own = names_with_prefixes(name);
+    let own = UNITS
+        .iter()
+        .flat_map(|folder| own.iter().map(move |name| (folder, format!("{name}.service.d"))));
+    let of_all = UNITS.iter().map(|folder| (folder, "service.d".to_owned()));
+    for (folder, name) in own.chain(of_all) {
+        let folder = Path::new(folder).join(name);
+        let names = root.names(&folder).unwrap_or_default();
+        paths.extend(names.iter().map(|name| folder.join(name)));
     }
     paths.retain(|path| path.extension().is_some_and(|end| end == "conf"));
     // Of files with one name the first counts, whatever its folder; all are read in the order of their names.
@@ -119,6 +122,22 @@ pub(crate) fn text(root: &Root, path: &Path) -> Result<Option<String>, SetupErro
 fn names(name: &str) -> Vec<String> {
     let template = name.split_once('@').map(|(before, _)| format!("{before}@"));
     [Some(name.to_owned()), template].into_iter().flatten().collect()
+}
+
+/// Names whose drop-ins count for a unit: its own, that of its template, and then both cut after each dash, the longest
+/// first, as in `a-` for `a-b`.
+fn names_with_prefixes(name: &str) -> Vec<String> {
+    let mut all = names(name);
+    let last = all.last().cloned().unwrap_or_default();
+    let (mut stem, template) = match last.strip_suffix('@') {
+        Some(stem) => (stem, "@"),
+        None => (&*last, ""),
+    };
+    while let Some((shorter, _)) = stem.trim_end_matches('-').rsplit_once('-') {
+        stem = shorter;
+        all.push(format!("{stem}-{template}"));
+    }
+    all
 }
 
 /// The program of a command, without what systemd has in front of it.
@@ -237,6 +256,36 @@ mod tests {
         assert_eq!(read.program.as_deref(), Some("/b"));
         assert_eq!(drop_ins(&root, "a@b"), [PathBuf::from(drop_in)]);
         assert!(starts_a_program(&root, "a@c") && !starts_a_program(&root, "c"));
+    }
+
+    #[test]
+    fn drop_ins_of_all_services_and_of_those_with_the_same_prefix_count() {
+        assert_eq!(names_with_prefixes("a-b-c"), ["a-b-c", "a-b-", "a-"]);
+        assert_eq!(names_with_prefixes("a-b@c-d"), ["a-b@c-d", "a-b@", "a-@"]);
+        assert_eq!(names_with_prefixes("a--"), ["a--"]);
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        let put = |path: &str| {
+            let text = format!("[Service]\nNoExecPaths={path}\n");
+            root.replace(Path::new(path), text.as_bytes(), 0o644).unwrap();
+        };
+        let unit = "/lib/systemd/system/a-b.service";
+        let counting = [
+            "/etc/systemd/system/a-.service.d/1.conf",
+            "/lib/systemd/system/a-b.service.d/2.conf",
+            "/run/systemd/system/service.d/3.conf",
+        ];
+        let others = [
+            "/etc/systemd/system/a.service.d/4.conf",
+            "/etc/systemd/system/b-.service.d/5.conf",
+            // Others of the same names come first.
+            "/usr/lib/systemd/system/a-b.service.d/1.conf",
+            "/etc/systemd/system/service.d/2.conf",
+        ];
+        [unit].iter().chain(&counting).chain(&others).for_each(|path| put(path));
+        assert_eq!(drop_ins(&root, "a-b"), counting.map(PathBuf::from));
+        let unit = Unit::read(&root, "a-b").unwrap().unwrap();
+        assert!(counting.iter().all(|path| !unit.may_load(Path::new(path))));
     }
 
     proptest! {

@@ -51,8 +51,9 @@ impl StatusError {
         match cause.kind() {
             io::ErrorKind::NotFound => Self::NoProcess { pid },
             io::ErrorKind::PermissionDenied => Self::NotAllowed { pid },
-            // It has ended since its folder was opened; memory without an owner reads as empty.
-            io::ErrorKind::UnexpectedEof => Self::NoProcess { pid },
+            // It has ended since its memory was opened, or another program runs in its place: memory without an owner
+            // reads as empty, and takes nothing.
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::WriteZero => Self::NoProcess { pid },
             _ if Errno::from_io_error(&cause) == Some(Errno::SRCH) => Self::NoProcess { pid },
             _ => Self::Unreadable { pid, cause },
         }

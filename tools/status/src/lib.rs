@@ -23,5 +23,5 @@ pub use error::StatusError;
 pub use look::{Process, State, Survey, process, survey};
 pub use server::{Living, NoSwitch, Server, now, only_server};
 pub use widelane_status::{
-    Asked, BadPage, Facts, Found, Operation, Overload, Proved, Reason, Report, Times, Totals, Way,
+    Asked, BadPage, Facts, Found, InProof, Operation, Overload, Proved, Reason, Report, Times, Totals, Way,
 };

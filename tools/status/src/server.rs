@@ -6,17 +6,21 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use widelane_status::{Asked, BadPage, ON_IN_A_PROOF, PROVED, Proved, Report, SWITCH};
+use widelane_status::{Asked, BadPage, InProof, PROVED, Proved, Report, SWITCH, SWITCH_IN_PROOF};
 use widelane_threads::{Mapping, Memory, Proc, Thread};
 
 use crate::error::StatusError;
-use crate::look::{self, State};
+use crate::look::{self, Process, State};
 use crate::proof::{Counts, Look, World};
 
 /// A process and those that it has forked, as far as they have loaded the provider and count, or one process alone.
 #[derive(Debug)]
 pub struct Server {
+    /// Those that count.
     processes: Vec<Switched>,
+    /// Those that have done nothing, and have the page of a process that is not their parent: it has ended, as the one
+    /// that starts a daemon does. What an operator asks of the page, they and what they fork heed.
+    heirs: Vec<Switched>,
 }
 
 /// One of them.
@@ -28,11 +32,20 @@ struct Switched {
     page: Mapping,
     /// Whether it is `widelane serve`.
     serves: bool,
-    /// The word in its switch before anything was asked here.
-    was: u64,
-    /// The word that a proof has written last; `None` before its first one. Another word in the switch is that of an
-    /// operator.
-    wrote: Cell<Option<u64>>,
+    /// What its switch asked for before anything was asked here, on behalf of an operator and of a proof.
+    was: (Asked, InProof),
+    /// What a proof has asked for here last; `None` before the first time.
+    wrote: Cell<Option<InProof>>,
+}
+
+/// What a process has.
+enum Found {
+    /// A page of its own.
+    Own(Switched),
+    /// The page of another process, by its number.
+    Inherited(Switched, u32),
+    /// No switch.
+    Nothing(NoSwitch),
 }
 
 impl Server {
@@ -42,46 +55,63 @@ impl Server {
     ///
     /// When there is no such process, or none of them has a switch; when one may not be looked at.
     pub fn of(pid: u32) -> Result<Self, StatusError> {
-        let own = Switched::of(pid)?;
-        let mut processes = Vec::from_iter(own.ok());
-        for child in descendants(pid) {
-            match Switched::of(child) {
+        let (mut processes, mut heirs) = (Vec::new(), Vec::new());
+        let mut why = None;
+        for one in [pid].into_iter().chain(descendants(pid)) {
+            let no_switch = match Switched::of(one) {
+                Ok(Found::Own(own)) => {
+                    processes.push(own);
+                    continue;
+                }
                 // What has done nothing yet follows its parent.
-                Ok(found) => processes.extend(found.ok()),
-                Err(StatusError::NoProcess { .. }) => {}
+                Ok(Found::Inherited(_, of)) if has_page_of(parent(one), of) => NoSwitch::NothingDone,
+                Ok(Found::Inherited(heir, _)) => {
+                    heirs.push(heir);
+                    continue;
+                }
+                Ok(Found::Nothing(why)) => why,
+                Err(StatusError::NoProcess { .. }) if one != pid => continue,
                 Err(error) => return Err(error),
-            }
+            };
+            // The first one says why.
+            why = why.or(Some(no_switch));
         }
-        if processes.is_empty() {
-            // It has none, and so have its children: it says why.
-            return Err(StatusError::NoSwitch {
-                pid,
-                why: Switched::of(pid)?.err().unwrap_or(NoSwitch::NoPage),
-            });
+        match why {
+            Some(why) if processes.is_empty() && heirs.is_empty() => Err(StatusError::NoSwitch { pid, why }),
+            _ => Ok(Self { processes, heirs }),
         }
-        Ok(Self { processes })
     }
 
     /// The numbers of its processes, and the name of the first.
     pub fn processes(&self) -> (Vec<u32>, &str) {
-        let name = self.processes.first().map_or("", |first| &first.name);
-        (self.processes.iter().map(|one| one.pid).collect(), name)
+        let processes = match &*self.processes {
+            [] => &self.heirs,
+            _ => &self.processes,
+        };
+        let name = processes.first().map_or("", |first| &first.name);
+        (processes.iter().map(|one| one.pid).collect(), name)
     }
 
     /// Whether a [proof](crate::proof) can switch its lanes off for a time.
     ///
     /// # Errors
     ///
-    /// When one of its processes has no lanes, reads another clock than this program, or is being proved already.
+    /// When one of its processes has no lanes, reads another clock than this program, or is being proved already; when
+    /// none has done anything.
     pub fn can_be_proved(&self) -> Result<(), StatusError> {
+        if let (true, Some(heir)) = (self.processes.is_empty(), self.heirs.first()) {
+            return Err(StatusError::NoSwitch {
+                pid: heir.pid,
+                why: NoSwitch::NothingDone,
+            });
+        }
         for one in &self.processes {
             let report = one.report()?;
-            let is_off_for_a_time = matches!(Asked::of_word(one.was, now()), Asked::OffUntil(_));
             let why = if report.facts.backend == NO_LANES {
                 NoSwitch::NoLanes
             } else if !Proc::here().has_our_clock(one.pid) {
                 NoSwitch::OtherClock
-            } else if is_off_for_a_time || report.proved.is_at_work(now()) {
+            } else if report.in_proof.at(now()).is_some() {
                 NoSwitch::Busy
             } else {
                 continue;
@@ -96,61 +126,70 @@ impl Server {
         self.processes.iter().all(|one| one.serves)
     }
 
-    /// Writes the note of a proof, for others to see.
+    /// Writes the result of a proof, for others to see.
     ///
     /// # Errors
     ///
     /// When none is left, or one cannot be written to.
     pub fn note(&self, proved: Proved) -> Result<(), StatusError> {
-        self.each(|one| one.note(proved)).map(drop)
+        each(&self.processes, |one| one.note(proved)).map(drop)
     }
 
-    /// Asks each process for this.
+    /// Asks each process for this on behalf of an operator. A proof that is at work ends.
     ///
     /// # Errors
     ///
-    /// When none is left, or one cannot be written to.
+    /// When none is left, or one cannot be written to: the others are asked all the same.
     pub fn ask(&self, asked: Asked) -> Result<(), StatusError> {
-        self.each(|one| one.ask(asked.to_word())).map(drop)
+        each(self.heirs.iter().chain(&self.processes), |one| one.ask(asked)).map(drop)
     }
+}
 
-    /// What `work` gives for each process that is still there.
-    fn each<R>(&self, work: impl Fn(&Switched) -> Result<R, StatusError>) -> Result<Vec<(u32, R)>, StatusError> {
-        let mut done = Vec::new();
-        let mut gone = None;
-        for one in &self.processes {
-            match work(one) {
-                Ok(result) => done.push((one.pid, result)),
-                Err(error @ StatusError::NoProcess { .. }) => gone = Some(error),
-                Err(error) => return Err(error),
-            }
+/// What `work` gives for each process that is still there. Does it for all, and then fails if it failed for one.
+fn each<'a, R>(
+    processes: impl IntoIterator<Item = &'a Switched>,
+    work: impl Fn(&Switched) -> Result<R, StatusError>,
+) -> Result<Vec<(u32, R)>, StatusError> {
+    let mut done = Vec::new();
+    let mut gone = None;
+    let mut failed = None;
+    for one in processes {
+        match work(one) {
+            Ok(result) => done.push((one.pid, result)),
+            Err(error @ StatusError::NoProcess { .. }) => gone = Some(error),
+            Err(error) => failed = failed.or(Some(error)),
         }
-        match gone {
-            Some(gone) if done.is_empty() => Err(gone),
-            _ => Ok(done),
-        }
+    }
+    match failed.or(gone.filter(|_| done.is_empty())) {
+        Some(error) => Err(error),
+        None => Ok(done),
     }
 }
 
 impl Switched {
-    /// The switch of a process, or why it has none of its own.
-    fn of(pid: u32) -> Result<Result<Self, NoSwitch>, StatusError> {
+    /// The switch of a process.
+    fn of(pid: u32) -> Result<Found, StatusError> {
         let proc = Proc::here();
-        let memory = Memory::of(pid).map_err(|cause| StatusError::of(pid, cause))?;
-        Ok(match look::page_of(pid, &memory, &proc)? {
-            Some((State::Counts(report), page)) => Ok(Self {
-                pid,
-                name: proc.process_name(pid),
-                page: page.clone(),
-                serves: report.facts.serves,
-                was: report.switch,
-                wrote: Cell::new(None),
-                memory,
-            }),
+        let memory = Memory::of(pid).map_err(|cause| StatusError::of(pid, cause))?.to_write();
+        let (page, report, is_own) = match look::page_of(pid, &memory, &proc)? {
+            Some((State::Counts(report), page)) => (page.clone(), report, true),
+            Some((State::Inherited(report), page)) => (page.clone(), report, false),
             Some((State::NotAllowed, _)) => return Err(StatusError::NotAllowed { pid }),
-            Some((State::Damaged(bad), _)) => Err(NoSwitch::Damaged(bad)),
-            Some((State::Inherited(_), _)) => Err(NoSwitch::NothingDone),
-            _ => Err(NoSwitch::NoPage),
+            Some((State::Damaged(bad), _)) => return Ok(Found::Nothing(NoSwitch::Damaged(bad))),
+            _ => return Ok(Found::Nothing(NoSwitch::NoPage)),
+        };
+        let found = Self {
+            pid,
+            name: proc.process_name(pid),
+            page,
+            serves: report.facts.serves,
+            was: (report.operator, report.in_proof),
+            wrote: Cell::new(None),
+            memory,
+        };
+        Ok(match is_own {
+            true => Found::Own(found),
+            false => Found::Inherited(found, report.process),
         })
     }
 
@@ -163,37 +202,41 @@ impl Switched {
         })
     }
 
-    fn ask(&self, word: u64) -> Result<(), StatusError> {
-        self.write(SWITCH, word)
+    /// Asks on behalf of an operator, and takes the word of a proof away, which sees that and ends.
+    fn ask(&self, asked: Asked) -> Result<(), StatusError> {
+        self.write(SWITCH, asked.to_word())?;
+        self.write(SWITCH_IN_PROOF, NO_PROOF.to_word())
     }
 
     /// Asks on behalf of a proof.
-    fn ask_in_proof(&self, word: u64) -> Result<(), StatusError> {
-        self.wrote.set(Some(word));
-        self.ask(word)
+    fn ask_in_proof(&self, asked: InProof) -> Result<(), StatusError> {
+        let word = asked.to_word();
+        self.wrote.set(Some(InProof::of_word(word)));
+        self.write(SWITCH_IN_PROOF, word)
     }
 
-    /// Fails if an operator has switched it since the proof has, or since it was found.
-    fn check_word(&self, report: &Report) -> Result<(), StatusError> {
-        match report.switch == self.wrote.get().unwrap_or(self.was) {
+    /// Fails if an operator or another proof has switched it since this proof has, or since it was found.
+    fn check_words(&self, report: &Report) -> Result<(), StatusError> {
+        let (operator, in_proof) = self.was;
+        match (report.operator, report.in_proof) == (operator, self.wrote.get().unwrap_or(in_proof)) {
             true => Ok(()),
             false => Err(StatusError::Overruled { pid: self.pid }),
         }
     }
 
-    /// Takes the proof's word and note back; the word stays if an operator has replaced it. On a page that cannot be
-    /// read, it counts as the proof's.
+    /// Takes the proof's word away, unless another one has taken its place. On a page that cannot be read, it counts as
+    /// the proof's.
     fn restore(&self) -> Result<(), StatusError> {
-        let is_overruled = || self.report().is_ok_and(|report| self.check_word(&report).is_err());
-        let asked = match self.wrote.get() {
-            Some(_) if !is_overruled() => self.ask(self.was),
-            _ => Ok(()),
+        let Some(wrote) = self.wrote.take() else {
+            return Ok(());
         };
-        self.wrote.set(None);
-        asked.and(self.note(Proved::default()))
+        match self.report() {
+            Ok(report) if report.in_proof != wrote => Ok(()),
+            _ => self.write(SWITCH_IN_PROOF, NO_PROOF.to_word()),
+        }
     }
 
-    /// Writes until when a proof is at work last: readers look at the other words when it is over.
+    /// Writes the time last: readers look at the other words when there is one.
     fn note(&self, proved: Proved) -> Result<(), StatusError> {
         let words = (PROVED..).step_by(8).zip(proved.to_words());
         let mut words = Vec::from_iter(words).into_iter().rev();
@@ -208,7 +251,7 @@ impl Switched {
     fn counts(&self) -> Result<Counts, StatusError> {
         let report = self.report()?;
         if self.wrote.get().is_some() {
-            self.check_word(&report)?;
+            self.check_words(&report)?;
         }
         let Report {
             signed,
@@ -259,7 +302,7 @@ pub enum NoSwitch {
     /// It is in a time namespace of its own.
     #[error("reads another clock than this program; prove in the time namespace of the process")]
     OtherClock,
-    /// Lanes are off for a time.
+    /// A proof is at work.
     #[error("is being proved by another program; wait a few seconds after that has ended")]
     Busy,
 }
@@ -284,30 +327,20 @@ impl<F: FnMut(Instant) -> bool> World for Living<F> {
         (self.ended_before)(Instant::now() + then.saturating_sub(now()))
     }
 
-    fn ask(&mut self, asked: Asked, until: Duration) -> Result<(), StatusError> {
-        let proved = Proved {
-            until,
-            ..Proved::default()
-        };
-        let word = match asked {
-            Asked::On => ON_IN_A_PROOF,
-            asked => asked.to_word(),
-        };
-        self.server.each(|one| one.check_word(&one.report()?))?;
-        self.server.note(proved)?;
-        self.server.each(|one| one.ask_in_proof(word)).map(drop)
+    fn ask(&mut self, asked: InProof) -> Result<(), StatusError> {
+        each(&self.server.processes, |one| one.check_words(&one.report()?))?;
+        each(&self.server.processes, |one| one.ask_in_proof(asked)).map(drop)
     }
 
     fn restore(&mut self) {
         for one in &self.server.processes {
-            // One that has ended needs it no more. Another that cannot be written to keeps the last word: one with a
-            // time ends soon, and the one that asks for lanes stays until an operator writes another.
+            // One that has ended needs it no more. In another that cannot be written to, the word ends by itself.
             let _ = one.restore();
         }
     }
 
     fn look(&mut self) -> Result<Look, StatusError> {
-        Ok(self.server.each(Switched::counts)?.into_iter().collect())
+        Ok(each(&self.server.processes, Switched::counts)?.into_iter().collect())
     }
 }
 
@@ -315,6 +348,18 @@ impl<F: FnMut(Instant) -> bool> World for Living<F> {
 pub fn now() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// The process that has started another; 0 if that is not known.
+fn parent(pid: u32) -> u32 {
+    let stat = Proc::here().stat_of(pid);
+    stat.and_then(|stat| u32::try_from(stat.parent).ok()).unwrap_or(0)
+}
+
+/// Returns whether a process has the page that the process of this number has made.
+fn has_page_of(pid: u32, process: u32) -> bool {
+    let found = look::process(pid).ok().flatten().map(|found| found.state);
+    matches!(found, Some(State::Counts(report) | State::Inherited(report)) if report.process == process)
 }
 
 /// The processes that descend from one.
@@ -337,6 +382,11 @@ fn descendants(pid: u32) -> Vec<u32> {
     family
 }
 
+/// Word of a switch where no proof is at work.
+const NO_PROOF: InProof = InProof {
+    asked: Asked::On,
+    until: Duration::ZERO,
+};
 /// The backend of a CPU without lanes.
 const NO_LANES: &str = "aws-lc";
 
@@ -344,21 +394,74 @@ const NO_LANES: &str = "aws-lc";
 ///
 /// # Errors
 ///
-/// The processes that are no descendants of another one that counts, if they are several or none.
+/// The first processes of all servers, if they are several or none.
 pub fn only_server() -> io::Result<Result<u32, Vec<(u32, String)>>> {
-    let found = look::survey()?.processes;
-    let counting: Vec<_> = found
-        .into_iter()
-        .filter(|one| matches!(one.state, State::Counts(_)))
-        .collect();
-    let children: Vec<_> = counting.iter().flat_map(|one| descendants(one.pid)).collect();
-    let heads: Vec<_> = counting
-        .into_iter()
-        .filter(|one| !children.contains(&one.pid))
-        .map(|one| (one.pid, one.name))
-        .collect();
+    let heads = heads(look::survey()?.processes, descendants);
     Ok(match &*heads {
         [(pid, _)] => Ok(*pid),
         _ => Err(heads),
     })
+}
+
+/// The first process of each server of which one counts, with its name. It may have done nothing itself, as the master
+/// of a daemon.
+fn heads(found: Vec<Process>, descendants: impl Fn(u32) -> Vec<u32>) -> Vec<(u32, String)> {
+    let counts = |one: &Process| matches!(one.state, State::Counts(_));
+    let is_inherited = |one: &Process| matches!(one.state, State::Inherited(_));
+    let counting: Vec<_> = found.iter().filter(|one| counts(one)).map(|one| one.pid).collect();
+    let with_page = found.into_iter().filter(|one| counts(one) || is_inherited(one));
+    let families: Vec<_> = with_page.map(|one| (descendants(one.pid), one)).collect();
+    let children: Vec<_> = families.iter().flat_map(|(below, _)| below.clone()).collect();
+    let heads = families.into_iter().filter(|(below, one)| {
+        let counts = |pid| counting.contains(pid);
+        !children.contains(&one.pid) && (counts(&one.pid) || below.iter().any(counts))
+    });
+    heads.map(|(_, one)| (one.pid, one.name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_named_by_its_first_process_also_if_that_has_done_nothing() {
+        let below = |pid| match pid {
+            1 => vec![2, 3],
+            4 => vec![5, 6],
+            5 => vec![6],
+            7 => vec![8],
+            _ => Vec::new(),
+        };
+        let process = |pid, state: fn(Report) -> State| Process {
+            pid,
+            name: format!("server {pid}"),
+            state: state(Report::default()),
+        };
+        let heads = |found| {
+            let heads = heads(found, below);
+            heads.into_iter().map(|(pid, _)| pid).collect::<Vec<_>>()
+        };
+        // A master that has done nothing, with two workers.
+        let daemon = || {
+            vec![
+                process(1, State::Inherited),
+                process(2, State::Counts),
+                process(3, State::Counts),
+            ]
+        };
+        assert_eq!(heads(daemon()), [1]);
+        // Beside it one whose first process counts, and one of which none does.
+        let mut others = daemon();
+        others.extend([
+            process(4, State::Counts),
+            process(5, State::Inherited),
+            process(6, State::Counts),
+        ]);
+        others.extend([process(7, State::Inherited), process(8, State::Inherited)]);
+        assert_eq!(heads(others), [1, 4]);
+        assert_eq!(
+            heads(vec![process(2, State::Counts), process(3, State::Counts)]),
+            [2, 3]
+        );
+    }
 }

@@ -9,7 +9,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use server::{folder, shake_hands, start, with_provider};
-use widelane_status_tool::{Asked, BadPage, Proved, Report, State, StatusError, now, process, survey};
+use widelane_status_tool::proof::World;
+use widelane_status_tool::{Asked, BadPage, InProof, Living, Proved, Report, State, StatusError, now, process, survey};
 use widelane_testkit::process::{Process, Running};
 use widelane_testkit::wait::until;
 use widelane_testkit::{servers, skip};
@@ -70,14 +71,12 @@ fn a_server_is_switched_off_and_on() {
     assert_eq!(switch.processes(), (vec![pid], "openssl"));
     switch.can_be_proved().unwrap();
     // Handshakes, and what lanes and their code for one did of them.
-    let done = |asked: Asked| {
-        switch.ask(asked).unwrap();
+    let done = || {
         let before = counts(pid).unwrap();
         for _ in 0..2 {
             shake_hands(running.address);
         }
         let after = counts(pid).unwrap();
-        assert_eq!(after.switch, asked.to_word());
         assert_eq!(after.signed_times.total(), after.signed);
         assert_eq!(after.agreed_times.total(), after.agreed);
         let jobs = |report: &Report| -> u64 {
@@ -87,33 +86,43 @@ fn a_server_is_switched_off_and_on() {
         assert_eq!(after.agreed - before.agreed, 2);
         (after.signed - before.signed, jobs(&after) - jobs(&before))
     };
-    // A key, an agreement and a signature each.
-    assert_eq!(done(Asked::On), (2, 6));
-    assert_eq!(done(Asked::Off), (2, 0), "OpenSSL does all of it");
-    assert_eq!(done(Asked::OffUntil(now() + Duration::from_secs(300))), (2, 0));
     let is_busy = || {
         let server = widelane_status_tool::Server::of(pid).unwrap();
         let busy = server.can_be_proved().err();
         busy.is_some_and(|busy| busy.to_string().contains("being proved"))
     };
-    assert!(is_busy());
-    // In a block with lanes, only the note says so.
-    switch.ask(Asked::On).unwrap();
-    assert!(!is_busy());
+    // A key, an agreement and a signature each; or OpenSSL does all of it.
+    let jobs = |asked| match asked {
+        Asked::On => (2, 6),
+        Asked::Off => (2, 0),
+    };
+    for operator in [Asked::On, Asked::Off, Asked::On] {
+        switch.ask(operator).unwrap();
+        assert_eq!(counts(pid).unwrap().operator, operator);
+        assert_eq!((done(), is_busy()), (jobs(operator), false));
+        for asked in [Asked::Off, Asked::On] {
+            let living = || Living {
+                server: widelane_status_tool::Server::of(pid).unwrap(),
+                ended_before: |_| false,
+            };
+            let mut proof = living();
+            let until = now() + Duration::from_secs(300);
+            proof.ask(InProof { asked, until }).unwrap();
+            assert_eq!((done(), is_busy()), (jobs(asked), true));
+            proof.restore();
+            assert_eq!((done(), is_busy()), (jobs(operator), false));
+            // Left behind by a program that was killed.
+            living().ask(InProof { asked, until: now() }).unwrap();
+            assert_eq!((done(), is_busy()), (jobs(operator), false));
+        }
+    }
     let proved = Proved {
-        until: now() + Duration::from_secs(300),
+        ended: now(),
         ..Proved::default()
     };
     switch.note(proved).unwrap();
     assert_eq!(counts(pid).unwrap().proved, proved);
-    assert!(is_busy() && !switch.tells_kinds());
-    switch.note(Proved::default()).unwrap();
-    assert!(!is_busy());
-    // Left behind by a program that was killed.
-    let gone = now().saturating_sub(Duration::from_millis(1));
-    assert_eq!(done(Asked::OffUntil(gone)), (2, 6));
-    assert_eq!(done(Asked::Off), (2, 0));
-    assert_eq!(done(Asked::On), (2, 6));
+    assert!(!switch.tells_kinds());
 }
 
 #[test]
@@ -151,7 +160,13 @@ fn a_worker_that_did_nothing_has_the_page_of_its_parent() {
     };
     assert_eq!(of_master.process, master);
     match process(worker).map(|found| found.map(|found| found.state)) {
-        Ok(Some(State::Inherited(report))) => assert_eq!(report, of_master),
+        Ok(Some(State::Inherited(report))) => {
+            assert_eq!(report, of_master);
+            let alone = widelane_status_tool::Server::of(worker).unwrap_err().to_string();
+            assert!(alone.contains("it follows its parent"), "{alone}");
+            let both = widelane_status_tool::Server::of(master).unwrap();
+            assert_eq!(both.processes().0, [master]);
+        }
         // As root, nginx gives its workers another user.
         Err(StatusError::NotAllowed { .. }) | Ok(Some(State::NotAllowed)) => {
             println!("SKIP: root may not look at processes of other users here");

@@ -4,14 +4,14 @@ use std::process;
 use std::time::Duration;
 
 use widelane_status::{Facts, NAME, Page};
-use widelane_status_tool::proof::{End, Plan, run};
-use widelane_status_tool::{Asked, Living, Server, StatusError, now};
+use widelane_status_tool::proof::{End, Plan, World, run};
+use widelane_status_tool::{Asked, InProof, Living, Server, StatusError, now};
 use widelane_threads::{Mapping, Memory};
 
 /// Proves this process, whose switch holds `was`. `during` is called at each wait of the proof, with its number and
 /// whether lanes are on; it returns whether the user wants an end. Waits take no time.
 fn proved(page: &Page, was: Asked, mut during: impl FnMut(usize, bool) -> bool) -> (usize, End<StatusError>) {
-    page.switch().set(was.to_word());
+    page.switch().ask(was);
     let server = Server::of(process::id()).unwrap();
     server.can_be_proved().unwrap();
     let mut waits = 0;
@@ -33,21 +33,22 @@ fn the_word_of_an_operator_outlives_a_proof() {
         ..Facts::default()
     };
     page.begin(process::id(), &facts);
-    let word = || page.switch().word();
-    let operator = |asked: Asked| page.switch().set(asked.to_word());
+    let words = || page.switch().words();
+    let only = |asked: Asked| [asked.to_word(), 0];
+    let operator = |asked: Asked| Server::of(process::id()).unwrap().ask(asked).unwrap();
     let is_overruled = |end| matches!(end, End::Failed(StatusError::Overruled { .. }));
 
     for was in [Asked::On, Asked::Off] {
         let (pairs, end) = proved(page, was, |_, _| false);
         assert!(matches!(end, End::Done), "{end:?}");
-        assert_eq!((pairs, word()), (15, was.to_word()), "as it was before");
+        assert_eq!((pairs, words()), (15, only(was)), "as it was before");
 
         // A signal of the user.
         let (_, end) = proved(page, was, |wait, _| wait == 7);
         assert!(matches!(end, End::Asked), "{end:?}");
-        assert_eq!(word(), was.to_word());
+        assert_eq!(words(), only(was));
 
-        // An operator's word in any block, also the same one that the proof has asked for, and the last one.
+        // An operator's word in any block, also the one from before and the one that the proof has asked for.
         for asked in [Asked::On, Asked::Off] {
             for at in [1, 2, 3, 4, 5, 6, 59, 60] {
                 let (pairs, end) = proved(page, was, |wait, _| {
@@ -57,7 +58,7 @@ fn the_word_of_an_operator_outlives_a_proof() {
                     false
                 });
                 assert!(is_overruled(end), "{asked:?} at {at}");
-                assert_eq!((pairs, word()), ((at - 1) / 4, asked.to_word()));
+                assert_eq!((pairs, words()), ((at - 1) / 4, only(asked)));
             }
         }
 
@@ -69,11 +70,11 @@ fn the_word_of_an_operator_outlives_a_proof() {
             wait == 2
         });
         assert!(matches!(end, End::Asked), "{end:?}");
-        assert_eq!(word(), Asked::On.to_word());
+        assert_eq!(words(), only(Asked::On));
     }
 
-    // A page that cannot be read any more: the proof's word and note go all the same.
-    let memory = Memory::of(process::id()).unwrap();
+    // A page that cannot be read any more: the proof's word goes all the same.
+    let memory = Memory::of(process::id()).unwrap().to_write();
     let is_page = |mapping: &&Mapping| {
         let path = mapping.path.as_ref().and_then(|path| path.to_str());
         path.is_some_and(|path| path.starts_with(&format!("/memfd:{NAME} ")))
@@ -88,11 +89,61 @@ fn the_word_of_an_operator_outlives_a_proof() {
                 false
             });
             assert!(matches!(end, End::Failed(StatusError::NoSwitch { .. })), "{end:?}");
-            assert_eq!(word(), was.to_word(), "at {at}");
+            assert_eq!(words(), only(was), "at {at}");
             page.begin(process::id(), &facts);
             Server::of(process::id()).unwrap().can_be_proved().unwrap();
         }
     }
-    page.switch().set(Asked::On.to_word());
-    assert!(!page.switch().is_off(now));
+    page.switch().ask(Asked::On);
+
+    // An operator's word between the last look of a proof and its write, which takes the proof's word back.
+    for asked in [Asked::On, Asked::Off] {
+        page.switch().ask(Asked::On);
+        let mut living = Living {
+            server: Server::of(process::id()).unwrap(),
+            ended_before: |_| false,
+        };
+        let in_proof = InProof {
+            asked: Asked::On,
+            until: now() + Duration::from_secs(300),
+        };
+        living.ask(in_proof).unwrap();
+        let lost = words()[1];
+        operator(asked);
+        page.switch().set_words([words()[0], lost]);
+        let overruled = living.look().is_err();
+        assert_eq!(overruled, asked == Asked::Off, "the same word is no other");
+        living.restore();
+        assert_eq!(words(), only(asked));
+    }
+
+    // A daemon that has done nothing has the page of the process that has started it, which has ended. An operator can
+    // ask it: what it forks heeds the same page.
+    page.begin(u32::MAX, &facts);
+    let heir = Server::of(process::id()).unwrap();
+    assert_eq!(heir.processes().0, [process::id()]);
+    for asked in [Asked::Off, Asked::On] {
+        heir.ask(asked).unwrap();
+        assert_eq!(words(), only(asked));
+    }
+    let error = heir.can_be_proved().unwrap_err().to_string();
+    assert!(error.contains("has done nothing yet"), "{error}");
+    page.begin(process::id(), &facts);
+
+    // Two proofs that have begun at once: the second one ends, and takes nothing from the first.
+    page.switch().ask(Asked::On);
+    let [mut first, mut second] = [(); 2].map(|()| Living {
+        server: Server::of(process::id()).unwrap(),
+        ended_before: |_| false,
+    });
+    let in_proof = |asked| InProof {
+        asked,
+        until: now() + Duration::from_secs(300),
+    };
+    first.ask(in_proof(Asked::Off)).unwrap();
+    assert!(second.ask(in_proof(Asked::On)).is_err());
+    second.restore();
+    assert!(page.switch().is_off(now) && first.look().is_ok());
+    first.restore();
+    assert_eq!(words(), only(Asked::On));
 }

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
@@ -13,12 +14,16 @@ use crate::patience::{Patience, SHORT};
 
 /// The mappings of a process, and their content.
 ///
-/// Both are of the same process, even if it ends and its number is given to another.
+/// Both are of the same process, even if it ends and its number is given to another. What is read and written from the
+/// first read on is of one program: if the process has another one run in its place (`execve(2)`), both fail.
 #[derive(Debug)]
 pub struct Memory {
     /// Mappings in the order of their addresses; those of the kernel itself are left out.
     pub mappings: Vec<Mapping>,
     folder: OwnedFd,
+    /// Opened where it is needed: a system may note in its log that a user was refused.
+    content: OnceLock<Arc<File>>,
+    access: OFlags,
     patience: Patience,
 }
 
@@ -42,8 +47,19 @@ impl Memory {
         Ok(Self {
             mappings: Mapping::parse_all(&maps),
             folder,
+            content: OnceLock::new(),
+            access: OFlags::RDONLY,
             patience,
         })
+    }
+
+    /// Has it opened for writing, too.
+    #[must_use]
+    pub fn to_write(self) -> Self {
+        Self {
+            access: OFlags::RDWR,
+            ..self
+        }
     }
 
     /// The content of one mapping. The process goes on meanwhile, and does not notice.
@@ -57,17 +73,17 @@ impl Memory {
         let Some(length) = length else {
             return Err(io::Error::other(format!("it is longer than {most} bytes")));
         };
-        let (folder, start) = (self.folder.try_clone()?, mapping.range.start);
+        let (memory, start) = (self.content()?, mapping.range.start);
         self.patience.within(SHORT, move || {
             let mut content = vec![0; length];
-            let memory = open(&folder, "mem", OFlags::RDONLY)?;
             memory.read_exact_at(&mut content, start)?;
             Ok(content)
         })
     }
 
-    /// Writes one number at this place of a mapping, which takes the rights that [`read`](Self::read) takes. The
-    /// process goes on meanwhile, and sees the number whole if the place is a multiple of eight.
+    /// Writes one number at this place of a mapping of memory that was opened [`to_write`](Self::to_write), which takes
+    /// the rights that [`read`](Self::read) takes. The process goes on meanwhile, and sees the number whole if the place
+    /// is a multiple of eight.
     ///
     /// # Errors
     ///
@@ -77,11 +93,18 @@ impl Memory {
         if at.saturating_add(8) > mapping.range.end {
             return Err(io::Error::other("it ends before that place"));
         }
-        let folder = self.folder.try_clone()?;
-        self.patience.within(SHORT, move || {
-            let memory = open(&folder, "mem", OFlags::WRONLY)?;
-            memory.write_all_at(&number.to_ne_bytes(), at)
-        })
+        let memory = self.content()?;
+        self.patience
+            .within(SHORT, move || memory.write_all_at(&number.to_ne_bytes(), at))
+    }
+
+    fn content(&self) -> io::Result<Arc<File>> {
+        if let Some(content) = self.content.get() {
+            return Ok(content.clone());
+        }
+        let (folder, access) = (self.folder.try_clone()?, self.access);
+        let opened = self.patience.within(SHORT, move || open(&folder, "mem", access))?;
+        Ok(self.content.get_or_init(|| Arc::new(opened)).clone())
     }
 }
 
@@ -92,8 +115,11 @@ fn open(folder: &OwnedFd, name: &str, access: OFlags) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    use super::*;
 
     #[test]
     fn this_process_has_its_program_in_its_memory() {
@@ -114,7 +140,7 @@ mod tests {
     #[test]
     fn a_number_is_written_where_it_belongs() {
         let numbers: Vec<AtomicU64> = (0..3).map(AtomicU64::new).collect();
-        let memory = Memory::of(std::process::id()).unwrap();
+        let memory = Memory::of(std::process::id()).unwrap().to_write();
         let at = numbers.as_ptr().addr() as u64;
         let mapping = Mapping {
             range: at..at + 16,
@@ -125,6 +151,40 @@ mod tests {
         let after = numbers.iter().map(|number| number.load(Relaxed));
         assert_eq!(after.collect::<Vec<_>>(), [0, 7, 2]);
         assert!(memory.write(&mapping, 9, 7).is_err());
+        let to_read = Memory::of(std::process::id()).unwrap();
+        assert!(to_read.write(&mapping, 8, 7).is_err());
+    }
+
+    /// The same program at the same addresses: without a look at the program, it would be taken for the one before.
+    #[test]
+    fn what_runs_in_place_of_a_program_is_neither_read_nor_written() {
+        let mut shell = Command::new("setarch");
+        shell.args(["-R", "sh", "-c", "echo begun; read x; exec sh -c 'echo again; read x'"]);
+        let shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let Ok(mut shell) = shell else {
+            println!("SKIP: no setarch");
+            return;
+        };
+        let mut said = BufReader::new(shell.stdout.take().unwrap()).lines();
+        if said.next().is_none() {
+            println!("SKIP: addresses cannot be chosen here");
+            return;
+        }
+        let memory = Memory::of(shell.id()).unwrap().to_write();
+        let mapping = memory.mappings[0].clone();
+        let length = (mapping.range.end - mapping.range.start) as usize;
+        let before = memory.read(&mapping, length).unwrap();
+        let mut keys = shell.stdin.take().unwrap();
+        keys.write_all(b"x\n").unwrap();
+        assert_eq!(said.next().unwrap().unwrap(), "again");
+        let error = memory.read(&mapping, length).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        let error = memory.write(&mapping, 0, 7).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WriteZero);
+        let anew = Memory::of(shell.id()).unwrap();
+        assert_eq!(anew.read(&mapping, length).unwrap(), before);
+        drop(keys);
+        shell.wait().unwrap();
     }
 
     #[test]

@@ -142,11 +142,12 @@ fn proofs(processes: &[Process]) -> Vec<ProofSeen> {
         let State::Counts(report) = &process.state else {
             continue;
         };
-        let Some(said) = noted(&report.proved, now()) else {
+        let Some(said) = noted(report, now()) else {
             continue;
         };
-        if !seen.contains(&report.proved) {
-            seen.push(report.proved);
+        let proof = (report.in_proof, report.proved);
+        if !seen.contains(&proof) {
+            seen.push(proof);
             proofs.push(ProofSeen {
                 pid: process.pid,
                 name: process.name.clone(),

@@ -73,8 +73,8 @@ pub(crate) fn overload(count: impl FnOnce(&OverloadCounters)) {
     }
 }
 
-/// Returns whether an operator has switched lanes off: what OpenSSL can do is OpenSSL's then, and the rest runs one
-/// by one. A forked process that has counted nothing yet heeds what was asked of its parent.
+/// Returns whether an operator or a proof has switched lanes off: what OpenSSL can do is OpenSSL's then, and the rest
+/// runs one by one. A forked process that has counted nothing yet heeds what was asked of its parent.
 pub(crate) fn lanes_are_off() -> bool {
     // SAFETY: `make` has mapped a page there, which stays for ever, or there is none.
     let page = unsafe { PAGE.load(Acquire).as_ref() };
@@ -172,14 +172,14 @@ fn made(process: u32) -> Option<Option<&'static Page>> {
 fn make(process: u32) -> Result<(), Errno> {
     let inherited = NonNull::new(PAGE.load(Acquire));
     // SAFETY: `make` has mapped it, here or before a fork, and it stays for ever.
-    let asked = inherited.map(|page| unsafe { page.as_ref() }.switch().word());
+    let asked = inherited.map(|page| unsafe { page.as_ref() }.switch().words());
     let page = match inherited {
         None => widelane_status::map()?,
         // SAFETY: `make` has mapped it, by `map` or `map_over`, here or before a fork.
         Some(page) => unsafe { widelane_status::map_over(page)? },
     };
     if let Some(asked) = asked {
-        page.switch().set(asked);
+        page.switch().set_words(asked);
     }
     PAGE.store(ptr::from_ref(page).cast_mut(), Release);
     let unknown = Facts {
@@ -249,7 +249,7 @@ mod tests {
     use std::sync::atomic::AtomicU8;
     use widelane_crypto::agreement::{Curve, Secret};
     use widelane_engine::Config;
-    use widelane_status::{Asked, MOST_OPERATIONS, Report, SIZE};
+    use widelane_status::{Asked, InProof, MOST_OPERATIONS, Report, SIZE};
 
     fn report() -> Report {
         let page = page(std::process::id()).unwrap();
@@ -312,6 +312,21 @@ mod tests {
         assert_eq!((overload.now, overload.wait(50)), (1, Some(128)));
     }
 
+    /// Whether this is so in the child of a fork.
+    fn in_child(is_so: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child calls nothing but this module, and ends without clean-up.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(if is_so() { 7 } else { 8 }) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for that child, with a place for its status.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        libc::WEXITSTATUS(status) == 7
+    }
+
     /// The child of a fork is asked for what its parent was asked for, until an operator asks the child.
     #[test]
     fn a_forked_process_inherits_the_switch() {
@@ -319,31 +334,37 @@ mod tests {
         let _alone = crate::COUNTING
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        own.switch().set(Asked::Off.to_word());
-        // SAFETY: the child calls nothing but this module, and ends without clean-up.
-        let child = unsafe { libc::fork() };
-        assert!(child >= 0);
-        if child == 0 {
+        own.switch().ask(Asked::Off);
+        assert!(in_child(|| {
             let before = lanes_are_off();
             count_reason("of the child");
             let after = lanes_are_off();
             if let Some(page) = page(std::process::id()) {
-                page.switch().set(Asked::On.to_word());
+                page.switch().ask(Asked::On);
             }
-            let right = before && after && !lanes_are_off();
-            // SAFETY: ends the process.
-            unsafe { libc::_exit(if right { 7 } else { 8 }) };
-        }
-        let mut status = 0;
-        // SAFETY: waits for that child, with a place for its status.
-        unsafe { libc::waitpid(child, &mut status, 0) };
-        assert_eq!(libc::WEXITSTATUS(status), 7);
+            before && after && !lanes_are_off()
+        }));
         assert!(lanes_are_off(), "the parent's page is not the child's");
-        // A program that was killed has asked for no more than the time that it wrote.
-        let gone = Asked::OffUntil(monotonic().saturating_sub(Duration::from_millis(1)));
-        own.switch().set(gone.to_word());
+        // A worker that is started in a block of a proof with lanes.
+        let in_proof = |until| InProof {
+            asked: Asked::On,
+            until,
+        };
+        own.switch()
+            .ask_in_proof(in_proof(monotonic() + Duration::from_secs(300)));
+        assert!(in_child(|| {
+            let before = lanes_are_off();
+            count_reason("of the child");
+            let after = lanes_are_off();
+            if let Some(page) = page(std::process::id()) {
+                // The time of what it has inherited comes.
+                page.switch().ask_in_proof(in_proof(monotonic()));
+            }
+            !before && !after && lanes_are_off()
+        }));
+        own.switch().ask_in_proof(InProof::default());
+        own.switch().ask(Asked::On);
         assert!(!lanes_are_off());
-        own.switch().set(Asked::On.to_word());
     }
 
     #[test]

@@ -117,7 +117,7 @@ fn wait_until(
             break Ok(());
         }
     };
-    task.end_later();
+    task.end();
     waited
 }
 

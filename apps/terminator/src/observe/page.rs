@@ -34,7 +34,7 @@ pub(crate) fn begin(backend: Backend) {
     }
 }
 
-/// Returns whether an operator has switched lanes off.
+/// Returns whether an operator or a proof has switched lanes off.
 pub(crate) fn lanes_are_off() -> bool {
     page().is_some_and(|page| page.switch().is_off(now))
 }

@@ -40,7 +40,7 @@ pub(crate) fn table(processes: &[Process]) -> String {
                 for line in waiting(&report.ways)
                     .into_iter()
                     .chain(switched(report, process.pid))
-                    .chain(noted(&report.proved, now()))
+                    .chain(noted(report, now()))
                 {
                     let _ = writeln!(text, "  {line}");
                 }
@@ -101,7 +101,7 @@ pub(crate) fn json(processes: &[Process]) -> String {
                 signatures_of_handshakes: report.signed,
                 key_exchanges: report.agreed,
                 #[serde(flatten)]
-                proof: noted(&report.proved, now()).map(|proof| object! { proof }),
+                proof: noted(report, now()).map(|proof| object! { proof }),
                 overload: overload(&report.overload),
             }),
             #[serde(flatten)]
@@ -242,14 +242,14 @@ fn described_way(way: Way) -> &'static str {
     }
 }
 
-/// Says what an operator has switched off.
+/// Says what is switched off by an operator, or else by a proof.
 fn switched(report: &Report, pid: u32) -> Option<String> {
-    match report.asked(now()) {
-        Asked::On => None,
-        Asked::Off => Some(format!(
+    match (report.operator, report.asked(now())) {
+        (Asked::Off, _) => Some(format!(
             "lanes are switched off; `widelane status --on {pid}` switches them on"
         )),
-        Asked::OffUntil(_) => Some("lanes are switched off for a moment".into()),
+        (Asked::On, Asked::Off) => Some("lanes are switched off for a moment".into()),
+        (Asked::On, Asked::On) => None,
     }
 }
 
@@ -331,7 +331,10 @@ fn described(facts: &Facts) -> String {
 /// Says what a state without figures means, and what to do about it.
 fn explained(state: &State) -> String {
     match state {
-        State::Inherited(_) => "loaded by its parent, nothing done yet".into(),
+        State::Inherited(report) => match report.operator {
+            Asked::On => "loaded by its parent, nothing done yet".into(),
+            Asked::Off => "loaded by its parent, nothing done yet; lanes are switched off".into(),
+        },
         State::Uncounted => "loaded, and not counted: an older version of the provider, or no memory for its page, \
              as its log says"
             .into(),
@@ -426,7 +429,7 @@ mod tests {
                 serves: false,
                 decisions: vec!["x25519-derive: lanes (avx2), 1.6 × OpenSSL\x1b".to_owned()],
             },
-            switch: Asked::Off.to_word(),
+            operator: Asked::Off,
             ways: vec![Way::Epoll, Way::Threads, Way::BlockingSocket, Way::IoUring],
             signed: 31,
             agreed: 33,
@@ -484,7 +487,10 @@ mod tests {
         assert_eq!(lines[9], "         3 times: evil\\u{1b}[2J\\u{9b}\\u{202e}");
         assert_eq!(lines[10], "         2 times: other reasons");
         assert!(!text.contains("  x25519 "), "it did nothing: {text}");
-        assert!(text.contains("by its parent, nothing done yet"), "{text}");
+        assert!(
+            text.contains("by its parent, nothing done yet; lanes are switched off\n"),
+            "{text}"
+        );
         assert!(text.contains("does not begin as a page"), "{text}");
         assert!(
             text.ends_with("10 sh\n  nothing to do here: no shared libssl\n"),

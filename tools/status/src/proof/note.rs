@@ -1,14 +1,15 @@
-//! Notes of proofs in words.
+//! Proofs that a process knows of, in words.
 
 use std::time::Duration;
 
-use widelane_status::{Found, Proved};
+use widelane_status::{Found, Report};
 
 /// Says that a proof is at work, or the result of the last one; `None` if there was none.
-pub fn noted(proved: &Proved, now: Duration) -> Option<String> {
-    if proved.is_at_work(now) {
+pub fn noted(report: &Report, now: Duration) -> Option<String> {
+    if report.in_proof.at(now).is_some() {
         return Some("a proof is at work".to_owned());
     }
+    let proved = report.proved;
     let age = proved.age(now)?.as_secs();
     let age = match age {
         0..120 => format!("{age} s"),
@@ -26,6 +27,8 @@ pub fn noted(proved: &Proved, now: Duration) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use widelane_status::{Asked, InProof, Proved};
+
     use super::*;
 
     #[test]
@@ -37,9 +40,12 @@ mod tests {
                 found,
                 with: Duration::from_micros(171),
                 without: Duration::from_micros(379),
-                ..Proved::default()
             };
-            noted(&proved, now).unwrap()
+            let report = Report {
+                proved,
+                ..Report::default()
+            };
+            noted(&report, now).unwrap()
         };
         assert_eq!(
             said(7, Found::Differ),
@@ -47,11 +53,15 @@ mod tests {
         );
         assert!(said(180, Found::Same).starts_with("proved 3 min ago: no difference was seen"));
         assert_eq!(said(7200, Found::Nothing), "proved 2 h ago: it could not be told");
-        assert_eq!(noted(&Proved::default(), now), None);
-        let proved = Proved {
-            until: now + Duration::from_secs(3),
-            ..Proved::default()
-        };
-        assert_eq!(noted(&proved, now).unwrap(), "a proof is at work");
+        assert_eq!(noted(&Report::default(), now), None);
+        for asked in [Asked::On, Asked::Off] {
+            let until = now + Duration::from_secs(3);
+            let report = Report {
+                in_proof: InProof { asked, until },
+                ..Report::default()
+            };
+            assert_eq!(noted(&report, now).unwrap(), "a proof is at work");
+            assert_eq!(noted(&report, until), None, "it was killed");
+        }
     }
 }

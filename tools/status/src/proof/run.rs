@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use widelane_status::{Asked, Times};
+use widelane_status::{Asked, InProof, Times};
 
 use super::plan::Plan;
 use super::verdict::{Block, Pair};
@@ -19,15 +19,14 @@ pub trait World {
     /// Waits until then; true if the user wants an end before.
     fn ended_before(&mut self, then: Duration) -> bool;
 
-    /// Asks each process of the server for this, and writes until when the proof is at work.
+    /// Asks each process of the server for this.
     ///
     /// # Errors
     ///
     /// When none is left, one cannot be asked, or an operator has switched one meanwhile.
-    fn ask(&mut self, asked: Asked, until: Duration) -> Result<(), Self::Error>;
+    fn ask(&mut self, asked: InProof) -> Result<(), Self::Error>;
 
-    /// Asks each process for what it was asked for before all this, but for those that an operator has switched
-    /// meanwhile.
+    /// Asks for nothing any more: an operator's word counts again.
     fn restore(&mut self);
 
     /// What the processes have done since they began.
@@ -87,8 +86,8 @@ pub enum End<E> {
 /// Runs a plan, and gives the pairs that are whole. `draw` says of each pair whether its block without lanes
 /// comes first.
 ///
-/// However it ends, also by a panic, the server is restored. Should this program be killed, the last word that it
-/// has written has a time in it, soon after the end of the block.
+/// However it ends, also by a panic, the server is restored. Should this program be killed, what it has asked for last
+/// ends soon after the end of the block.
 pub fn run<W: World>(
     world: &mut W,
     plan: &Plan,
@@ -150,26 +149,30 @@ pub fn wait_for_load<W: World>(world: &mut W, plan: &Plan) -> Result<bool, W::Er
     }
 }
 
-/// One block; `None` if the user wants an end.
+/// One block; `None` if the user wants an end. If this program was stopped until the end of what it had asked for, the
+/// block says nothing and begins again.
 fn block<W: World>(world: &mut W, on: bool, length: Duration) -> Result<Option<Block>, W::Error> {
-    let begun = world.now();
-    let ends = begun + length;
-    let until = ends + MARGIN;
-    let asked = match on {
-        true => Asked::On,
-        false => Asked::OffUntil(until),
-    };
-    world.ask(asked, until)?;
-    // Jobs that had begun run as they were to, and caches fill.
-    if world.ended_before(begun + length / LEFT_OUT) {
-        return Ok(None);
+    loop {
+        let begun = world.now();
+        let ends = begun + length;
+        let until = ends + MARGIN;
+        world.ask(InProof {
+            asked: if on { Asked::On } else { Asked::Off },
+            until,
+        })?;
+        // Jobs that had begun run as they were to, and caches fill.
+        if world.ended_before(begun + length / LEFT_OUT) {
+            return Ok(None);
+        }
+        let (since, before) = (world.now(), world.look()?);
+        if world.ended_before(ends) {
+            return Ok(None);
+        }
+        let (now, after) = (world.now(), world.look()?);
+        if world.now() < until {
+            return Ok(Some(between(&before, &after, now.saturating_sub(since))));
+        }
     }
-    let (since, before) = (world.now(), world.look()?);
-    if world.ended_before(ends) {
-        return Ok(None);
-    }
-    let (now, after) = (world.now(), world.look()?);
-    Ok(Some(between(&before, &after, now.saturating_sub(since))))
 }
 
 /// What processes did between two looks that were there at both.
@@ -208,7 +211,7 @@ impl<W: World> Drop for Restoring<'_, W> {
 
 /// One part in so many of a block is left out at its beginning.
 pub(super) const LEFT_OUT: u32 = 10;
-/// For so long lanes stay off after the end of a block in which this program is killed.
+/// For so long lanes stay on or off after the end of a block in which this program is killed.
 const MARGIN: Duration = Duration::from_secs(1);
 /// Time between two looks at the load.
 const LOOK: Duration = Duration::from_secs(10);
@@ -221,10 +224,8 @@ mod tests {
     /// A server with 500 handshakes a second as a rule, and a clock that only waiting moves.
     struct Server {
         now: Duration,
-        word: Asked,
-        /// What it was asked for before.
-        was: Asked,
-        asked: Vec<Asked>,
+        word: InProof,
+        asked: Vec<InProof>,
         counts: Counts,
         /// Milliseconds from one handshake to the next.
         every: u64,
@@ -234,6 +235,8 @@ mod tests {
         ends: Duration,
         /// Its processes end at this time.
         dies: Duration,
+        /// The program that proves is stopped at this time, for a minute.
+        stopped: Duration,
     }
 
     const NEVER: Duration = Duration::MAX;
@@ -242,14 +245,14 @@ mod tests {
         fn new(costs: [u64; 2]) -> Self {
             Self {
                 now: Duration::from_secs(1000),
-                word: Asked::Off,
-                was: Asked::Off,
+                word: InProof::default(),
                 asked: Vec::new(),
                 counts: Counts::default(),
                 every: 2,
                 costs,
                 ends: NEVER,
                 dies: NEVER,
+                stopped: NEVER,
             }
         }
 
@@ -272,10 +275,15 @@ mod tests {
         }
 
         fn ended_before(&mut self, then: Duration) -> bool {
-            let then_or_end = then.min(self.ends).max(self.now);
+            let mut then_or_end = then.min(self.ends).max(self.now);
+            if then_or_end > self.stopped {
+                then_or_end += Duration::from_secs(60);
+                self.stopped = NEVER;
+            }
             let handshakes = (then_or_end - self.now).as_millis() as u64 / self.every;
             self.now = then_or_end;
-            let is_off = Asked::of_word(self.word.to_word(), self.now) != Asked::On;
+            // An operator has switched lanes off before.
+            let is_off = self.word.at(self.now).unwrap_or(Asked::Off) == Asked::Off;
             self.counts.signed += handshakes;
             self.counts.agreed += handshakes;
             self.counts.jobs += 3 * handshakes;
@@ -290,8 +298,8 @@ mod tests {
             then > self.ends
         }
 
-        fn ask(&mut self, asked: Asked, until: Duration) -> Result<(), Self::Error> {
-            assert!(until > self.now, "it is at work");
+        fn ask(&mut self, asked: InProof) -> Result<(), Self::Error> {
+            assert!(asked.at(self.now).is_some(), "it is at work");
             if self.now >= self.dies {
                 return Err("it has ended");
             }
@@ -301,7 +309,7 @@ mod tests {
         }
 
         fn restore(&mut self) {
-            self.word = self.was;
+            self.word = InProof::default();
         }
 
         fn look(&mut self) -> Result<Look, Self::Error> {
@@ -326,7 +334,7 @@ mod tests {
         for (found, real) in [(median.with, 900.0), (median.without, 400.0)] {
             assert!((found.middle / real - 1.0).abs() < 0.07, "{median:?}");
         }
-        assert_eq!(server.word, Asked::Off, "as it was before");
+        assert_eq!(server.word, InProof::default());
         assert_eq!(server.now, Duration::from_secs(1060));
     }
 
@@ -337,26 +345,30 @@ mod tests {
     }
 
     #[test]
-    fn lanes_that_are_off_come_back_by_themselves() {
+    fn what_is_asked_for_ends_by_itself_a_second_after_the_block() {
         let mut server = Server::new([1, 1]);
         server.runs();
-        assert_eq!(server.asked.len(), 30);
-        let mut offs = 0;
-        for asked in &server.asked {
-            match asked {
-                Asked::On => {}
-                Asked::OffUntil(then) => {
-                    offs += 1;
-                    let block = Duration::from_secs(4) * (offs - 1);
-                    let begun = then.saturating_sub(Duration::from_secs(3));
-                    // In its pair, first or second.
-                    let pair = begun - Duration::from_secs(1000) - block;
-                    assert!(pair <= Duration::from_secs(2), "{pair:?}");
-                }
-                Asked::Off => panic!("nothing would switch them on again"),
+        let ends = (1..=30).map(|block| Duration::from_secs(1000 + 2 * block + 1));
+        assert!(server.asked.iter().map(|asked| asked.until).eq(ends));
+        for pair in server.asked.chunks(2) {
+            assert_ne!(pair[0].asked, pair[1].asked);
+        }
+    }
+
+    /// Somebody presses ^Z in a block, and has the proof go on later.
+    #[test]
+    fn a_block_in_which_the_proof_was_stopped_is_done_again() {
+        for block in 0..4 {
+            let mut server = Server::new([171, 379]);
+            server.stopped = Duration::from_millis(1000 * (1000 + 2 * block) + 700);
+            let (pairs, end) = server.runs();
+            assert_eq!((pairs.len(), end), (15, End::Done));
+            assert_eq!(server.asked.len(), 31);
+            for pair in &pairs {
+                assert_eq!((pair.with.in_lanes, pair.without.in_lanes), (pair.with.jobs, 0));
+                assert_eq!(pair.without.lasted, Duration::from_millis(1800));
             }
         }
-        assert_eq!(offs, 15);
     }
 
     #[test]
@@ -365,7 +377,7 @@ mod tests {
         server.ends = Duration::from_secs(1030);
         let (pairs, end) = server.runs();
         assert_eq!((pairs.len(), end), (7, End::Asked));
-        assert_eq!(server.word, Asked::Off);
+        assert_eq!(server.word, InProof::default());
     }
 
     #[test]
@@ -384,7 +396,7 @@ mod tests {
             run(&mut server, &plan, || true, |now| assert!(now.pair < 3));
         });
         assert!(std::panic::catch_unwind(panics).is_err());
-        assert_eq!(server.word, Asked::Off);
+        assert_eq!(server.word, InProof::default());
     }
 
     #[test]

@@ -176,14 +176,13 @@ impl Estimate {
 }
 
 impl Proof {
-    /// Returns the note of this proof, which ends at an instant of the monotonic clock.
+    /// Returns what others see of this proof, which ends at an instant of the monotonic clock.
     pub fn noted(&self, now: Duration) -> Proved {
         let middle = |estimate: Option<Estimate>| {
             let micros = estimate.map_or(0.0, |estimate| estimate.middle);
             Duration::try_from_secs_f64(micros / 1e6).unwrap_or_default()
         };
         Proved {
-            until: Duration::ZERO,
             ended: now,
             found: match self.verdict {
                 Verdict::Differ => Found::Differ,
@@ -207,9 +206,9 @@ pub fn prove(pairs: &[Pair], tells_kinds: bool) -> Proof {
     });
     let of_both = |part: fn(&Block) -> u64| part(&sum.with) + part(&sum.without);
     let (signed, agreed) = (of_both(|block| block.signed), of_both(|block| block.agreed));
-    let counted = match signed {
-        0 if tells_kinds => Counted::ResumedHandshakes,
-        0 => Counted::Exchanges,
+    let counted = match (signed, agreed) {
+        (0, 1..) if tells_kinds => Counted::ResumedHandshakes,
+        (0, 1..) => Counted::Exchanges,
         _ if tells_kinds => Counted::FullHandshakes,
         _ => Counted::Signatures,
     };
@@ -479,6 +478,10 @@ mod tests {
         assert!(proof.pairs.is_empty());
         let none = prove(&[Pair::default(); 9], true);
         assert_eq!((none.verdict, none.saved), (Verdict::TooFew, None));
+        assert_eq!(
+            (proof.counted, none.counted),
+            (Counted::Signatures, Counted::FullHandshakes)
+        );
     }
 
     #[test]
@@ -525,7 +528,7 @@ mod tests {
         assert_eq!(resumed.p99, None);
         let noted = proof.noted(Duration::from_secs(7));
         assert_eq!((noted.found, noted.ended), (Found::Differ, Duration::from_secs(7)));
-        assert!(noted.without > noted.with && !noted.is_at_work(Duration::from_secs(1)));
+        assert!(noted.without > noted.with);
     }
 
     #[test]
