@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
-use std::{mem, ptr};
+use std::{hint, mem, ptr};
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval};
 
@@ -24,7 +24,10 @@ pub(crate) type FreeCallback = extern "C" fn(Ssl, *mut c_void, *mut c_void, c_in
 /// thread loads.
 pub(crate) fn is_there(symbol: &CStr) -> bool {
     // SAFETY: a string of C.
-    !unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) }.is_null()
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) };
+    // The C library looks at the address to which this call returns. Where the result is not needed, an optimized build
+    // would jump instead of calling: while this library is loaded, that address is the dynamic linker's, and `dlsym` crashes.
+    !hint::black_box(found).is_null()
 }
 
 /// Passes the name of each file that is loaded into the process, and how many were loaded so far. Waits for no
