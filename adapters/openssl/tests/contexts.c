@@ -237,10 +237,58 @@ static void odd(OSSL_LIB_CTX *in)
     }
 }
 
+/* The lists by which a provider announces its groups, in the order in which they come. */
+struct lists {
+    const OSSL_PARAM *lists[128];
+    size_t count;
+};
+
+static int collect(const OSSL_PARAM list[], void *to)
+{
+    struct lists *lists = to;
+
+    if (lists->count == sizeof lists->lists / sizeof *lists->lists)
+        die("more groups than there is room for");
+    lists->lists[lists->count++] = list;
+    return 1;
+}
+
+static int stop(const OSSL_PARAM list[], void *to)
+{
+    collect(list, to);
+    return 0;
+}
+
+/* OpenSSL asks for groups for each context of TLS, which clients make for each connection: the lists are made once. */
+static int groups(OSSL_PROVIDER *provider, void *found)
+{
+    struct lists once = {{NULL}, 0}, again = {{NULL}, 0}, first = {{NULL}, 0};
+    size_t i, j;
+
+    if (strcmp(OSSL_PROVIDER_get0_name(provider), "default") == 0)
+        return 1;
+    if (!OSSL_PROVIDER_get_capabilities(provider, "TLS-GROUP", collect, &once)
+        || !OSSL_PROVIDER_get_capabilities(provider, "TLS-GROUP", collect, &again))
+        die("no groups");
+    if (once.count != again.count || once.count == 0)
+        die("another number of groups");
+    for (i = 0; i < once.count; i++) {
+        if (once.lists[i] != again.lists[i])
+            die("a list was made again");
+        for (j = 0; j < i; j++)
+            if (once.lists[i] == once.lists[j])
+                die("a list did not stay");
+    }
+    if (OSSL_PROVIDER_get_capabilities(provider, "TLS-GROUP", stop, &first) || first.count != 1)
+        die("it went on after the caller had enough");
+    *(size_t *)found += once.count;
+    return 1;
+}
+
 int main(int count, char **arguments)
 {
     if (count != 4)
-        die("usage: contexts contexts|reload|damage|odd CONFIGURATION FOLDER-OF-THE-PROVIDER");
+        die("usage: contexts contexts|groups|reload|damage|odd CONFIGURATION FOLDER-OF-THE-PROVIDER");
     configuration = arguments[2];
     if (strcmp(arguments[1], "reload") == 0) {
         reload(arguments[3]);
@@ -248,6 +296,14 @@ int main(int count, char **arguments)
         OSSL_LIB_CTX *in = context();
 
         (arguments[1][0] == 'o' ? odd : damage)(in);
+        OSSL_LIB_CTX_free(in);
+    } else if (strcmp(arguments[1], "groups") == 0) {
+        OSSL_LIB_CTX *in = context();
+        size_t found = 0;
+
+        if (!OSSL_PROVIDER_do_all(in, groups, &found) || found == 0)
+            die("no provider with groups");
+        printf("%zu groups\n", found);
         OSSL_LIB_CTX_free(in);
     } else {
         pthread_t threads[4];

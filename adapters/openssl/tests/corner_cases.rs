@@ -97,6 +97,11 @@ fn library_contexts_come_and_go_on_several_threads() {
 }
 
 #[test]
+fn groups_are_announced_by_lists_that_are_made_once() {
+    run("groups");
+}
+
+#[test]
 fn the_provider_is_unloaded_and_loaded_again() {
     run("reload");
 }

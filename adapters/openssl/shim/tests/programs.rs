@@ -40,7 +40,7 @@ macro_rules! tests {
     )* };
 }
 
-tests! { redis redis_with_threads mosquitto pgbouncer stunnel postfix }
+tests! { redis redis_with_threads mosquitto pgbouncer stunnel postfix postfix_tlsproxy }
 
 /// At a reload its old process ends connections in the middle of their handshakes; the rest is not looked at yet.
 #[test]

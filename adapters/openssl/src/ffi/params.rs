@@ -242,9 +242,8 @@ impl<'a> Value<'a> {
 }
 
 /// A list of our own. What it held is wiped when it is dropped.
-#[derive(Default)]
 pub(crate) struct OwnParams {
-    /// The end of the list is added by [`as_ptr`](Self::as_ptr).
+    /// With its end.
     list: Vec<Param>,
     names: Vec<CString>,
     /// Boxed: their addresses stay.
@@ -254,7 +253,24 @@ pub(crate) struct OwnParams {
 // SAFETY: it owns everything that it points to.
 unsafe impl Send for OwnParams {}
 
+impl Default for OwnParams {
+    fn default() -> Self {
+        Self {
+            list: vec![END],
+            names: Vec::new(),
+            values: Vec::new(),
+        }
+    }
+}
+
 impl OwnParams {
+    /// A copy of a list of texts, bytes and numbers.
+    pub(crate) fn copy(list: Params<'_>) -> Self {
+        list.iter().fold(Self::default(), |copy, value| {
+            copy.with(value.key(), value.data_type(), value.bytes().unwrap_or_default())
+        })
+    }
+
     pub(crate) fn octets(self, key: &CStr, bytes: &[u8]) -> Self {
         self.with(key, OCTETS, bytes)
     }
@@ -281,34 +297,29 @@ impl OwnParams {
     /// The values of this list.
     #[cfg(test)]
     pub(crate) fn view(&mut self) -> Params<'_> {
-        let list = self.as_ptr();
+        let list = self.list.as_mut_ptr();
         // SAFETY: the list has its end and lives as long as `self` is borrowed.
         unsafe { Params::new(list) }
     }
 
-    /// The list with its end, until `self` is changed or dropped.
-    pub(crate) fn as_ptr(&mut self) -> *const Param {
-        if self.list.last().is_none_or(|param| !param.key.is_null()) {
-            self.list.push(END);
-        }
-        self.list.as_mut_ptr()
+    /// The list with its end, until `self` is changed or dropped. Only read.
+    pub(crate) fn as_ptr(&self) -> *const Param {
+        self.list.as_ptr()
     }
 
     fn with(mut self, key: &CStr, data_type: c_uint, bytes: &[u8]) -> Self {
-        if self.list.last().is_some_and(|param| param.key.is_null()) {
-            self.list.pop();
-        }
         let name = key.to_owned();
         // One more byte: texts end with a zero behind their size.
         let mut value = Zeroizing::new(vec![0; bytes.len() + 1].into_boxed_slice());
         value[..bytes.len()].copy_from_slice(bytes);
-        self.list.push(Param {
+        let param = Param {
             key: name.as_ptr(),
             data_type,
             data: value.as_mut_ptr().cast::<c_void>(),
             data_size: bytes.len(),
             return_size: UNMODIFIED,
-        });
+        };
+        self.list.insert(self.list.len() - 1, param);
         self.names.push(name);
         self.values.push(value);
         self
@@ -370,6 +381,23 @@ mod tests {
         assert_eq!(get(c"large").integer(), None, "it does not fit");
         assert_eq!(get(c"large").big().unwrap()[..], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert!(list.get(c"absent").is_none());
+    }
+
+    #[test]
+    fn a_copy_has_values_of_its_own() {
+        let mut list = OwnParams::default()
+            .text(c"name", "x25519")
+            .integer(c"id", 29)
+            .signed(c"max", -1);
+        let mut copy = OwnParams::copy(list.view());
+        assert!(list.view().get(c"id").unwrap().set_integer(30));
+        drop(list);
+        let copy = copy.view();
+        assert_eq!(copy.iter().count(), 3);
+        let get = |key: &CStr| copy.get(key).unwrap();
+        assert_eq!(get(c"name").text(), Some("x25519"));
+        assert_eq!(get(c"id").integer(), Some(29));
+        assert_eq!(get(c"max").integer(), Some(-1));
     }
 
     #[test]

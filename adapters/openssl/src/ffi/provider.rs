@@ -1,6 +1,5 @@
 //! The provider as OpenSSL sees it: its start, its options, and what it offers.
 
-use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Once, OnceLock};
 use std::{mem, ptr};
@@ -147,8 +146,9 @@ fn start(functions: *const Dispatch, options: Result<Options, String>) -> Result
 /// The lists of algorithms, and for which TLS groups.
 #[derive(Default)]
 struct Offer {
-    /// By operation, each with its end.
-    lists: HashMap<c_int, Vec<Algorithm>>,
+    /// By operation, each with its end. There are few, and OpenSSL looks for each algorithm that it does not have in
+    /// them, for each context of TLS.
+    lists: Vec<(c_int, Vec<Algorithm>)>,
     groups: Vec<&'static Group>,
     /// The names of the keys of curves.
     curves: Vec<&'static CStr>,
@@ -196,19 +196,23 @@ impl Offer {
                 offer.groups.push(group);
             }
         }
-        for list in offer.lists.values_mut() {
+        for (_, list) in &mut offer.lists {
             list.push(Algorithm::END);
         }
         offer
     }
 
     fn add(&mut self, operation: c_int, names: *const c_char, properties: &'static CStr, table: &'static [Dispatch]) {
-        self.lists.entry(operation).or_default().push(Algorithm {
+        let algorithm = Algorithm {
             names,
             properties: properties.as_ptr(),
             implementation: table.as_ptr(),
             description: c"Widelane: many connections in one pass".as_ptr(),
-        });
+        };
+        match self.lists.iter_mut().find(|(of, _)| *of == operation) {
+            Some((_, list)) => list.push(algorithm),
+            None => self.lists.push((operation, vec![algorithm])),
+        }
     }
 }
 
@@ -244,16 +248,23 @@ const _: () = assert!(GROUPS.len() <= MOST, "no tables for so many groups");
 
 /// The numbers of the groups that the default provider announces.
 fn default_groups() -> Vec<i64> {
-    unsafe extern "C" fn collect(list: *const Param, numbers: *mut c_void) -> c_int {
-        // SAFETY: `default_groups` passes its own list; the values are OpenSSL's.
-        let (numbers, group) = unsafe { (&mut *numbers.cast::<Vec<i64>>(), Params::new(list)) };
-        numbers.extend(group.get(c"tls-group-id").and_then(|value| value.integer()));
-        1
+    let mut numbers = Vec::new();
+    each_default_group(|group| numbers.extend(group.get(c"tls-group-id").and_then(|value| value.integer())));
+    numbers
+}
+
+/// Calls `look` with each TLS group of the default provider, until it has no more.
+fn each_default_group<F: FnMut(Params<'_>)>(mut look: F) {
+    unsafe extern "C" fn one<F: FnMut(Params<'_>)>(list: *const Param, look: *mut c_void) -> c_int {
+        // SAFETY: `each_default_group` passes its own closure; the list is OpenSSL's.
+        let (look, group) = unsafe { (&mut *look.cast::<F>(), Params::new(list)) };
+        guarded(0, || {
+            look(group);
+            1
+        })
     }
 
-    let mut numbers = Vec::new();
-    Defaults::get().tls_groups(collect, (&raw mut numbers).cast());
-    numbers
+    Defaults::get().tls_groups(one::<F>, (&raw mut look).cast());
 }
 
 /// Properties that a query `?widelane.batch=yes` finds.
@@ -273,33 +284,19 @@ fn tables(family: Family) -> [&'static [Dispatch]; 3] {
 unsafe extern "C" fn query_operation(_: Object, operation: c_int, no_store: *mut c_int) -> *const Algorithm {
     // SAFETY: OpenSSL gives a place for one number.
     unsafe { *no_store = 0 };
-    let list = OFFER.get().and_then(|offer| offer.lists.get(&operation));
-    list.map_or(ptr::null(), |list| list.as_ptr())
+    let mut lists = OFFER.get().map_or(&[][..], |offer| &offer.lists).iter();
+    let list = lists.find(|(of, _)| *of == operation);
+    list.map_or(ptr::null(), |(_, list)| list.as_ptr())
 }
 
 /// Announces the groups whose keys are ours, as the default provider does: OpenSSL takes a group
-/// only from the provider that makes its keys.
+/// only from the provider that makes its keys. It asks for each context of TLS; clients make one for each connection.
 unsafe extern "C" fn get_capabilities(
     _: Object,
     capability: *const c_char,
     callback: Option<Callback>,
     argument: *mut c_void,
 ) -> c_int {
-    struct Wanted(Callback, *mut c_void);
-
-    unsafe extern "C" fn filter(list: *const Param, wanted: *mut c_void) -> c_int {
-        // SAFETY: `get_capabilities` passes its own structure; the list is OpenSSL's.
-        let (Wanted(callback, argument), group) = unsafe { (&*wanted.cast::<Wanted>(), Params::new(list)) };
-        let algorithm = group.get(c"tls-group-alg").and_then(|value| value.text());
-        let is = |name: &&CStr| algorithm.is_some_and(|text| text.as_bytes() == name.to_bytes());
-        let ours = OFFER.get().is_some_and(|offer| offer.curves.iter().any(is));
-        match ours {
-            // SAFETY: the caller's callback with its own argument.
-            true => unsafe { callback(list, *argument) },
-            false => 1,
-        }
-    }
-
     let Some(callback) = callback else { return 0 };
     // SAFETY: OpenSSL passes the name of a capability, a string of C.
     if unsafe { CStr::from_ptr(capability) } != c"TLS-GROUP" {
@@ -307,16 +304,32 @@ unsafe extern "C" fn get_capabilities(
         return 1;
     }
     guarded(0, || {
-        for group in OFFER.get().map_or(&[][..], |offer| &offer.groups) {
-            let mut list = announcement(group);
-            // SAFETY: the caller's callback with its own argument and a whole list.
-            if unsafe { callback(list.as_ptr(), argument) } != 1 {
-                return 0;
-            }
-        }
-        let mut wanted = Wanted(callback, argument);
-        Defaults::get().tls_groups(filter, (&raw mut wanted).cast())
+        let mut groups = announced().iter();
+        // SAFETY: the caller's callback with its own argument and a whole list.
+        groups
+            .all(|group| unsafe { callback(group.as_ptr(), argument) } == 1)
+            .into()
     })
+}
+
+/// Parameters of our groups, and the default provider's of those whose keys are ours: made when they are first asked
+/// for. No thread waits for another one, which a fork may have left behind.
+fn announced() -> &'static [OwnParams] {
+    static ANNOUNCED: OnceLock<Vec<OwnParams>> = OnceLock::new();
+    if ANNOUNCED.get().is_none()
+        && let Some(offer) = OFFER.get()
+    {
+        let mut groups: Vec<_> = offer.groups.iter().map(|group| announcement(group)).collect();
+        each_default_group(|group| {
+            let algorithm = group.get(c"tls-group-alg").and_then(|value| value.text());
+            let is = |name: &&CStr| algorithm.is_some_and(|text| text.as_bytes() == name.to_bytes());
+            if offer.curves.iter().any(is) {
+                groups.push(OwnParams::copy(group));
+            }
+        });
+        let _ = ANNOUNCED.set(groups);
+    }
+    ANNOUNCED.get().map_or(&[], |groups| groups)
 }
 
 /// Parameters of a TLS group for OpenSSL (`provider-base(7)`, "CAPABILITIES").

@@ -243,7 +243,7 @@ impl Context {
                 streamed,
                 ..
             } = signer.clone();
-            let mut params = settings.as_params();
+            let params = settings.as_params();
             let begun = self.begin(Some(key), |functions, object, key| {
                 let digest = digest.as_ref().map_or(ptr::null(), |text| text.as_ptr());
                 // SAFETY: the default provider's function with a context and a key of its own, a
@@ -262,7 +262,7 @@ impl Context {
         if let State::Digest(signer, beside @ None) = &mut self.state {
             let inner = new_inner(self.family, self.properties.as_deref())?;
             let functions = Defaults::get().signature(self.family)?;
-            let mut params = signer.settings.as_params();
+            let params = signer.settings.as_params();
             let begun = signer.key.with_inner(|_, key| {
                 // SAFETY: the default provider's function with a context and a key of its own, and a
                 // whole list.

@@ -1,7 +1,7 @@
 //! Servers other than web servers, each with one host and an RSA key.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -229,28 +229,55 @@ pub fn postfix() -> Program {
     Program {
         subject: Subject {
             name: "postfix",
-            start: start_postfix,
-            protocol: Protocol::Steps {
-                before: &[
-                    (b"", Line(b"220")),
-                    (b"EHLO client\r\n", Line(b"250 ")),
-                    (b"STARTTLS\r\n", Line(b"220")),
-                ],
-                after: &[
-                    (b"EHLO client\r\n", Line(b"250 ")),
-                    (b"MAIL FROM:<a@b.test>\r\n", Line(b"250")),
-                    (b"RCPT TO:<c@d.test>\r\n", Line(b"554")),
-                    (b"QUIT\r\n", Line(b"221")),
-                ],
-            },
+            start: |with| start_postfix(with, "", "IP:PORT inet n - n - 1 smtpd\n"),
             worker: Some("smtpd"),
-            ..SUBJECT
+            ..POSTFIX
         },
         jobs_a_pass: 0.0,
     }
 }
 
-fn start_postfix(with: With) -> Option<Server> {
+/// Postfix with postscreen, which tests each client by itself: its TLS is that of one process with an event loop.
+pub fn postfix_tlsproxy() -> Program {
+    Program {
+        subject: Subject {
+            name: "postfix, tlsproxy",
+            start: |with| {
+                // It trusts no client, does not wait for those that speak too early, and keeps no results.
+                let lines = "postscreen_access_list =\npostscreen_greet_banner =\npostscreen_cache_map =\n\
+                             postscreen_pipelining_enable = yes\npostscreen_pre_queue_limit = 1000\n\
+                             postscreen_post_queue_limit = 1000\n";
+                let services = "IP:PORT inet n - n - 1 postscreen\nsmtpd pass - - n - - smtpd\n\
+                                tlsproxy unix - - n - 1 tlsproxy\ndnsblog unix - - n - 0 dnsblog\n";
+                start_postfix(with, lines, services)
+            },
+            worker: Some("tlsproxy"),
+            ..POSTFIX
+        },
+        jobs_a_pass: 1.5,
+    }
+}
+
+/// A client asks for TLS and names a recipient, which is refused for now.
+const POSTFIX: Subject = Subject {
+    protocol: Protocol::Steps {
+        before: &[
+            (b"", Line(b"220")),
+            (b"EHLO client\r\n", Line(b"250 ")),
+            (b"STARTTLS\r\n", Line(b"220")),
+        ],
+        after: &[
+            (b"EHLO client\r\n", Line(b"250 ")),
+            (b"MAIL FROM:<a@b.test>\r\n", Line(b"250")),
+            (b"RCPT TO:<c@d.test>\r\n", Line(b"450")),
+            (b"QUIT\r\n", Line(b"221")),
+        ],
+    },
+    ..SUBJECT
+};
+
+/// Starts it with these lines of `main.cf`, and these services, of which one listens at the address.
+fn start_postfix(with: With, lines: &str, services: &str) -> Option<Server> {
     if !super::is_root() {
         println!("SKIP: Postfix takes root");
         return None;
@@ -270,18 +297,26 @@ fn start_postfix(with: With) -> Option<Server> {
          inet_protocols = ipv4\nmyhostname = rsa.test\nmydestination =\nalias_maps =\nlocal_recipient_maps =\n\
          smtpd_peername_lookup = no\nsmtpd_tls_security_level = may\nsmtpd_tls_cert_file = DIR/rsa.test.pem\n\
          smtpd_tls_key_file = DIR/rsa.test.key\nsmtpd_client_connection_count_limit = 0\n\
-         smtpd_recipient_restrictions = reject\nsmtpd_error_sleep_time = 0\nmax_use = 1000000\n\
+         smtpd_recipient_restrictions = defer\nsmtpd_error_sleep_time = 0\nmax_use = 1000000\n\
          import_environment = MAIL_CONFIG POSTLOG_SERVICE POSTLOG_HOSTNAME OPENSSL_CONF LD_PRELOAD WIDELANE_CPU_DISABLE\n\
-         maillog_file = DIR/error.log\nmaillog_file_prefixes = DIR\n",
+         maillog_file = DIR/error.log\nmaillog_file_prefixes = DIR\n{lines}",
         programs.display()
     );
-    let master = "IP:PORT inet n - n - 1 smtpd\nrewrite unix - - n - - trivial-rewrite\nanvil unix - - n - 1 anvil\n\
+    let master = "rewrite unix - - n - - trivial-rewrite\nanvil unix - - n - 1 anvil\n\
                   proxymap unix - - n - - proxymap\ntlsmgr unix - - n 1000? 1 tlsmgr\ncleanup unix n - n - 0 cleanup\n\
                   postlog unix-dgram n - n - 1 postlogd\n";
+    let master = format!("{services}{master}");
     let address = super::free_address();
-    for (name, text) in [("main.cf", &main[..]), ("master.cf", master)] {
+    for (name, text) in [("main.cf", &main), ("master.cf", &master)] {
         files.write(name, with_places(&files, address, text));
     }
+    // The process that does TLS starts when a client wants it, and only then says what it does.
+    std::thread::spawn(move || {
+        super::eventually("a client may begin with TLS", || {
+            let client = TcpStream::connect(address);
+            client.is_ok_and(|mut client| POSTFIX.protocol.before(&mut client).is_ok())
+        });
+    });
     let arguments = ["-d".into(), "-c".into(), files.path("").display().to_string()];
     let program = programs.join("master");
     Some(Server::start(files, address, &program, &arguments, with))
