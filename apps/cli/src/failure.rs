@@ -8,20 +8,20 @@ use std::fmt::Write as _;
 use std::io;
 use std::process::ExitCode;
 
-/// The arguments of this process. A command that clap does not find may be in another build or program: `elsewhere`
-/// says so.
-///
-/// # Errors
-///
-/// The exit status, after saying what is wrong.
-pub fn arguments<A: Parser>(
+/// Does what the arguments of this process ask for, and gives its exit status. A command that clap does not find may be
+/// in another build or program: `elsewhere` says so.
+pub fn main<A: Parser>(
     program: &str,
     elsewhere: impl FnOnce(&clap::Error) -> Option<Failure>,
-) -> Result<A, ExitCode> {
-    A::try_parse().map_err(|error| match elsewhere(&error) {
-        Some(failure) => failure.report(program),
-        None => error.exit(),
-    })
+    run: impl FnOnce(A) -> ExitCode,
+) -> ExitCode {
+    match A::try_parse() {
+        Ok(arguments) => run(arguments),
+        Err(error) => match elsewhere(&error) {
+            Some(failure) => failure.report(program),
+            None => error.exit(),
+        },
+    }
 }
 
 /// The exit status of a sub-command of `program`; says what went wrong.

@@ -91,17 +91,13 @@ pub fn command() -> clap::Command {
 
 /// Does what the arguments of this process ask for, and gives its exit status.
 pub fn main() -> ExitCode {
-    let cli: Cli = match failure::arguments(PROGRAM, features::elsewhere) {
-        Ok(cli) => cli,
-        Err(status) => return status,
-    };
-    match cli.command {
+    failure::main(PROGRAM, features::elsewhere, |cli: Cli| match cli.command {
         Command::Serve(args) => failure::status(PROGRAM, serve::run(args)),
         Command::Tickets(args) => failure::status(PROGRAM, tickets::run(&args)),
         Command::Load(args) => failure::status(PROGRAM, load::run(args)),
         #[cfg(feature = "instruments")]
         Command::Instrument(command) => command.run(),
-    }
+    })
 }
 
 fn examples() -> String {

@@ -61,16 +61,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli: Cli = match failure::arguments(PROGRAM, features::elsewhere) {
-        Ok(cli) => cli,
-        Err(status) => return status,
-    };
-    match cli.command {
+    failure::main(PROGRAM, features::elsewhere, |cli: Cli| match cli.command {
         #[cfg(feature = "handshakes")]
         Command::Handshakes(args) => handshakes::run(args),
         #[cfg(feature = "workshop")]
         Command::Workshop(command) => command.run(),
-    }
+    })
 }
 
 /// The name of this program, before what it says.
