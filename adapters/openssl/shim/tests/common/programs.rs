@@ -243,12 +243,12 @@ pub fn postfix_tlsproxy() -> Program {
         subject: Subject {
             name: "postfix, tlsproxy",
             start: |with| {
-                // It trusts no client, does not wait for those that speak too early, and keeps no results.
-                let lines = "postscreen_access_list =\npostscreen_greet_banner =\npostscreen_cache_map =\n\
-                             postscreen_pipelining_enable = yes\npostscreen_pre_queue_limit = 1000\n\
+                // It hands no client on to smtpd, and does not wait for those that speak too early.
+                let lines = "postscreen_access_list = static:reject\npostscreen_denylist_action = enforce\n\
+                             postscreen_greet_banner =\npostscreen_cache_map =\npostscreen_pre_queue_limit = 1000\n\
                              postscreen_post_queue_limit = 1000\n";
                 let services = "IP:PORT inet n - n - 1 postscreen\nsmtpd pass - - n - - smtpd\n\
-                                tlsproxy unix - - n - 1 tlsproxy\ndnsblog unix - - n - 0 dnsblog\n";
+                                tlsproxy unix - - n - 0 tlsproxy\ndnsblog unix - - n - 0 dnsblog\n";
                 start_postfix(with, lines, services)
             },
             worker: Some("tlsproxy"),
@@ -258,7 +258,7 @@ pub fn postfix_tlsproxy() -> Program {
     }
 }
 
-/// A client asks for TLS and names a recipient, which is refused for now.
+/// A client asks for TLS and names a recipient, which is refused.
 const POSTFIX: Subject = Subject {
     protocol: Protocol::Steps {
         before: &[
@@ -269,7 +269,7 @@ const POSTFIX: Subject = Subject {
         after: &[
             (b"EHLO client\r\n", Line(b"250 ")),
             (b"MAIL FROM:<a@b.test>\r\n", Line(b"250")),
-            (b"RCPT TO:<c@d.test>\r\n", Line(b"450")),
+            (b"RCPT TO:<c@d.test>\r\n", Line(b"55")),
             (b"QUIT\r\n", Line(b"221")),
         ],
     },
@@ -297,7 +297,7 @@ fn start_postfix(with: With, lines: &str, services: &str) -> Option<Server> {
          inet_protocols = ipv4\nmyhostname = rsa.test\nmydestination =\nalias_maps =\nlocal_recipient_maps =\n\
          smtpd_peername_lookup = no\nsmtpd_tls_security_level = may\nsmtpd_tls_cert_file = DIR/rsa.test.pem\n\
          smtpd_tls_key_file = DIR/rsa.test.key\nsmtpd_client_connection_count_limit = 0\n\
-         smtpd_recipient_restrictions = defer\nsmtpd_error_sleep_time = 0\nmax_use = 1000000\n\
+         smtpd_recipient_restrictions = reject\nsmtpd_error_sleep_time = 0\nmax_use = 1000000\n\
          import_environment = MAIL_CONFIG POSTLOG_SERVICE POSTLOG_HOSTNAME OPENSSL_CONF LD_PRELOAD WIDELANE_CPU_DISABLE\n\
          maillog_file = DIR/error.log\nmaillog_file_prefixes = DIR\n{lines}",
         programs.display()
