@@ -86,7 +86,9 @@ fn handshakes_share_passes(Program { subject, jobs_a_pass }: &Program) {
     let signatures = signatures.expect("an operation of ours").totals.jobs;
     let had = worker.jobs_a_pass("rsa2048-sign");
     println!("{}: {signatures} signatures, {had:.2} jobs a pass", subject.name);
-    assert!(signatures > 200 && had >= *jobs_a_pass, "{}", subject.name);
+    // Where there are several processes, others have a part.
+    let least = if subject.worker.is_some() { 50 } else { 200 };
+    assert!(signatures > least && had >= *jobs_a_pass, "{}", subject.name);
 }
 
 /// Memory and descriptors are bounded, honest clients are answered during reloads and after them, at the first
