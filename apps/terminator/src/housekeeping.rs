@@ -27,7 +27,7 @@ use std::future::{pending, poll_fn};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc;
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -40,19 +40,15 @@ use tokio::time::{Instant, sleep};
 
 /// The thread. Dropping this ends all tasks where they wait, and then the thread.
 #[derive(Debug)]
-pub(crate) struct Housekeeping(Option<Thread>);
-
-#[derive(Debug)]
-struct Thread {
-    begin: UnboundedSender<Begin>,
-    /// Disconnected when all tasks have ended, and all that they held is dropped.
-    ended: mpsc::Receiver<io::Result<()>>,
-    handle: JoinHandle<()>,
-}
+pub(crate) struct Housekeeping(Option<(UnboundedSender<Begin>, JoinHandle<()>)>);
 
 /// A task. It goes on when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Task(oneshot::Sender<()>);
+pub(crate) struct Task {
+    stop: oneshot::Sender<()>,
+    /// Disconnected when the task has ended, and all that it held is dropped.
+    ended: mpsc::Receiver<()>,
+}
 
 /// Starts a task, on the thread.
 struct Begin(Box<dyn FnOnce() + Send>);
@@ -70,9 +66,9 @@ impl Housekeeping {
     /// Starts the thread with a runtime of this kind.
     fn start_on(mut runtime: Builder) -> io::Result<Self> {
         let (begin, mut coming) = unbounded_channel::<Begin>();
-        let (report, ended) = mpsc::channel();
+        let (report, ready) = mpsc::channel();
         let thread = thread::Builder::new().name("widelane-housekeeping".into());
-        let handle = thread.spawn(move || {
+        let thread = thread.spawn(move || {
             let runtime = runtime.enable_all().build_local(LocalOptions::default());
             match runtime {
                 Ok(runtime) => {
@@ -82,25 +78,26 @@ impl Housekeeping {
                             begin();
                         }
                     });
-                    // Drops all tasks.
-                    drop(runtime);
+                    // Dropping the runtime drops all tasks.
                 }
                 Err(error) => drop(report.send(Err(error))),
             }
-            drop(report);
         })?;
-        ended
+        ready
             .recv()
             .unwrap_or_else(|_| Err(io::Error::other("the thread ended at once")))?;
-        Ok(Self(Some(Thread { begin, ended, handle })))
+        Ok(Self(Some((begin, thread))))
     }
 
     /// Runs a task, which `work` does on the thread. After a panic, `work` is called again, with what it owns, after a
     /// pause: it doubles from 1 s to 60 s, and is 1 s again if the task has run for long before.
     pub(crate) fn run(&self, name: &'static str, work: impl AsyncFnMut() + Send + 'static) -> Task {
         let (stop, stopped) = oneshot::channel();
+        let (alive, ended) = mpsc::channel::<()>();
         let begin = move || {
             spawn_local(async move {
+                // Dropped last.
+                let _alive = alive;
                 tokio::select! {
                     biased;
                     () = order(stopped) => {}
@@ -108,40 +105,32 @@ impl Housekeeping {
                 }
             });
         };
-        if let Some(thread) = &self.0 {
-            let _ = thread.begin.send(Begin(Box::new(begin)));
+        if let Some((running, _)) = &self.0 {
+            let _ = running.send(Begin(Box::new(begin)));
         }
-        Task(stop)
-    }
-
-    /// Ends all tasks where they wait, and then the thread. Where a task holds the thread up, which is a fault of the
-    /// program, it is left behind after a time.
-    fn end(&mut self, patience: Duration) {
-        let Some(Thread { begin, ended, handle }) = self.0.take() else {
-            return;
-        };
-        drop(begin);
-        match ended.recv_timeout(patience) {
-            Err(RecvTimeoutError::Timeout) => {
-                tracing::error!(
-                    "a task of the server does not end, which is a fault of the program; it is left behind"
-                );
-            }
-            _ => drop(handle.join()),
-        }
+        Task { stop, ended }
     }
 }
 
 impl Drop for Housekeeping {
     fn drop(&mut self) {
-        self.end(PATIENCE);
+        if let Some((begin, thread)) = self.0.take() {
+            drop(begin);
+            let _ = thread.join();
+        }
     }
 }
 
 impl Task {
     /// Has the task end where it waits, and does not wait for that: the thread may be held up.
+    pub(crate) fn end_later(self) {
+        let _ = self.stop.send(());
+    }
+
+    /// Ends the task where it waits, and returns when all that it held is dropped.
     pub(crate) fn end(self) {
-        let _ = self.0.send(());
+        let _ = self.stop.send(());
+        let _ = self.ended.recv();
     }
 }
 
@@ -216,19 +205,10 @@ async fn order(stopped: oneshot::Receiver<()>) {
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 /// The same after many. A task that has run for longer than this has not failed at its begin.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Time for which the end of a server waits for the thread.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
-    use std::fmt;
-    use std::sync::{Arc, Mutex};
-
-    use tracing::field::Field;
-    use tracing::span::{Attributes, Id, Record};
-    use tracing::subscriber::set_default;
-    use tracing::{Event, Metadata, Subscriber};
 
     use super::*;
 
@@ -344,7 +324,7 @@ mod tests {
         };
         let [one, other] = [waits(), waits()];
         one.end();
-        assert_eq!(said.recv(), Ok("dropped"));
+        assert_eq!(said.try_recv(), Ok("dropped"));
         assert_eq!(said.try_recv(), Err(mpsc::TryRecvError::Empty), "the other one goes on");
         drop(other);
         assert_eq!(
@@ -370,85 +350,15 @@ mod tests {
         assert!(said.recv().is_err(), "what it held is dropped");
     }
 
-    /// Nothing waits for ever for a task that holds the thread up, also not the end of the server.
+    /// A task that has ended by itself, and one that was never begun because the thread has gone.
     #[test]
-    fn the_end_of_a_task_is_not_waited_for() {
+    fn the_end_of_a_task_that_does_not_run_is_not_waited_for() {
         let mut housekeeping = Housekeeping::start().unwrap();
-        let task = housekeeping.run("waits", async || pending().await);
-        let (release, held) = mpsc::channel::<()>();
-        let _holds = housekeeping.run("holds the thread up", async move || {
-            let _ = held.recv();
-        });
+        let task = housekeeping.run("ends", async || {});
+        let (begin, thread) = housekeeping.0.take().unwrap();
+        drop(begin);
+        thread.join().unwrap();
         task.end();
-        housekeeping.end(Duration::ZERO);
-        // The thread has gone.
         housekeeping.run("never begins", async || pending().await).end();
-        drop(release);
-    }
-
-    /// Lines of the log of this thread.
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<String>>>);
-
-    impl Subscriber for Lines {
-        fn enabled(&self, _: &Metadata<'_>) -> bool {
-            true
-        }
-
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-        fn event(&self, event: &Event<'_>) {
-            let mut line = event.metadata().level().to_string();
-            event.record(&mut |field: &Field, value: &dyn fmt::Debug| {
-                line += &format!(" {field}={value:?}");
-            });
-            self.0.lock().unwrap().push(line);
-        }
-
-        fn enter(&self, _: &Id) {}
-
-        fn exit(&self, _: &Id) {}
-    }
-
-    #[test]
-    fn a_panic_is_logged_with_the_name_of_what_has_failed() {
-        let lines = Lines::default();
-        let housekeeping = Housekeeping::start_on(paused()).unwrap();
-        let own = lines.clone();
-        let _logs = housekeeping.run("logs", async move || {
-            let _guard = set_default(own.clone());
-            pending::<()>().await;
-        });
-        let (say, said) = mpsc::channel();
-        let mut is_again = false;
-        let _fails = housekeeping.run("a task", async move || {
-            if std::mem::replace(&mut is_again, true) {
-                say.send(()).unwrap();
-                return;
-            }
-            spawn("a part", async { panic!("a part") });
-            let mut is_again = false;
-            spawn_persistent("a part that stays", async move || {
-                assert!(std::mem::replace(&mut is_again, true), "a part that stays");
-            });
-            sleep(SHORTEST_PAUSE).await;
-            panic!("a task");
-        });
-        said.recv().unwrap();
-        drop(housekeeping);
-        let lines = lines.0.lock().unwrap();
-        assert_eq!(lines.len(), 3, "{lines:?}");
-        for (line, task) in lines.iter().zip(["a part", "a part that stays", "a task"]) {
-            assert!(
-                line.starts_with("ERROR ") && line.contains(&format!(" task={task:?}")),
-                "{line}"
-            );
-        }
     }
 }

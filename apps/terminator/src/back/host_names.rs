@@ -117,7 +117,7 @@ fn wait_until(
             break Ok(());
         }
     };
-    task.end();
+    task.end_later();
     waited
 }
 
