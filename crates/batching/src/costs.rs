@@ -87,11 +87,7 @@ impl Costs {
 /// A single job has to save more than one part in `clear`.
 pub fn worth_in_either(wide: &Costs, narrow: &Costs, clear: u64) -> usize {
     let cheaper = |&jobs: &usize| {
-        let split = Split {
-            in_lanes: jobs,
-            alone: 0,
-        };
-        let passes = wide.total(split).min(narrow.total(split));
+        let passes = in_lanes_of_either(wide, narrow, jobs);
         let alone = (jobs as u64).saturating_mul(wide.alone);
         match jobs {
             1 => passes < alone - alone / clear.max(1),
@@ -108,15 +104,20 @@ pub fn worth_in_either(wide: &Costs, narrow: &Costs, clear: u64) -> usize {
 /// What one pass of `jobs` jobs costs less than the same jobs each run at once, in a pass of its own if `worth`, the
 /// fewest jobs that are worth a pass, is one. The pass and single jobs run in the cheaper of two widths.
 pub fn saving(wide: &Costs, narrow: &Costs, worth: usize, jobs: usize) -> u64 {
-    let run = |jobs: usize| {
-        let in_lanes = if jobs >= worth { jobs } else { 0 };
-        let split = Split {
-            in_lanes,
-            alone: jobs - in_lanes,
-        };
-        wide.total(split).min(narrow.total(split))
+    let run = |jobs: usize| match jobs >= worth {
+        true => in_lanes_of_either(wide, narrow, jobs),
+        false => (jobs as u64).saturating_mul(wide.alone),
     };
     (jobs as u64).saturating_mul(run(1)).saturating_sub(run(jobs))
+}
+
+/// Cost of passes of `jobs` in the cheaper of two widths.
+fn in_lanes_of_either(wide: &Costs, narrow: &Costs, jobs: usize) -> u64 {
+    let split = Split {
+        in_lanes: jobs,
+        alone: 0,
+    };
+    wide.total(split).min(narrow.total(split))
 }
 
 /// More lanes than any pass has.

@@ -20,7 +20,8 @@ pub struct Worker {
     engine: Engine,
     local: RefCell<Local>,
     submitted: Cell<u64>,
-    saved: Cell<Option<u64>>,
+    /// Index of the line of the last pass, and its jobs.
+    last_pass: Cell<Option<(usize, usize)>>,
 }
 
 /// The gathered jobs. Both lists have the indices of the engine's lines.
@@ -60,7 +61,7 @@ impl Worker {
             engine,
             local,
             submitted: Cell::new(0),
-            saved: Cell::new(Some(0)),
+            last_pass: Cell::new(None),
         }
     }
 
@@ -135,7 +136,10 @@ impl Worker {
     /// Nanoseconds that the last pass saved beside the same jobs each run at once, by the measured costs. `None` if
     /// these are not known.
     pub fn saved(&self) -> Option<u64> {
-        self.saved.get()
+        match self.last_pass.get() {
+            Some((index, jobs)) => self.local.borrow().gatherers[index].saving(jobs),
+            None => Some(0),
+        }
     }
 
     fn gather<R: Request>(&self, request: R) -> Result<Ticket<R::Output>, SubmitError> {
@@ -165,7 +169,7 @@ impl Worker {
             let pruned = gatherer.prune(pass.jobs);
             let ready = match pruned {
                 None => {
-                    self.saved.set(gatherer.saving(pass.jobs));
+                    self.last_pass.set(Some((pass.operation, pass.jobs)));
                     Some(gatherer.take(0, pass.jobs))
                 }
                 Some(_) => None,

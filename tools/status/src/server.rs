@@ -205,7 +205,7 @@ impl Switched {
     /// Asks on behalf of an operator, and takes the word of a proof away, which sees that and ends.
     fn ask(&self, asked: Asked) -> Result<(), StatusError> {
         self.write(SWITCH, asked.to_word())?;
-        self.write(SWITCH_IN_PROOF, NO_PROOF.to_word())
+        self.write(SWITCH_IN_PROOF, InProof::default().to_word())
     }
 
     /// Asks on behalf of a proof.
@@ -232,7 +232,7 @@ impl Switched {
         };
         match self.report() {
             Ok(report) if report.in_proof != wrote => Ok(()),
-            _ => self.write(SWITCH_IN_PROOF, NO_PROOF.to_word()),
+            _ => self.write(SWITCH_IN_PROOF, InProof::default().to_word()),
         }
     }
 
@@ -382,11 +382,6 @@ fn descendants(pid: u32) -> Vec<u32> {
     family
 }
 
-/// Word of a switch where no proof is at work.
-const NO_PROOF: InProof = InProof {
-    asked: Asked::On,
-    until: Duration::ZERO,
-};
 /// The backend of a CPU without lanes.
 const NO_LANES: &str = "aws-lc";
 
