@@ -669,7 +669,9 @@ fn too_few_for_a_pass_run_one_at_a_time() {
     assert!(tickets[0].is_done() && !tickets[1].is_done());
     tickets.extend((2..4).map(submit));
     assert_eq!(worker.turn(Idle::No), 0);
+    assert_eq!(worker.saved(), Some(0), "the first job ran alone");
     assert_eq!(worker.turn(Idle::Yes), 3);
+    assert_eq!(worker.saved(), Some(3 * 10 - costs_with(3).pass(3)));
     // Passes cost more now: none is worth it, and no job waits for one.
     costs.learn(costs_with(5));
     tickets.extend((4..6).map(submit));
@@ -680,6 +682,15 @@ fn too_few_for_a_pass_run_one_at_a_time() {
     let counters = of(&engine, "word");
     assert_eq!((counters.jobs, counters.alone, counters.passes), (6, 3, 1));
     assert_eq!(counters.fills, [0, 0, 0, 1, 0]);
+}
+
+#[test]
+fn what_a_pass_has_saved_is_not_known_without_costs() {
+    let worker = inline(toys()).worker();
+    let tickets = [1, 2].map(|x| worker.submit(Square(x)).unwrap());
+    assert_eq!(worker.turn(Idle::Yes), 2);
+    assert_eq!(worker.saved(), None);
+    assert!(tickets.iter().all(widelane_engine::Ticket::is_done));
 }
 
 #[test]
