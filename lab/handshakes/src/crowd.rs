@@ -53,9 +53,9 @@ impl Crowd {
         })
     }
 
-    /// Sends the requests in turn for so long, waits until all are answered, and gives the latencies of the first one in
-    /// nanoseconds. With a `rate`, so many are due a second, and wait for a client that has none under way; without, one
-    /// is due whenever a client has none.
+    /// Sends the requests in turn for a `duration`, waits until all are answered, and gives the latencies of the first
+    /// one in nanoseconds. `rate` requests are due a second, and wait for a client that has none under way; without a
+    /// rate, one is due whenever a client has none.
     pub(crate) fn run(&mut self, client: &Client<'_>, rate: Option<f64>, duration: Duration) -> io::Result<Vec<u32>> {
         let start = Instant::now();
         let end = start + duration;

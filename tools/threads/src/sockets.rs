@@ -103,10 +103,10 @@ mod tests {
             return println!("SKIP: only root may make a network namespace");
         }
         let _listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let told = proc.sockets(pid);
+        let sockets = proc.sockets(pid);
         other.kill().unwrap();
         other.wait().unwrap();
-        assert_eq!(told, Some(vec![]));
+        assert_eq!(sockets, Some(vec![]));
     }
 
     #[test]

@@ -25,8 +25,8 @@
 //!   (`registrations`, `forks`); calls of signal handlers are the originals' (`signals`).
 //! - A mistake of ours ends at one boundary, and the original does the call (`boundary`).
 //!
-//! Where to start: `stand_ins` has the functions that stand in for the originals, `handshakes` what is suspended, `waits`
-//! what its server waits for, `event_loop` when passes run, `overload` what becomes of connections that wait too long,
+//! Where to start: `stand_ins` has the functions that stand in for the originals, `handshakes` what is suspended,
+//! `waits` what its server waits for, `event_loop` when passes run, `overload` when the kernel's queue is kept short,
 //! `tests/uses` what programs do.
 
 #![deny(unsafe_code)]

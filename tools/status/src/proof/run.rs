@@ -355,7 +355,7 @@ mod tests {
         }
     }
 
-    /// Somebody presses ^Z in a block, and has the proof go on later.
+    /// The user stops this program by ^Z in a block, and continues it later.
     #[test]
     fn a_block_in_which_the_proof_was_stopped_is_done_again() {
         for block in 0..4 {

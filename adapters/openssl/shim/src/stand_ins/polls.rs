@@ -147,7 +147,7 @@ unsafe fn epoll_call<'a>(epoll: c_int, events: *mut epoll_event, max: c_int) -> 
     };
     let events = match room {
         0 => &mut [],
-        // SAFETY: the server gives room for so many.
+        // SAFETY: the server gives room for this number of events.
         _ => unsafe { slice::from_raw_parts_mut(events, room) },
     };
     Some(EpollWait {
@@ -157,7 +157,7 @@ unsafe fn epoll_call<'a>(epoll: c_int, events: *mut epoll_event, max: c_int) -> 
     })
 }
 
-/// A wait for descriptors, whose array has at least so many bytes.
+/// A wait for descriptors, whose array has at least this number of bytes.
 ///
 /// # Safety
 ///
@@ -167,7 +167,7 @@ unsafe fn poll_call<'a>(fds: *mut pollfd, count: nfds_t, bytes: usize) -> Option
     let fits = count <= bytes / size_of::<pollfd>() && count <= MOST_POLLED;
     let fits = fits && !fds.is_null() && fds.is_aligned();
     fits.then(|| Poll {
-        // SAFETY: the server passes so many.
+        // SAFETY: the server passes this number of entries, and the array is aligned and not null.
         fds: unsafe { slice::from_raw_parts_mut(fds, count) },
         has_reports: false,
     })
@@ -199,8 +199,8 @@ unsafe fn select_call<'a>(count: c_int, sets: [*mut fd_set; 3]) -> Option<Select
     })
 }
 
-/// `pselect` without waiting, which leaves the sets as they are if there is nothing. Nothing here is dropped: a thread may
-/// be cancelled in the original.
+/// `pselect` without waiting, which leaves the sets as they are if there is nothing. Nothing here is dropped: a thread
+/// may be cancelled in the original.
 ///
 /// # Safety
 ///
