@@ -1,7 +1,7 @@
 //! Rules about the whole tree that no compiler checks, as tests.
 //!
-//! - [`stray_unsafe`], [`safe_rooms`]: `unsafe` and assembly are in the files named in [`UNSAFE_ROOMS`] and in no other,
-//!   and every other crate forbids them.
+//! - [`stray_unsafe`], [`safe_rooms`]: `unsafe` and assembly are in the files named in [`UNSAFE_ROOMS`] and in no
+//!   other, and every other crate forbids them.
 //! - [`upward_edges`], [`unused_edges`]: [`EDGES`] lists exactly the dependencies between our crates.
 //! - [`shipped_test_features`]: nothing that ships turns on what is for tests, [`TEST_FEATURES`].
 //! - [`laboratory_in_product`]: what ships links nothing of the laboratory, nor libraries that only it needs.

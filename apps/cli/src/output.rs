@@ -38,7 +38,8 @@ pub fn command_line(program: &str) -> String {
     all.join(" ")
 }
 
-/// The variables that are set here and hide instructions from us or from OpenSSL and AWS-LC, as in a command for a shell.
+/// The variables that are set here and hide instructions from us or from OpenSSL and AWS-LC, as in a command for a
+/// shell.
 pub fn hiding() -> impl Iterator<Item = String> {
     let names = [widelane_cpu::DISABLE_VARIABLE, "OPENSSL_ia32cap"];
     names.into_iter().filter_map(|name| {

@@ -12,9 +12,9 @@
 //! give up while they wait. Once it has begun, arrivals are held back, so growth says nothing any more; it ends when
 //! the queue has been empty once in each interval of a second.
 //!
-//! [`Line`](crate::Line) is the queue: oldest first in calm; under overload newest first, the sources of connections in turn. Once
-//! so few are accepted that all of them can be served in time, each source's oldest goes first: otherwise some would be
-//! accepted, wait until they are late, and be refused, which costs a tenth of a handshake each.
+//! [`Line`](crate::Line) is the queue: oldest first in calm; under overload newest first, the sources of connections in
+//! turn. Once so few are accepted that all of them can be served in time, each source's oldest goes first: otherwise
+//! some would be accepted, wait until they are late, and be refused, which costs a tenth of a handshake each.
 
 /// Detector of overload: do more handshakes arrive than are finished? All times are in nanoseconds of one clock.
 #[derive(Clone, Debug)]
@@ -189,8 +189,8 @@ pub fn worth_queueing(cost: u64, wait: u64) -> usize {
         .clamp(LEAST_QUEUED, MOST_QUEUED)
 }
 
-/// Time that one may wait before it is late, for [`Line::age`](crate::Line::age), if a handshake takes `cost` nanoseconds and may wait
-/// for `target`: some targets, and longer than a queue takes that [`worth_queueing`] allows.
+/// Time that one may wait before it is late, for [`Line::age`](crate::Line::age), if a handshake takes `cost`
+/// nanoseconds and may wait for `target`: some targets, and longer than a queue takes that [`worth_queueing`] allows.
 pub fn late(cost: u64, target: u64) -> u64 {
     let queue = cost.saturating_mul(worth_queueing(cost, target) as u64);
     target.saturating_mul(LATE_TARGETS).max(queue.saturating_mul(2))

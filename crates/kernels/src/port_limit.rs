@@ -13,13 +13,16 @@ pub fn run<const L: usize>(token: Token<L>, rounds: u32) -> u64 {
     let target = token.target();
     match (target.product(), target.registers(), target.bits()) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves VPMADD52 with VEX prefixes on ymm; the count is above zero, and only registers change.
+        // SAFETY: the token proves VPMADD52 with VEX prefixes on ymm; the count is above zero, and only registers
+        // change.
         (Product::Vpmadd52, Registers::Avx2, _) => unsafe { widelane_port_limit_vex(rounds) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves VPMADD52 with EVEX prefixes on ymm; the count is above zero, and only registers change.
+        // SAFETY: the token proves VPMADD52 with EVEX prefixes on ymm; the count is above zero, and only registers
+        // change.
         (Product::Vpmadd52, _, 256) => unsafe { widelane_port_limit_ymm(rounds) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves VPMADD52 on zmm (512 bits remain); the count is above zero, and only registers change.
+        // SAFETY: the token proves VPMADD52 on zmm (512 bits remain); the count is above zero, and only registers
+        // change.
         (Product::Vpmadd52, ..) => unsafe { widelane_port_limit_zmm(rounds) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves FMA on ymm; the count is above zero, and only registers change.

@@ -4,8 +4,8 @@
 //! with atomics. Who looks at it takes the bytes from the process's memory and gives them to
 //! [`Report::parse`]: the process is not stopped, asked or locked out.
 //!
-//! Two things go the other way: by its [`Switch`] an operator or a proof takes lanes from a process and gives them back,
-//! and a proof leaves its result in [`Proved`].
+//! Two things go the other way: by its [`Switch`] an operator or a proof takes lanes from a process and gives them
+//! back, and a proof leaves its result in [`Proved`].
 //!
 //! What it is not: it finds no processes. It depends on nothing of ours, because it is inside of other
 //! people's servers.

@@ -2,12 +2,11 @@
 //!
 //! What `make demo` ([`demo()`]), `make bench` ([`bench()`]) and `make ways-in` ([`ways_in()`])
 //! run, and a closer look at two servers ([`pair()`]), at relayed bytes ([`relay()`]), at latency
-//! against load ([`curve()`]), and at the server side alone, in memory on all CPUs ([`scaling()`]). `ways_in` compares nginx, HAProxy, Apache,
-//! lighttpd and programs of other protocols with themselves, with and without the OpenSSL provider, and [`beside()`]
-//! established clients of data stores. All start the servers as
-//! child processes with the same certificates on the same CPU, drive them by `widelane load` from
-//! another CPU under several [`Condition`]s, take turns between the servers, and report medians
-//! over the rounds.
+//! against load ([`curve()`]), and at the server side alone, in memory on all CPUs ([`scaling()`]). `ways_in` compares
+//! nginx, HAProxy, Apache, lighttpd and programs of other protocols with themselves, with and without the OpenSSL
+//! provider, and [`beside()`] established clients of data stores. All start the servers as child processes with the
+//! same certificates on the same CPU, drive them by `widelane load` from another CPU under several [`Condition`]s, take
+//! turns between the servers, and report medians over the rounds.
 //!
 //! It is not a load generator (that is `widelane load`) and not a benchmark of single operations
 //! (that is `widelane-lab speed`, to which [`speed()`] only adds a record, as [`timing()`] does to

@@ -234,7 +234,8 @@ fn sets(line: &str, variable: &str) -> bool {
     })
 }
 
-/// Returns whether a line of a unit takes a variable away, which one that forgets all settings does with those before it.
+/// Returns whether a line of a unit takes a variable away, which one that forgets all settings does with those before
+/// it.
 fn unsets(line: &str, variable: &str, is_later: bool) -> bool {
     let Some((name, value)) = line.split_once('=') else {
         return false;

@@ -82,8 +82,8 @@ impl Memory {
     }
 
     /// Writes one number at this place of a mapping of memory that was opened [`to_write`](Self::to_write), which takes
-    /// the rights that [`read`](Self::read) takes. The process goes on meanwhile, and sees the number whole if the place
-    /// is a multiple of eight.
+    /// the rights that [`read`](Self::read) takes. The process goes on meanwhile, and sees the number whole if the
+    /// place is a multiple of eight.
     ///
     /// # Errors
     ///

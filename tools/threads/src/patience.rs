@@ -10,16 +10,16 @@ use std::time::Duration;
 /// The way in which reads about one process are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// Reads at once: the process belongs to root or to the user of this program, who holds up nothing but the own command. A process
-    /// that ends soon is read before it is gone.
+    /// Reads at once: the process belongs to root or to the user of this program, who holds up nothing but the own
+    /// command. A process that ends soon is read before it is gone.
     Direct,
     /// Reads on a thread of its own.
     Bounded,
 }
 
 impl Patience {
-    /// The way for the process of this folder in `/proc`. Its owner by `status`: that of the folder says less, since any process
-    /// can give its folder to root (`prctl(2)`, PR_SET_DUMPABLE).
+    /// The way for the process of this folder in `/proc`. Its owner by `status`: that of the folder says less, since
+    /// any process can give its folder to root (`prctl(2)`, PR_SET_DUMPABLE).
     pub(crate) fn with(process: &Path) -> Self {
         let status = widelane_files::kernel(process.join("status")).unwrap_or_default();
         Self::by(&status, rustix::process::geteuid().as_raw())

@@ -201,8 +201,8 @@ impl Proc {
         Some(innermost.map_or(pid, |&number| number.unsigned_abs()))
     }
 
-    /// Returns whether a process reads the same monotonic clock as this program: not in a time namespace of its own. True
-    /// if the kernel does not tell.
+    /// Returns whether a process reads the same monotonic clock as this program: not in a time namespace of its own.
+    /// True if the kernel does not tell.
     pub fn has_our_clock(&self, pid: u32) -> bool {
         let clock = |of: String| fs::read_link(self.root.join(of).join("ns/time"));
         match (clock(pid.to_string()), clock("self".to_owned())) {

@@ -44,8 +44,8 @@ pub(crate) mod tests {
         assert_eq!(failing(|| guarded(|| 7)), None);
     }
 
-    /// Every function that C can call begins with the boundary, or is a stand-in, of which the macro of `stand_ins` puts
-    /// behind the boundary what could panic.
+    /// Every function that C can call begins with the boundary, or is a stand-in, of which the macro of `stand_ins`
+    /// puts behind the boundary what could panic.
     #[test]
     fn no_function_for_c_is_without_the_boundary() {
         let mut functions = 0;

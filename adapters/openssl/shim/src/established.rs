@@ -1,9 +1,9 @@
 //! Established connections: their calls go to the originals at once.
 //!
-//! An entry means that a call has found the handshake of the connection over, and no call of this library's under way for
-//! it. [`remove`] comes before anything that could change that in a way that matters: before a call for the connection
-//! returns that it wants to read. Otherwise an entry may be too old, because OpenSSL frees connections and uses their
-//! addresses again without asking us: then OpenSSL does what could have been suspended.
+//! An entry means that a call has found the handshake of the connection over, and no call of this library's under way
+//! for it. [`remove`] comes before anything that could change that in a way that matters: before a call for the
+//! connection returns that it wants to read. Otherwise an entry may be too old, because OpenSSL frees connections and
+//! uses their addresses again without asking us: then OpenSSL does what could have been suspended.
 //!
 //! Each connection has one place, by its address, and keeps it until another one takes it.
 
@@ -80,7 +80,8 @@ fn is_in(places: &Places, ssl: Ssl) -> bool {
     true
 }
 
-/// Place of a connection: the upper bits of a product depend on all bits of the address' lower half (Fibonacci hashing).
+/// Place of a connection: the upper bits of a product depend on all bits of the address' lower half (Fibonacci
+/// hashing).
 #[inline(always)]
 fn place(ssl: Ssl) -> usize {
     ((ssl.addr() as u32).wrapping_mul(0x9e37_79b1) >> (u32::BITS - BITS)) as usize

@@ -25,8 +25,8 @@ pub(crate) unsafe fn wait<W: WaitCall>(
     let are_left = handshakes::are_left();
     let frame = match are_left {
         // SAFETY: this is inlined into the whole call of a stand-in, which has not returned. Its caller is the program,
-        // because the stand-in jumps there in an optimized build. In another one it is the stand-in, and a call that was
-        // seen is known by its depth alone.
+        // because the stand-in jumps there in an optimized build. In another one it is the stand-in, and a call that
+        // was seen is known by its depth alone.
         true => unsafe { signals::end_of_frame(Place::here()) }?,
         false => 0,
     };

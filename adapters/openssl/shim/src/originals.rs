@@ -20,8 +20,8 @@ pub(crate) type InfoCallback = unsafe extern "C-unwind" fn(Ssl, c_int, c_int);
 /// Callback of OpenSSL for a value of ours when it frees a connection (`CRYPTO_get_ex_new_index(3)`).
 pub(crate) type FreeCallback = extern "C" fn(Ssl, *mut c_void, *mut c_void, c_int, c_long, *mut c_void);
 
-/// Returns whether the program, or a library whose symbols are everyone's, has a symbol. Waits for a library that another
-/// thread loads.
+/// Returns whether the program, or a library whose symbols are everyone's, has a symbol. Waits for a library that
+/// another thread loads.
 pub(crate) fn is_there(symbol: &CStr) -> bool {
     // SAFETY: a string of C.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) };

@@ -57,7 +57,8 @@ struct Place {
 /// Threads.
 const SEVERAL: u64 = u64::MAX;
 
-/// The thread does not keep the instance among those in which it waits. The number of a thread is even: it is an address.
+/// The thread does not keep the instance among those in which it waits. The number of a thread is even: it is an
+/// address.
 const FORGOTTEN: u64 = 1;
 
 /// The descriptor was accepted and is not registered yet.
@@ -182,8 +183,8 @@ pub(crate) fn get(fd: c_int) -> Option<Registration> {
     is_alive(epoll).then_some(Registration { epoll, data, file })
 }
 
-/// The instance from which the descriptor was removed, and has been in none since: some event loops register it anew for
-/// each event.
+/// The instance from which the descriptor was removed, and has been in none since: some event loops register it anew
+/// for each event.
 pub(crate) fn left(fd: c_int) -> Option<Instance> {
     let epoll = Instance(place(fd)?.left.load(Relaxed));
     (epoll.0 != 0 && is_alive(epoll)).then_some(epoll)
@@ -231,16 +232,16 @@ pub(crate) fn waits(epoll: Instance, thread: u64) -> bool {
     is_first
 }
 
-/// The thread does not keep the instance, in which it may have waited: its next wait there is as its first. A thread may
-/// have the number of one that has ended.
+/// The thread does not keep the instance, in which it may have waited: its next wait there is as its first. A thread
+/// may have the number of one that has ended.
 pub(crate) fn forget_waiter(epoll: Instance, thread: u64) {
     if let Some(place) = SLOTS.get(epoll.descriptor()) {
         let _ = (place.waiter).compare_exchange(thread, thread | FORGOTTEN, Relaxed, Relaxed);
     }
 }
 
-/// Returns whether a wait of the thread in the instance with this descriptor shows nothing new: it keeps the instance, or
-/// several threads wait there.
+/// Returns whether a wait of the thread in the instance with this descriptor shows nothing new: it keeps the instance,
+/// or several threads wait there.
 #[inline(always)]
 pub(crate) fn is_kept(epoll: c_int, thread: u64) -> bool {
     let waiter = |place: &Place| place.waiter.load(Relaxed);

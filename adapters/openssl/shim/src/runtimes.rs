@@ -3,10 +3,10 @@
 //! Ruby raises SystemStackError in it.
 
 //!
-//! A program with a runtime exports its functions, as do the libraries that it is linked to: they are looked up while this
-//! library is loaded. Later nothing may be looked up: `dlsym` waits for a library that another thread loads, whose
-//! constructor may wait for this thread's handshake. A runtime that is loaded later is known by its file's name. The list
-//! of files can be read meanwhile.
+//! A program with a runtime exports its functions, as do the libraries that it is linked to: they are looked up while
+//! this library is loaded. Later nothing may be looked up: `dlsym` waits for a library that another thread loads, whose
+//! constructor may wait for this thread's handshake. A runtime that is loaded later is known by its file's name. The
+//! list of files can be read meanwhile.
 
 use std::ffi::CStr;
 use std::ops::ControlFlow;
@@ -52,8 +52,8 @@ fn is_of_a_runtime(path: &[u8]) -> bool {
     FILES.iter().any(|file| name.starts_with(file)) && !OLD.iter().any(|file| name.starts_with(file))
 }
 
-/// A function that each has for programs and libraries: Ruby, Python (its stacks have bounds from 3.14 on), Node.js (V8),
-/// PHP (from 8.3 on), Java, Guile, and the collector of Boehm, Demers and Weiser.
+/// A function that each has for programs and libraries: Ruby, Python (its stacks have bounds from 3.14 on), Node.js
+/// (V8), PHP (from 8.3 on), Java, Guile, and the collector of Boehm, Demers and Weiser.
 const MARKS: [&CStr; 7] = [
     c"ruby_stack_check",
     c"PyGILState_Ensure",

@@ -3,8 +3,8 @@
 //! A handshake is suspended only where a wait of the same thread can report that it goes on: the wait names the socket
 //! (`poll`, `select`), or the epoll instance in which the socket is registered (`wait_calls`).
 //!
-//! `poll` and `select` may be called in signal handlers: what is kept of them needs no memory then. While handshakes are
-//! suspended, nothing is kept of calls in handlers (`signals`).
+//! `poll` and `select` may be called in signal handlers: what is kept of them needs no memory then. While handshakes
+//! are suspended, nothing is kept of calls in handlers (`signals`).
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -88,9 +88,9 @@ pub(crate) fn waits_in(instance: Instance) -> bool {
     is_known && !registrations::is_shared(instance) || is_in_last_set(instance.descriptor() as c_int)
 }
 
-/// Returns whether handshakes of a process with threads may be suspended here. The first are not: if threads take turns at
-/// waiting, another one waits in the instance while this one is busy with them, and the instance is known to be shared. A
-/// handshake that was suspended before would stay so until its thread has its next turn.
+/// Returns whether handshakes of a process with threads may be suspended here. The first are not: if threads take turns
+/// at waiting, another one waits in the instance while this one is busy with them, and the instance is known to be
+/// shared. A handshake that was suspended before would stay so until its thread has its next turn.
 pub(crate) fn has_passed_trials() -> bool {
     let trials = TRIALS.get();
     if trials < MOST_TRIALS {
@@ -167,7 +167,8 @@ const MOST_INSTANCES: usize = 4;
 
 thread_local! {
     static WAITS: Cell<u64> = const { Cell::new(0) };
-    /// Handshakes that were not suspended since this thread began to wait in its newest instance, up to [`MOST_TRIALS`].
+    /// Handshakes that were not suspended since this thread began to wait in its newest instance, up to
+    /// [`MOST_TRIALS`].
     static TRIALS: Cell<u32> = const { Cell::new(0) };
     /// Epoll instances in which this thread has waited, the newest first.
     static INSTANCES: Cell<[Option<Instance>; MOST_INSTANCES]> = const { Cell::new([None; MOST_INSTANCES]) };

@@ -119,7 +119,8 @@ pub(super) fn mul(a: &BoxedUint, b: &BoxedUint) -> Secret {
 
 /// `value mod modulus` at the modulus's precision. The modulus must not be zero.
 pub(super) fn rem(value: &BoxedUint, modulus: &BoxedUint) -> Secret {
-    // The time tells how many of the lowest limbs are zero. A prime has none, and `p - 1` none but by a chance of 2^-64.
+    // The time tells how many of the lowest limbs are zero. A prime has none, and `p - 1` none but by a chance of
+    // 2^-64.
     let modulus: &NonZero<BoxedUint> = modulus
         .as_nz_vartime()
         .expect("callers pass a modulus greater than zero");

@@ -11,8 +11,8 @@ use super::queues::Port;
 /// Handshakes that were ready at the same time, by looks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ready {
-    /// Number of handshakes that were ready, the computed one included: for each look at which an event loop, or a process
-    /// whose threads wait for each other, computed one and it was asked what waits.
+    /// Number of handshakes that were ready, the computed one included: for each look at which an event loop, or a
+    /// process whose threads wait for each other, computed one and it was asked what waits.
     pub counts: Vec<f64>,
     /// Number of looks, also while nothing was computed.
     pub looks: usize,

@@ -84,8 +84,8 @@ impl Drop for Apart {
     }
 }
 
-/// Whether a stand-in whose frame ends there was called in a call of libssl's: in a callback. The program may hold locks
-/// there that callbacks of other handshakes want.
+/// Whether a stand-in whose frame ends there was called in a call of libssl's: in a callback. The program may hold
+/// locks there that callbacks of other handshakes want.
 pub(crate) fn is_in_a_call(frame: usize) -> bool {
     !CURRENT.get().is_null() || CALL.get() >= frame
 }

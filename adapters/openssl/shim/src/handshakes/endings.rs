@@ -47,7 +47,8 @@ pub(super) fn finish(handshake: &Handshake, result: c_int) -> c_int {
     result
 }
 
-/// Frees the connections that other threads have freed meanwhile, and drops what is left of those that OpenSSL has freed.
+/// Frees the connections that other threads have freed meanwhile, and drops what is left of those that OpenSSL has
+/// freed.
 pub(crate) fn free_abandoned() {
     if connections::are_lost() {
         let is_lost = |one: &Handshake| one.state.get() != State::Running && connections::is_lost(one.number);

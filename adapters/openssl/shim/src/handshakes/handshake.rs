@@ -94,9 +94,9 @@ impl Handshake {
         self.process.get() == std::process::id()
     }
 
-    /// Its socket. Another generation of the descriptor need not be another file: the kernel has removed it from an epoll
-    /// instance unseen, or a thread has closed descriptors of its own table. Without the new generation no wait could
-    /// report the socket any more.
+    /// Its socket. Another generation of the descriptor need not be another file: the kernel has removed it from an
+    /// epoll instance unseen, or a thread has closed descriptors of its own table. Without the new generation no wait
+    /// could report the socket any more.
     pub(super) fn socket(&self) -> Socket {
         let fd = self.fd;
         if registrations::file(fd) != Some(self.file.get())
@@ -118,8 +118,8 @@ impl Handshake {
         (socket.is_in_known_instance() || socket.is_in_last_set()) && is_nonblocking(self.fd)
     }
 
-    /// Returns whether its descriptor is still that of the socket with which its call began: not if the server has closed it
-    /// and is about to free the connection. The number may be another connection's then.
+    /// Returns whether its descriptor is still that of the socket with which its call began: not if the server has
+    /// closed it and is about to free the connection. The number may be another connection's then.
     pub(super) fn has_its_socket(&self) -> bool {
         self.socket().is_open()
     }

@@ -21,8 +21,8 @@
 //! those of a thread that sleeps in a callback, those whose socket is closed, and those that began in a parent process.
 //!
 //! From the bottom up: `socket` and `handshake` have the state of one handshake, `stacks` runs and suspends it, `store`
-//! finds it by its connection. `callback`, `retries` and `delivery` are what the server learns of it. `endings`, `unasked`
-//! and `drive` are the steps that it takes, `calls` what other calls need because of it.
+//! finds it by its connection. `callback`, `retries` and `delivery` are what the server learns of it. `endings`,
+//! `unasked` and `drive` are the steps that it takes, `calls` what other calls need because of it.
 //!
 //! A server may call at the end of its threads, when thread-locals are gone: then nothing is known here,
 //! and the originals do what is left.

@@ -1,9 +1,9 @@
 //! What every function that stands in for another one does.
 
 /// Functions that OpenSSL and the C library export, each with its original. `instead` may say what the
-/// caller gets without the original, `apart` and `ended` of which connection the call is, `ended` where nothing is to be
-/// done for one whose handshake has ended, and `then` takes notice of the result. `waits` is as `instead`, outside of the
-/// boundary: a thread may be cancelled there. Where `plain` is true, and for connections that `established` has,
+/// caller gets without the original, `apart` and `ended` of which connection the call is, `ended` where nothing is to
+/// be done for one whose handshake has ended, and `then` takes notice of the result. `waits` is as `instead`, outside
+/// of the boundary: a thread may be cancelled there. Where `plain` is true, and for connections that `established` has,
 /// the call is the original's from the beginning: this costs a few instructions and no frame.
 macro_rules! stand_ins {
     ($(
